@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TREE := build/tree
 FUZZ ?= 10000
+SEED ?= $(shell date +%j)
+ARRAYS ?= tests/semantics tests/frontend tests/fuzz
 TINY := tests/ir tests/loopnest tests/passes tests/codegen/objects/test_store.py tests/test_cli.py tests/test_repository.py
 
 # Other Pythons run what depends on the interpreter. 3.12 does so with the oldest NumPy, Numba and llvmlite that
@@ -22,10 +24,10 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tiny lint types fuzz gpu-test bench docs clean
+.PHONY: help demo test test-all tiny lint types fuzz gpu-semantics gpu-test bench docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s%s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.examples ## Train a small network and show what was compiled
 	$(BIN)/python examples/digits.py
@@ -74,6 +76,11 @@ types: $(VENV)/.test ## Check types
 
 fuzz: $(VENV)/.test ## Run random programs against NumPy; FUZZ=n says how many
 	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
+
+gpu-semantics: $(VENV)/.test ## Run the tests of arrays on the GPU's stand-in, then with random failures of its driver
+	TRACEJIT_TEST_DEVICE=gpu:0 $(BIN)/python -m pytest -n auto --maxprocesses 2 $(ARRAYS)
+	TRACEJIT_TEST_DEVICE=gpu:0 TRACEJIT_TEST_SEED=$(SEED) TRACEJIT_TEST_FAILURES=0.002 \
+	  $(BIN)/python -m pytest -n auto --maxprocesses 2 $(ARRAYS)
 
 gpu-test: ## Run the tests of GPUs on a real one, without network: PYTHON has Numba, pytest and hypothesis
 	$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-index --no-deps --no-build-isolation --editable .

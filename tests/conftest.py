@@ -17,6 +17,14 @@ STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
 os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by this one share it
 
 
+def pytest_configure(config):
+    from tests.other_device import ELSEWHERE, MARK, Elsewhere
+
+    config.addinivalue_line("markers", MARK)
+    if ELSEWHERE:
+        config.pluginmanager.register(Elsewhere())
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     gc.disable()

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
+from types import SimpleNamespace
 from weakref import WeakValueDictionary
 
 import pytest
 
+from tracejit import launch
 from tracejit.codegen.objects import loader
 from tracejit.config import config
 from tracejit.errors import EngineError
+from tracejit.rounds import LOOP
 
 SOURCE = """
 from numba import int64
@@ -97,6 +100,20 @@ def test_several_kernels_are_compiled_together_and_each_is_stored(empty_store):
     assert (gc.isenabled(), sys.getswitchinterval()) == before
     loader.forget()
     assert [origin for _, origin in loader.load([recipe(n) for n in (1, 2, 3)])] == ["loaded"] * 3
+
+
+@pytest.mark.parametrize(("origin", "asked_for"), [("compiled", 3), ("loaded", 2)])
+def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(origin, asked_for, monkeypatch):
+    asked = []
+
+    def load(recipes):
+        asked.extend(recipes)
+        return [(SimpleNamespace(addresses={}), origin) for _ in recipes]
+
+    monkeypatch.setattr(launch, "load", load)
+    monkeypatch.setattr(launch, "_executor", [])
+    launch.load_executor()
+    assert asked == [*launch.EXECUTOR, LOOP][:asked_for]
 
 
 def test_numba_and_llvm_work_side_by_side(monkeypatch):

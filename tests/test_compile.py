@@ -88,6 +88,7 @@ def test_text_and_facts():
     assert list(schedule.times) == [
         "components",
         "roll",
+        "attend",
         "simplify",
         "cse",
         "dce",

@@ -55,8 +55,7 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> S
         jobs = [run.job for run in runs]
         executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
-        if any(origin == "compiled" for _, origin in loaded[: len(executor)]):
-            load([LOOP])  # which is stored with the executor
+        _store_loop(loaded[: len(executor)])
         loaded = loaded[len(executor) :]
     with timed(times, "assemble"):
         return _schedule(planned, runs, loaded)
@@ -421,7 +420,15 @@ EXECUTOR = [_part("QUEUES"), _part("THREADS")]
 _executor: list[Kernel] = []  # the engine calls them until the process ends
 
 
+def _store_loop(executor: Sequence[tuple[Kernel, str]]) -> None:
+    """Have what runs rounds of loops in the store wherever the executor is: all programs share it, too."""
+    if any(origin == "compiled" for _, origin in executor):
+        load([LOOP])
+
+
 def load_executor() -> Mapping[str, int]:
     """Addresses of the engine's native functions."""
-    _executor.extend(part for part, _ in load(EXECUTOR))
+    loaded = load(EXECUTOR)
+    _store_loop(loaded)
+    _executor.extend(part for part, _ in loaded)
     return {name: address for part in _executor for name, address in part.addresses.items()}

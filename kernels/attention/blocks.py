@@ -23,10 +23,10 @@ cotangent * result:
 
 If attention is causal, blocks that no row sees are not computed at all. A mask is added to the scores. A row
 that sees no key, as all of its scores are minus infinity, has no weights: its result is 0, its log_sum
-infinite.
+infinite; or both are nan.
 """
 
-from math import inf
+from math import inf, nan
 
 from numba import int64
 
@@ -173,12 +173,15 @@ def make_attention(dtype, itemsize):
                 weights_of_block(block, scores, facts, out, matrix, first, rows, j, width)
                 right, extents = (v + itemsize * j * values, values, False), (rows, values, width)
                 multiply(entry, (scratch, line, False), right, (o, values), extents, j > 0, room)
+            nothing, infinite = dtype(0), dtype(inf)
+            if slot(block, A.NAN) != 0:
+                nothing = infinite = dtype(nan)
             sums = pointer(slot(block, A.FIRST + 4 + masked) + itemsize * (matrix * queries + first), dtype)
             for r in range(rows):
                 total = facts[size + r]
                 sees = (masked == 0) | (facts[r] != dtype(-inf))
-                multiply_row(out, r * values, values, dtype(1) / total if sees else dtype(0))
-                sums[r] = facts[r] + log(total) if sees else dtype(inf)
+                multiply_row(out, r * values, values, dtype(1) / total if sees else nothing)
+                sums[r] = facts[r] + log(total) if sees else infinite
         return int64(0)
 
     return attention
@@ -191,12 +194,14 @@ def make_attention_gradient(dtype, itemsize):
     exp = FUNCTIONS["exp"]
 
     @subroutine
-    def slopes_of_row(weights, slopes, start, seen, width, factor, scale, log_sum, along):
+    def slopes_of_row(weights, slopes, start, seen, width, factor, scale, log_sum, along, cut):
         """Make weights of scores times `factor`, and slopes of products of cotangents and values."""
         for c in independent(start, start + seen):
-            weight = exp(weights[c] * factor - log_sum)
+            score = weights[c] * factor
+            weight = exp(score - log_sum)
             weights[c] = weight
-            slopes[c] = weight * (slopes[c] - along) * scale
+            slope = weight * (slopes[c] - along) * scale
+            slopes[c] = dtype(0) if cut & (score == dtype(-inf)) else slope
         for c in independent(start + seen, start + width):
             weights[c] = dtype(0)
             slopes[c] = dtype(0)
@@ -219,6 +224,7 @@ def make_attention_gradient(dtype, itemsize):
             slot(block, A.CAUSAL) != 0,
         )
         scale, stop = number_slot(block, A.SCALE, dtype), min(begin + size, queries)
+        cut = slot(block, A.CUT) != 0
         first = max(begin, j) if causal else begin  # rows before `j` see none of these keys
         rows, width = stop - first, min(width, seen_by(stop - 1, keys, causal) - j)
         row, key = matrix * queries + first, matrix // slot(block, A.HEADS) * keys + j
@@ -245,7 +251,7 @@ def make_attention_gradient(dtype, itemsize):
             if masked:
                 add_mask(weights, r * line, seen, scale, mask_of(block, 6, matrix, first + r, j, itemsize))
                 factor = dtype(1)
-            slopes_of_row(weights, slopes, r * line, seen, width, factor, scale, log_sums[r], along[r])
+            slopes_of_row(weights, slopes, r * line, seen, width, factor, scale, log_sums[r], along[r], cut)
         multiply(entry, (scratch, line, True), (ct, values, False), (to_v, values), over, True, room)
         multiply(entry, (other, line, True), (q, features, False), (to_k, features), deep, True, room)
         extents = (rows, features, width)

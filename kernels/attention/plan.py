@@ -45,7 +45,8 @@ class Attention(enum.IntEnum):
 
     scores = SCALE * query @ key.T; CAUSAL = 1: query i sees the keys up to i. BLOCK_ROWS, BLOCK_KEYS: of a
     block of scores, which lies in scratch memory. PARTS: units for each matrix, of PART blocks. PACKED:
-    offset in the scratch memory of what products copy. MASKS = 0: there is no mask.
+    offset in the scratch memory of what products copy. MASKS = 0: there is no mask. NAN = 1: a row that sees
+    no key is nan. CUT = 1: a score of minus infinity passes no cotangent, even where weights are nan.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -65,7 +66,9 @@ class Attention(enum.IntEnum):
     MASKS = 14
     MASK_ROWS = 15
     SPREAD = 16
-    FIRST = 17
+    NAN = 17
+    CUT = 18
+    FIRST = 19
 
 
 def block_of(extent: int, most: int, step: int) -> int:
@@ -111,7 +114,13 @@ def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[st
     words = (
         *(entry_points()[entry], matrices, matrices // max(shared, 1), queries, keys, features, values),
         *(int(attrs["causal"]), scale, rows, width, part, parts, start),
-        *(masks, mask_rows, attrs.get("spread", 1)),
+        *(
+            masks,
+            mask_rows,
+            attrs.get("spread", 1),
+            int(attrs.get("nan", False)),
+            int(attrs.get("cut", False)),
+        ),
     )
     return Call(name, dtype, words, units, 1, start + PACKING)
 

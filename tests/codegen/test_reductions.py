@@ -330,3 +330,18 @@ def test_what_overflows_or_is_no_number_in_a_sum_of_products():
     first[3, 3] = np.nan
     (result,), _ = runner.run(node, [first, second])
     np.testing.assert_array_equal(result, [np.inf, np.nan, -np.inf, np.nan, 40])
+
+
+@pytest.mark.parametrize(("index", "array", "axis"), [((0,), (20,), 0), ((2,), (3, 0), 1)])
+def test_what_is_empty_is_not_read_in_front_of_the_loop_over_it(index, array, axis):
+    """An index read there is whatever lies in the memory, and leads anywhere."""
+    b = Builder()
+    i, x = b.input(ArrayType(index, np.dtype("int64"))), b.input(ArrayType(array, F8))
+    picked = b.emit(ops.gather, x, i, axis=0)
+    graph = b.graph([picked, b.emit(ops.sum, picked, axes=(axis,)), b.emit(ops.multiply, picked, picked)])
+    node = only_kernel(graph)
+    in_front, _, inside = emit(lower(node, ()).spec).partition("independent(start, stop):")
+    assert " = x0[" not in in_front
+    assert " = x0[" in inside
+    outputs, _ = runner.run(node, [np.zeros(index, np.int64), np.ones(array)])
+    assert not outputs[1].any()

@@ -5,21 +5,17 @@ import pathlib
 import numpy as np
 
 from tests.distributed import jobs
-from tracejit.distributed.notices import ROOM, words_of
 from tracejit.distributed.window import BLOCK, Window
+from tracejit.kernels.ranks.layout import ROOM, head_bytes, notices_bytes
 
 PROGRAM = pathlib.Path(__file__).with_name("exchanges.py")
 
 
-class Fence:
-    def Sync(self):
-        pass
-
-
 def windows(ranks, blocks):
     """The windows of ranks on one memory."""
-    memory = [np.zeros(8 * words_of(len(ranks)) + blocks * (BLOCK + 64), np.uint8) for _ in ranks]
-    return [Window(Fence(), ranks, rank, memory) for rank in ranks]
+    size = notices_bytes(len(ranks)) + blocks * (BLOCK + head_bytes(len(ranks)))
+    memory = [np.zeros(size, np.uint8) for _ in ranks]
+    return [Window(None, ranks, rank, memory) for rank in ranks]
 
 
 def test_what_is_stored_is_read_where_it_lies():

@@ -1,4 +1,5 @@
-"""Random programs with loops over `tj.range`, which index by the loop variable, nest, and have gradients.
+"""Random programs with loops over `tj.range`, which index by the loop variable, draw random numbers, nest,
+and have gradients.
 
 The oracle is Python's `range` in the place of `tj.range`, recorded with the pass `roll` left out. Values are
 equal bit for bit where all operators are elementwise. Gradients add up over rounds, which fused kernels of
@@ -23,6 +24,7 @@ VALUES = (
     *("x*0.5+y", "tj.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i+1]", "tj.maximum(x, y)", "x*(i*0.125)", "x+i"),
     *("b[n-1-i]-x", "x+1/(i+1)", "y*(0.5*i-n*0.25)", "tj.where(x > y, x, y)", "x[::-1]+y", "b[2*i]*x"),
     *("c[i]*x", "x+c[i+1]", "b[i:i+2, 1][0]+y", "a[i, ::-1]", "prev*0.5", "y+0.25", "a[i]"),
+    *("x+tj.random.uniform(shape=4)", "tj.nn.dropout(y, 0.25)", "a[i]*tj.random.uniform(-1, 1, shape=4)"),
 )  # fmt: skip
 STATEMENTS = (
     *("x = tj.tanh({})", "y = tj.tanh({})", "a[i] = tj.tanh({})", "a[i+1] = tj.tanh({})"),
@@ -72,11 +74,15 @@ def test_range(seed, monkeypatch):
         traced, plain = tj.jit(function), tj.jit(function)
         for n in (14, 14, 11):
             found = arguments()
+            tj.random.seed(n)
             results = [np.asarray(v) for v in tj.tree.leaves((traced(*found, n, tj.range), found))]
+            counter = tj.random.stream().counter
             with monkeypatch.context() as patched:
                 patched.setattr(config, "disable", frozenset({"roll"}))
                 wanted = arguments()
+                tj.random.seed(n)
                 expected = [np.asarray(v) for v in tj.tree.leaves((plain(*wanted, n, range), wanted))]
+            assert tj.random.stream().counter == counter, text
             for one, other in zip(results, expected, strict=True):
                 if exact:
                     np.testing.assert_array_equal(one, other, err_msg=text)

@@ -38,6 +38,14 @@ ERRORS = {
     OUT_OF_MEMORY: b"CUDA_ERROR_OUT_OF_MEMORY",
     ILLEGAL_ADDRESS: b"CUDA_ERROR_ILLEGAL_ADDRESS",
 }
+MAY_FAIL = {
+    "cuMemAlloc": OUT_OF_MEMORY,
+    **dict.fromkeys(("cuMemHostAlloc", "cuGraphInstantiate", "cuModuleLoadData"), OUT_OF_MEMORY),
+    **dict.fromkeys(("cuLaunchKernel", "cuGraphLaunch", "cuGraphExecKernelNodeSetParams"), INVALID),
+    **dict.fromkeys(("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"), INVALID),
+    **dict.fromkeys(("cuEventCreate", "cuEventRecord"), INVALID),
+}
+"""What fails where `Fake.failures` is not 0, and with which code."""
 ATTRIBUTES = {75: 9, 76: 0, 16: 4}
 SLOWEST = 3e-4  # seconds that the thread waits now and then
 PAGE = mmap.PAGESIZE
@@ -78,6 +86,7 @@ class Fake:
         self.streams, self.events = {}, {}
         self.broken = {}
         self.injected = {}
+        self.failures, self.chance = 0.0, random.Random(seed)  # how often a call fails, of those that may
         self.handles = itertools.count(1000)
         self.changed = threading.Condition()
         self.here = threading.local()
@@ -117,7 +126,8 @@ class Fake:
     def _injected(self, name):
         planned = self.injected.get(name)
         if planned is None:
-            return 0
+            fails = name in MAY_FAIL and self.failures and self.chance.random() < self.failures
+            return MAY_FAIL[name] if fails else 0
         planned[0] -= 1
         if planned[0] >= 0:
             return 0
@@ -434,10 +444,10 @@ class Fake:
 _fake = None
 
 
-def fake_driver():
-    """The one fake driver of this process: devices that are open stay so."""
+def fake_driver(seed=0):
+    """The one fake driver of this process: devices that are open stay so. `seed`: of one that is made now."""
     global _fake
     if _fake is None:
-        _fake = Fake()
+        _fake = Fake(seed)
     drivers.install(_fake.driver)
     return _fake

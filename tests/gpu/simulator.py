@@ -5,8 +5,9 @@
 
 One block of threads runs at a time. Each of its threads has a stack and a context (`swapcontext`), runs from
 one barrier to the next, and then the next one does, in an order that is another one each time: a kernel that
-lacks a barrier computes something else. All that is not as it has to be is an error: a thread that ends while
-others wait at a barrier, and a write behind the shared memory that the launch asked for.
+lacks a barrier computes something else. Threads of a kernel without barriers run one after the other. What is
+not as it has to be is an error: a thread that ends while others wait at a barrier, and a write behind the
+shared memory that the launch asked for.
 
 What of a GPU is not here: caches, warps, the order of memory, time.
 """
@@ -101,10 +102,21 @@ def run(here):
     return int64(done != count)
 
 
+def run_apart(here):
+    """Run one block of threads that wait for nothing."""
+    for k in range(word(here + 8 * THREADS, int64)):
+        thread = word(word(here + 8 * ORDER, int64) + 8 * k, int64)
+        store(here + 8 * TID_X, thread % word(here + 8 * NTID_X, int64))
+        store(here + 8 * TID_Y, thread // word(here + 8 * NTID_X, int64))
+        body()
+    return int64(0)
+
+
 RUNTIME = [
     EntryPoint("simulated_start", start, void()),
     EntryPoint("simulated_wait", wait, void()),
-    EntryPoint("simulated_run", run, int64(int64)),
+    EntryPoint("simulated_run_together", run, int64(int64)),
+    EntryPoint("simulated_run_apart", run_apart, int64(int64)),
 ]
 
 
@@ -114,8 +126,11 @@ def runtime() -> Draft:
     return draft(RUNTIME)
 
 
-def surroundings(name: str) -> str:
-    """LLVM IR of what joins a kernel and the runtime: the state, shared memory, and the words of a GPU."""
+def surroundings(name: str, run: str) -> str:
+    """LLVM IR of what joins a kernel and the runtime: the state, shared memory, and the words of a GPU.
+
+    `run`: the function that runs a block of its threads.
+    """
     lines = [
         f'target triple = "{llvm.get_process_triple()}"',
         f"@simulated_words = internal global [{WORDS} x i64] zeroinitializer",
@@ -125,6 +140,11 @@ def surroundings(name: str) -> str:
         "declare void @simulated_start()",
         "define i64 @simulated_start_address() { ret i64 ptrtoint (ptr @simulated_start to i64) }",
         "declare void @simulated_wait()",
+        f"declare i64 @{run}(i64)",
+        "define i64 @simulated_run(i64 %0) {",
+        f"  %status = call i64 @{run}(i64 %0)",
+        "  ret i64 %status",
+        "}",
         "define void @simulated_barrier(i32 %0) { call void @simulated_wait() ret void }",
         f'declare void @"{name}{BODY}"(ptr)',
         "define void @simulated_body() {",
@@ -164,10 +184,18 @@ def object_code(kernel: Draft) -> bytes:
     """What a simulated GPU loads, in the place of PTX."""
     (name,) = kernel.names
     texts = [for_the_host(text) for text in kernel.modules if f'ptx_kernel void @"{name}"' not in text]
+    waits = any("simulated_barrier" in text for text in texts)
+    own = surroundings(name, "simulated_run_together" if waits else "simulated_run_apart")
     parts = runtime()
     names = ("simulated_run", "simulated_state", "simulated_shared")
     hidden = (*kernel.hidden, *(n for n in parts.names if n not in names), *parts.hidden)
-    return finish(Draft(names, (surroundings(name), *texts, *parts.modules), hidden)).object_code
+    return finish(Draft(names, (own, *texts, *parts.modules), hidden)).object_code
+
+
+@functools.cache
+def stacks() -> np.ndarray:
+    """Memory for the contexts and stacks of all threads of the one block that runs."""
+    return np.empty((MOST_THREADS + 1) * CONTEXT + MOST_THREADS * STACK + 64, np.uint8)
 
 
 class Simulated:
@@ -190,8 +218,7 @@ class Simulated:
         threads = math.prod(launch.threads)
         assert 1 <= threads <= MOST_THREADS
         assert 0 <= launch.shared <= SHARED_BYTES
-        memory = np.empty((threads + 1) * CONTEXT + threads * STACK + 64, np.uint8)
-        place = -(-memory.ctypes.data // 64) * 64
+        place = -(-stacks().ctypes.data // 64) * 64
         ended = np.zeros(threads, np.int64)
         words = self._words
         words[TID_X : NTID_Y + 1] = 0, 0, *launch.threads
@@ -202,10 +229,13 @@ class Simulated:
         blocks = list(itertools.product(*map(range, launch.grid)))
         if rng is not None:
             rng.shuffle(blocks)
+        self._shared[:] = POISON
         for position in blocks:
             order = np.arange(threads) if rng is None else rng.permutation(threads)
             words[len(REGISTERS) - 4 : len(REGISTERS) - 2] = position
             words[ORDER] = order.ctypes.data
-            self._shared[:] = POISON
+            self._shared[: launch.shared] = POISON
             assert self._run(self._state) == 0, "some threads of a block ended while others wait at a barrier"
-            assert (self._shared[launch.shared :] == POISON).all(), "a write behind a block's shared memory"
+            if launch.shared or not position[0]:
+                intact = (self._shared[launch.shared :] == POISON).all()
+                assert intact, "a write behind a block's shared memory"

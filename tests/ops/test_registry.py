@@ -630,11 +630,13 @@ def attention_samples(rng):
             ([q[:1], k, v], options[1], None),
             ([q, k, v, each], options[0], masked),
             ([q, k, v, shared], options[1] | {"spread": 2}, None),
+            ([q, k, v, each], options[0] | {"nan": True, "cut": True}, masked),
         ],
         "attention_gradient": [
             *((operands, {**some, "parts": 1}, None) for some in options),
             ([*operands, each], options[1] | {"parts": 1}, None),
             ([*operands, shared], options[0] | {"parts": 1, "spread": 2}, None),
+            ([*operands, each], options[0] | {"parts": 1, "nan": True, "cut": True}, None),
         ],
     }
 

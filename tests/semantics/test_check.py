@@ -14,6 +14,8 @@ from tracejit.errors import CheckError
 from tracejit.frontend.recording import eager
 from tracejit.ops import sin, tanh
 
+pytestmark = pytest.mark.cpu("TRACEJIT_CHECK=1 compares memory of CPUs only")
+
 
 @pytest.fixture(autouse=True)
 def checking(monkeypatch):

@@ -194,6 +194,7 @@ def leaves(tree):
     return [leaf.numpy() for leaf in (tree if isinstance(tree, tuple) else (tree,))]
 
 
+@pytest.mark.cpu("workers of the CPU")
 @pytest.mark.parametrize("name", programs())
 def test_any_number_of_workers(name, workers):
     function, arguments = programs()[name]
@@ -208,6 +209,7 @@ def test_any_number_of_workers(name, workers):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.cpu("lines of the CPU's cache")
 @pytest.mark.parametrize("name", programs())
 def test_any_alignment(name):
     """Operands that start at 0, 4, 8, ... bytes into a line of the cache give the same bits."""
@@ -248,6 +250,7 @@ def train(steps=6):
     return [loss.numpy() for loss in losses] + [p.numpy() for p in params.values()]
 
 
+@pytest.mark.cpu("workers of the CPU")
 def test_whole_training_runs(workers):
     results = []
     for count in (*WORKERS, 2):

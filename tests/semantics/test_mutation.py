@@ -309,6 +309,7 @@ def test_a_dataclass_is_rebound():
     check(make, calls=5)
 
 
+@pytest.mark.cpu("NumPy looks at the memory itself")
 def test_the_address_of_a_storage_never_changes():
     w = tj.zeros(100)
     address = w.numpy(copy=False).__array_interface__["data"][0]

@@ -3,6 +3,7 @@
 import builtins
 import collections
 import dataclasses
+import decimal
 import functools
 import inspect
 import operator
@@ -96,6 +97,14 @@ def change_class(model):
     return 2.0
 
 
+def define_class(model):
+    class Local:
+        rate = model.rate
+
+    return Local.rate
+
+
+HALF, FAILURE = decimal.Decimal("0.5"), ValueError(2.0)
 HELD, FACTOR, LEFT, ALIAS, DESCRIBED = Model(), closure(2.0), iter(range(2, 99)), Alias(), Described()
 
 BODIES = {
@@ -128,6 +137,9 @@ BODIES = {
     "defaults": lambda model: (closure.__defaults__ is None) * 2.0,
     "code that is swapped": lambda model: swap_code(lambda x: x * 2, lambda x: x * 3),
     "a class that is assigned": change_class,
+    "a class statement": define_class,
+    "an error": lambda model: FAILURE.args[0],
+    "a decimal": lambda model: float(HALF),
     "an iterator": lambda model: next(LEFT) * 0 + 1.0,
 }
 

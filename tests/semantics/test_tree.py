@@ -781,3 +781,39 @@ def test_whole_numbers_beyond_floats_are_pythons():
     f = tj.jit(step)
     for n in (10, 300, 2**53 + 1, 2**60, 10, 2**70, 300):
         assert bits(f(tj.ones(3), n)) == bits(step(tj.ones(3), n))
+
+
+def doubles(x, limit):
+    n = 0
+    while True:
+        found = int(x[0])
+        if found + found > limit or n > 20:
+            return x, n
+        x = x * 65536
+        n += 1
+
+
+def negates(x, limit):
+    n = 0
+    while -int(x[0]) < limit and n < 20:
+        x = x * 65536
+        n += 1
+    return x, n
+
+
+def sizes(x, limit):
+    n = 0
+    while abs(int(x[0])) < limit and n < 20:
+        x = x * 65536
+        n += 1
+    return x, n
+
+
+@pytest.mark.parametrize(("step", "first"), [(doubles, 2**14), (negates, -(2**15)), (sizes, -(2**15))])
+def test_whole_numbers_do_not_leave_int64(step, first):
+    """2 * 2**62 and -(-2**63) are Python's: the graph ends its rounds before."""
+    f = tj.jit(step, strict=True)
+    for _ in range(3):
+        x, n = f(tj.asarray([first]), 1 << 51)
+        assert (n, x.dtype) == (3, np.int64)
+    assert f.cache_info().traces == 1

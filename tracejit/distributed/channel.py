@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox, Told
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import Window
@@ -84,6 +85,20 @@ class Channel:
             handles += self._outbox.tell(rank, nbytes, self._priority, tell)
         return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in places]
 
+    def exchange(self, array: np.ndarray, combine: str, *, whole: bool) -> Near | None:
+        """Begin to combine an array with those of all members by machine code; None where it cannot. See
+        `Window.exchange`.
+        """
+        window, members = self.window, self._members
+        if window is None or self._outbox.imitates or not window.ranks.issuperset(members):
+            return None
+        return window.exchange(array, combine, members, self.key, whole=whole)
+
+    def forget(self, near: Near) -> None:
+        """Cancel an exchange, unless it has ended."""
+        assert self.window is not None
+        self.window.forget(near)
+
     def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
         """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""
         return Arrival(self, peer, self._members[peer], like, into)
@@ -92,13 +107,13 @@ class Channel:
 class Arrival:
     """An array that is expected from rank `peer`: in `array` once the test is true, until it is released."""
 
-    __slots__ = ("_channel", "_from", "_handle", "_into", "_like", "_place", "array", "peer")
+    __slots__ = ("_channel", "_from", "_handle", "_into", "_like", "_place", "array", "peers")
 
     def __init__(
         self, channel: Channel, source: int, rank: int, like: np.ndarray, into: np.ndarray | None
     ) -> None:
         """source: among the members of the channel, where it has the number `rank` in the world."""
-        self.peer, self._from, self._channel, self._like, self._into = rank, source, channel, like, into
+        self.peers, self._from, self._channel, self._like, self._into = (rank,), source, channel, like, into
         self.array = like
         self._place: int | None = None
         near = channel.window is not None and rank in channel.window.peers
@@ -115,16 +130,16 @@ class Arrival:
         if self._place is None:
             window = self._channel.window
             assert window is not None
-            self._place = window.notices.next_of(self.peer, self._channel.key)
+            self._place = window.notices.next_of(self.peers[0], self._channel.key)
             if self._place is None:
                 return False
             if self._place == NOWHERE:
                 self._handle = self._as_message()
                 return self._handle.Test()
-            self.array = window.look(self.peer, self._place, self._like)
+            self.array = window.look(self.peers[0], self._place, self._like)
             if self._into is not None:
                 self._into[...] = self.array
-                window.leave(self.peer, self._place)
+                window.leave(self.peers[0], self._place)
         return True
 
     def release(self) -> None:
@@ -134,4 +149,4 @@ class Arrival:
         else:
             assert self._channel.window is not None
             assert self._place is not None
-            self._channel.window.leave(self.peer, self._place)
+            self._channel.window.leave(self.peers[0], self._place)

@@ -33,12 +33,12 @@ _Entry = tuple[float, int, int, float, Callable[[], None]]
 
 
 class Handle:
-    """A message on its way: one to send, or one that is expected from `peer`."""
+    """A message on its way: one to send, or one that is expected. peers: the rank that it waits for."""
 
-    __slots__ = ("buffer", "peer", "request")
+    __slots__ = ("buffer", "peers", "request")
 
     def __init__(self, peer: int, buffer: Any, request: Any = None) -> None:
-        self.peer, self.buffer, self.request = peer, buffer, request
+        self.peers, self.buffer, self.request = (peer,), buffer, request
 
     def Test(self) -> bool:
         """Whether it has arrived, or its memory may be used again."""
@@ -48,10 +48,10 @@ class Handle:
 class Told:
     """An announcement to `peer` on its way over an imitated link."""
 
-    __slots__ = ("_is_sent", "_send", "peer")
+    __slots__ = ("_is_sent", "_send", "peers")
 
     def __init__(self, peer: int, send: Callable[[], None]) -> None:
-        self.peer, self._send, self._is_sent = peer, send, False
+        self.peers, self._send, self._is_sent = (peer,), send, False
 
     def send(self) -> None:
         self._send()
@@ -72,6 +72,11 @@ class Outbox:
         self._sent: list[Handle] = []
         self._numbers = itertools.count()
         self._moved = self._free = time.monotonic()
+
+    @property
+    def imitates(self) -> bool:
+        """Whether there is a link to imitate."""
+        return self._link is not None
 
     def add(self, comm: Any, peer: int, array: np.ndarray, tag: int, priority: int) -> Handle:
         """Have the contiguous `array` sent; its memory stays as it is until the handle's test is true."""

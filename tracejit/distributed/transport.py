@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.distributed.channel import PHASES, Arrival, Channel
+from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import BLOCK, Window
@@ -50,7 +51,7 @@ SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
 
-Steps = Iterator[list[Any]]
+Steps = Generator[list[Any], None, None]
 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # a sleep takes a timer, some 50 us
 
@@ -70,7 +71,7 @@ class Operation:
     def missing(self) -> list[int]:
         """The ranks from which a message has not come, or to which one has not gone."""
         self.waiting = [handle for handle in self.waiting if not handle.Test()]
-        return sorted({handle.peer for handle in self.waiting})
+        return sorted({peer for handle in self.waiting for peer in handle.peers})
 
     def describe(self) -> str:
         """The operator with its operands and the user's line."""
@@ -85,7 +86,7 @@ class _Word:
     """Stands for a message of control that is expected from `peer`."""
 
     def __init__(self, heard: deque[Any], peer: int) -> None:
-        self._heard, self.peer = heard, peer
+        self._heard, self.peers = heard, (peer,)
 
     def Test(self) -> bool:
         return bool(self._heard)
@@ -164,7 +165,7 @@ class Transport:
                 if wanted(min(REST, max(self._outbox.due(), NAPS[0]))):
                     return
             elif time.monotonic() - moving < SPIN:
-                give_way()
+                self._give_way()
             elif wanted(min(nap, self._outbox.due())):
                 return
             else:
@@ -223,10 +224,21 @@ class Transport:
                     error = _renewed(error)
                 if error.out_of_step and self.broken is None:
                     self.broken = error
+                operation.steps.close()
                 ended.append((operation, error))
         if ended:
             self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
         return ended, moved
+
+    def _give_way(self) -> None:
+        """Let other processes run; where all that is awaited lies in shared memory, look there meanwhile."""
+        window = self._window
+        if window is not None:
+            with self._lock:
+                if all(type(each) is Near for operation in self._active for each in operation.waiting):
+                    window.notices.poll(SPIN)
+                    return
+        give_way()
 
     def _step(self, operation: Operation) -> bool:
         """Resume an operation as long as its messages are there; return whether there was one."""
@@ -302,10 +314,35 @@ class Transport:
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         with self._scratch.joined(outs) as flat:
-            if flat.nbytes <= SMALL:
+            whole = flat.nbytes <= SMALL
+            near = channel.exchange(flat, combine, whole=whole)
+            if near is not None:
+                yield from self._near(channel, near, flat, combine, whole=whole)
+            elif whole:
                 yield from self._all_combine(channel, [flat] * self.size, flat, combine)
             else:
                 yield from self._by_slices(channel, flat, combine)
+
+    def _near(self, channel: Channel, near: Near, flat: np.ndarray, combine: str, *, whole: bool) -> Steps:
+        """An exchange that has begun in shared memory, and what comes as messages because others had no
+        place there.
+        """
+        try:
+            yield [near]
+            if near.ended:
+                return
+            back, late = channel.next(), near.without_sums()
+            slices = [flat] * self.size if whole else self._slices(flat)
+            if near.has_slices:
+                yield [back.take(peer, slices[peer], into=slices[peer]) for peer in late]
+                return
+            arrivals = [channel.take(peer, slices[self.rank]) for peer in self._peers]
+            yield list(arrivals)
+            self._combine(slices[self.rank], arrivals, combine, slices[self.rank])
+            if not whole:
+                yield self._spread(back, slices[self.rank], slices)
+        finally:
+            channel.forget(near)
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """A block at a time: while the sums of one travel, so do the slices of the next."""

@@ -115,7 +115,7 @@ def _load() -> Calls:
                     "the engine has no native executor yet: import tracejit, which installs one"
                 )
             addresses = _loader()
-            function(addresses, "initialize", 1, None, holds_gil=True)(ENGINE.address)
+            function(addresses, "engine_initialize", 1, None, holds_gil=True)(ENGINE.address)
             calls = _bind(addresses)
             for number, lane in LANES.items():
                 _add(calls, number, lane)
@@ -158,9 +158,9 @@ def function(
     *,
     holds_gil: bool,
 ) -> Callable[..., Any]:
-    """A C function as a Python callable; all arguments are int64."""
+    """The C function of this name as a Python callable; all arguments are int64."""
     prototype = ctypes.PYFUNCTYPE if holds_gil else ctypes.CFUNCTYPE
-    return prototype(result, *(ctypes.c_int64,) * arity)(addresses[f"engine_{name}"])
+    return prototype(result, *(ctypes.c_int64,) * arity)(addresses[name])
 
 
 class _Method(ctypes.Structure):
@@ -189,10 +189,10 @@ def builtin(addresses: Mapping[str, int], name: str) -> Callable[..., Any]:
 
 def _bind(addresses: Mapping[str, int]) -> Calls:
     def quick(name: str, arity: int, result: Any = ctypes.c_int64) -> Callable[..., Any]:
-        return function(addresses, name, arity, result, holds_gil=True)
+        return function(addresses, f"engine_{name}", arity, result, holds_gil=True)
 
     def long(name: str, arity: int) -> Callable[..., Any]:
-        return function(addresses, name, arity, holds_gil=False)
+        return function(addresses, f"engine_{name}", arity, holds_gil=False)
 
     return Calls(
         launch=builtin(addresses, "launch"),

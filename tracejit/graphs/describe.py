@@ -15,12 +15,12 @@ from tracejit.drawing.sources import line_of
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.jit.record import Described
+from tracejit.frontend.jit.complete import Described
 from tracejit.frontend.python.content import GONE
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.number import Computed
 from tracejit.frontend.recording.recording import RuntimeNumber
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey
 from tracejit.frontend.signature.program import (
     ArrayOn,
     Bind,
@@ -143,7 +143,7 @@ class Describing:
         if isinstance(source, DrawKey):
             return "key", 0
         if isinstance(source, DrawCounter):
-            return "counter", source.drawn
+            return "counter", source.fixed  # a graph that is kept has all rounds, so no run-time numbers
         return "number", self._source(source, bound.value)
 
     def _array(self, storage: Storage) -> Data:

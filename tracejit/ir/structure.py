@@ -30,8 +30,9 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
         parts += type_facts(value)
     for node in graph.nodes:
         parts.append(node.op)
-        parts += map(number.__getitem__, node.inputs)
-        parts += facts(node)
+        parts += [number[value] for value in node.inputs]
+        if node.attrs:
+            parts += facts(node)
         for value in node.outputs:
             number[value] = len(number)
         if locations:

@@ -97,10 +97,12 @@ class View:
         """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""
         return self._find()[1]
 
-    def is_whole(self, base_shape: Sequence[int]) -> bool:
-        """Whether this is the identity on a base of `base_shape`, in all rounds of a loop."""
+    def is_whole(self, base_shape: tuple[int, ...], start: int = 0) -> bool:
+        """Whether this is the identity on a base of `base_shape`, in all rounds of a loop; if the base begins
+        at element `start`, on that.
+        """
         try:
-            return self.offset == 0 and self.shape == tuple(base_shape) and self._find()[1]
+            return self.offset == start and self.shape == base_shape and self._find()[1]
         except Differs:
             return False
 

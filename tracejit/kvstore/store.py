@@ -29,6 +29,9 @@ from tracejit.ir.types import CPU, Device
 from tracejit.kvstore.compression import compressed, threshold_of
 from tracejit.optim.states import state_of
 
+KEYS = frozenset({int, str})
+"""Types of keys."""
+
 Updater = Callable[[Any, NDArray, NDArray], object]
 
 TYPES = ("local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_device_async")
@@ -396,13 +399,15 @@ def _refuse(message: str) -> TracejitError:
 
 def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
     """Keys with the list of their arrays."""
+    if type(key) in KEYS and type(value) is NDArray:
+        return [(key, [value])]
     keys = list(key) if isinstance(key, (list, tuple)) else [key]
     values = list(value) if isinstance(key, (list, tuple)) and isinstance(value, (list, tuple)) else [value]
     if len(values) != len(keys):
         raise _refuse(f"{name}: {len(keys)} keys and {len(values)} values; expected a value for each key")
     found = []
     for k, v in zip(keys, values, strict=True):
-        if type(k) not in (int, str):
+        if type(k) not in KEYS:
             raise _refuse(f"{name}: keys are integers or strings, got {type(k).__name__} {k!r}")
         arrays = list(v) if isinstance(v, (list, tuple)) else [v]
         if not arrays or not all(isinstance(each, NDArray) for each in arrays):
@@ -416,8 +421,11 @@ def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
 
 def _grouped(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
     """The same, with all arrays of a key that is given several times together."""
+    pairs = _pairs(name, key, value)
+    if len(pairs) == 1:
+        return pairs
     groups: dict[Any, list[NDArray]] = {}
-    for k, arrays in _pairs(name, key, value):
+    for k, arrays in pairs:
         groups.setdefault(k, []).extend(arrays)
     return list(groups.items())
 
@@ -434,7 +442,7 @@ def _check_fit(name: str, key: Any, array: NDArray, stored: NDArray) -> None:
 
 def _moved(array: NDArray, device: Device, priority: int) -> NDArray:
     """The array on `device`, copied there with a priority."""
-    if array.device == device:
+    if array.device is device:
         return array
     moved: NDArray = dispatch.emit(ops.copy_to, array, device=device, priority=priority)
     return moved

@@ -165,12 +165,15 @@ class _Tracer:
             return _way(node.op)(self, node, view)
         if value.type.on_host:
             return self.add(NUMBER, value.type.dtype, HOST, value=value)
-        return self.add(LOAD, value.type.dtype, self.level(value, view), value=value, view=view)
+        return self.load(value, view, value)
 
-    def level(self, value: Value, view: View) -> Level:
-        """Where `value` is read at `view`: what has no elements, in a loop that has no steps then."""
-        skips = not (value.type.size or self.full_size) and self.kept_size
-        return FULL if skips else self.domain.level(view)
+    def load(self, value: Value, view: View, source: Value) -> Term:
+        """A read of `source`, which `value` is, at `view`. What has no elements is read in a loop that has no
+        steps, at places that move along it: nothing is read in front of it.
+        """
+        if not (value.type.size or self.full_size) and self.kept_size:
+            return self.add(LOAD, value.type.dtype, FULL, value=source, view=self.full)
+        return self.add(LOAD, value.type.dtype, self.domain.level(view), value=source, view=view)
 
     def add(
         self,
@@ -265,6 +268,8 @@ class _Tracer:
         x, index = node.inputs
         axis = node.attrs["axis"]
         base, source = self.source(x)
+        if not x.type.size:
+            return self.load(x, view, source)
         before, after = base.shape[:axis], base.shape[axis + 1 :]
         groups = (math.prod(before), index.type.size, math.prod(after))
         parts = [
@@ -283,7 +288,7 @@ class _Tracer:
         return self.add(
             GATHER,
             x.type.dtype,
-            self.level(x, place),
+            self.domain.level(place),
             [self.demand(index, parts[1])],
             value=source,
             view=place,

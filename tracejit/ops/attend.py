@@ -12,8 +12,9 @@ of weights does to their sums.
 
 The mask may be left out. It is (masks, queries or 1, keys), and matrix m of the queries has the mask ``m //
 spread % masks``: one for all, one for each, or repeated in either order. A query all of whose scores are
-minus infinity sees nothing: its result is 0, its log_sum infinite. The gradient of a mask is written by the
-matrix of scores.
+minus infinity sees nothing: its result is 0, its log_sum infinite; with ``nan`` both are nan, as softmax has
+it. With ``cut`` scores of minus infinity pass no cotangent, as if `where` had made them, even where weights
+are nan. The gradient of a mask is written by the matrix of scores.
 
 The gradient has three results, of which the first adds up to that of the queries: it has a leading
 dimension, ``parts``, for parts of the keys that are computed side by side. Only their sum is specified.
@@ -82,7 +83,9 @@ def _check(name: str, types: Sequence[ArrayType], spread: int) -> None:
             raise ShapeError(f"{name} got the mask {mask}, each for {spread} in turn, for {text(types[:3])}")
 
 
-def _infer(*types: ArrayType, scale: float, causal: bool, spread: int = 1) -> tuple[ArrayType, ArrayType]:
+def _infer(
+    *types: ArrayType, scale: float, causal: bool, spread: int = 1, nan: bool = False, cut: bool = False
+) -> tuple[ArrayType, ArrayType]:
     _check("attention", types, spread)
     q, _, v = types[:3]
     rows = q.shape[:2]
@@ -90,7 +93,13 @@ def _infer(*types: ArrayType, scale: float, causal: bool, spread: int = 1) -> tu
 
 
 def _infer_gradient(
-    *types: ArrayType, scale: float, causal: bool, parts: int, spread: int = 1
+    *types: ArrayType,
+    scale: float,
+    causal: bool,
+    parts: int,
+    spread: int = 1,
+    nan: bool = False,
+    cut: bool = False,
 ) -> tuple[ArrayType, ...]:
     name = "attention_gradient"
     _check(name, types, spread)
@@ -135,10 +144,12 @@ def _evaluate(
     scale: float,
     causal: bool,
     spread: int = 1,
+    nan: bool = False,
+    cut: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     scores = _scores(q, k, masks, scale, causal, spread)
     highest = scores.max(-1, keepdims=True)
-    nothing = (highest == -np.inf) & bool(masks)
+    nothing = (highest == -np.inf) & (bool(masks) and not nan)
     powers = np.exp(scores - np.where(nothing, 0, highest))
     total = np.where(nothing, 1, powers.sum(-1, keepdims=True))
     result = powers @ v[:, None] / total
@@ -147,13 +158,22 @@ def _evaluate(
 
 
 def _evaluate_gradient(
-    *operands: np.ndarray, scale: float, causal: bool, parts: int, spread: int = 1
+    *operands: np.ndarray,
+    scale: float,
+    causal: bool,
+    parts: int,
+    spread: int = 1,
+    nan: bool = False,
+    cut: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     q, k, v, log_sums, along, ct = operands[:6]
     of_rows = [_heads(x, k) for x in (q, log_sums[..., None], along[..., None], ct)]
     queries, log_sums, along, ct = of_rows
-    weights = np.exp(_scores(q, k, operands[6:], scale, causal, spread) - log_sums)
+    scores = _scores(q, k, operands[6:], scale, causal, spread)
+    weights = np.exp(scores - log_sums)
     slopes = weights * (ct @ v[:, None].swapaxes(-1, -2) - along) * q.dtype.type(scale)
+    if cut:
+        slopes = np.where(np.isneginf(scores), q.dtype.type(0), slopes)
     to_q = np.zeros((parts, *q.shape), q.dtype)
     to_q[0] = (slopes @ k[:, None]).reshape(q.shape)
     to_k = (slopes.swapaxes(-1, -2) @ queries).sum(1)
@@ -164,7 +184,9 @@ def _evaluate_gradient(
 
 
 def _options(node: SymNode) -> dict[str, Any]:
-    return {name: node.attrs[name] for name in ("scale", "causal", "spread") if name in node.attrs}
+    return {
+        name: node.attrs[name] for name in ("scale", "causal", "spread", "nan", "cut") if name in node.attrs
+    }
 
 
 def _gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:

@@ -101,7 +101,7 @@ def _evaluate_loop(
             windows[i][...] = result
         for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):
             if value.type.on_host and step:
-                memory[i] = np.asarray(memory[i] + value.type.dtype.type(step), value.type.dtype)
+                memory[i] = np.add(memory[i], np.array(step).astype(value.type.dtype))  # integers wrap
         if until is not None and not memory[written[until]].all():
             break
     return tuple(memory[i] for i in written)

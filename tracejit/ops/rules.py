@@ -128,7 +128,7 @@ def elementwise_rule(
             first, last = types[0], types[-1]
             mixed = first.device is HOST or last.device is HOST  # a number and an array
             if (
-                first is last or (mixed and first.dtype is last.dtype) or first == last
+                first is last or (mixed and first.dtype == last.dtype) or first == last
             ) and first.dtype in admits:
                 kind = last if first.device is HOST else first
                 return kind if result is None else ArrayType(kind.shape, result_of(kind.dtype), kind.device)

@@ -20,6 +20,7 @@ from tracejit.config import config
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import print_graph
 from tracejit.ir.verify import verify
+from tracejit.passes.attend import attend
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
@@ -34,7 +35,7 @@ from tracejit.passes.winograd import winograd
 
 Pass = Callable[[Graph], Graph]
 
-CLEANING: dict[str, Pass] = {"roll": roll, "simplify": simplify, "cse": cse, "dce": dce}
+CLEANING: dict[str, Pass] = {"roll": roll, "attend": attend, "simplify": simplify, "cse": cse, "dce": dce}
 """The passes, in order, that leave only the operators that the results need."""
 
 

@@ -11,7 +11,8 @@ Only nodes on a path from one of `wrt` are visited. Because the backward nodes a
 same builder, derivatives of any order come from applying the function again, and the recorder can call it
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 
-A `Step` may stand in the list in place of nodes, or beside them: it has a rule of its own.
+A `Step` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention that is
+written out has the rule of the operator that it is (`tracejit.passes.attention`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ops import add
 from tracejit.ops.symbolic import pull_back
+from tracejit.passes.attention import written_out
 
 
 class Step:
@@ -64,7 +66,7 @@ Items = Sequence[Node | Step]
 
 def gradient(
     builder: Builder,
-    nodes: Iterable[Node | Step],
+    nodes: Items,
     outputs: Sequence[Value],
     cotangents: Sequence[Value],
     wrt: Sequence[Value],
@@ -85,6 +87,7 @@ def gradient(
                     f"gradient: a cotangent {seed.type} was passed for a value {output.type}"
                 )
             _accumulate(builder, total, output, seed, location)
+    attentions = written_out(nodes)
     nodes, active = nodes_between(nodes, wrt)
     for node in reversed(nodes):
         known = [total.get(v) for v in node.outputs]
@@ -98,9 +101,14 @@ def gradient(
                 continue
             found = node.pull_back(builder, known, active)
         with guard():
+            operands = node.inputs
             if isinstance(node, Node):
-                found, location = pull_back(builder, node, known), node.location
-            for value, cotangent in zip(node.inputs, found, strict=True):
+                location, attention, ct = node.location, attentions.get(node), known[0]
+                if attention is not None and ct is not None and attention.takes_all(active, wrt):
+                    operands, found = attention.operands, attention.pull_back(builder, ct)
+                else:
+                    found = pull_back(builder, node, known)
+            for value, cotangent in zip(operands, found, strict=True):
                 if cotangent is not None and value in active:
                     _accumulate(builder, total, value, cotangent, location)
         if isinstance(node, Step):

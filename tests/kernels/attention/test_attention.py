@@ -111,6 +111,32 @@ def test_masks_are_added_to_scores(addresses, dtype, causal, masks, rows, spread
         assert error <= 40 * np.finfo(dtype).eps * max(1, np.abs(exact[finite]).max())
 
 
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_see_nothing_may_be_nan(addresses, dtype, cut):
+    """Their cotangents reach queries and keys unless they are cut off, and all values."""
+    rng = np.random.default_rng(7)
+    arrays = operands(rng, dtype, 1, 1, 100, 300, 8, 8)
+    mask = np.where(rng.random((1, 100, 300)) < 0.5, 0, -np.inf).astype(dtype)
+    mask[:, 97] = -np.inf
+    attrs = {"scale": 0.3, "causal": False, "nan": True, "cut": cut}
+    found = Native(addresses, rng).both(*arrays, mask, **attrs)
+    rest = [a[:, :97] for a in (arrays[0], mask, arrays[3])]
+    seen = by_definition(rest[0], *arrays[1:3], rest[2], 0.3, False, rest[1].astype(float))
+    result, log_sums, of_q, of_k, of_v = found
+    assert all(np.isnan(a).all() for a in (result[:, 97], log_sums[:, 97], of_v))
+    assert np.isnan(of_k).all() == np.isnan(of_q[:, 97]).all() == (not cut)
+    for a, exact in zip((result, log_sums, of_q), seen, strict=False):
+        np.testing.assert_allclose(a[:, :97], exact, rtol=0, atol=1e-4 if dtype == "float32" else 1e-12)
+    if cut:
+        assert (of_q[:, 97] == 0).all()
+        assert np.isfinite(of_k).all()
+    gradient = OPS["attention_gradient"].evaluate
+    operands_of = (*arrays[:3], log_sums, (arrays[3] * result).sum(-1), arrays[3], mask)
+    for a, b in zip(found[2:], gradient(*operands_of, parts=1, **attrs), strict=True):
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b.reshape(a.shape)))
+
+
 def test_bits_do_not_depend_on_threads_or_ranges(addresses):
     rng = np.random.default_rng(2)
     arrays = operands(rng, "float32", 2, 2, 230, 300, 32, 32)

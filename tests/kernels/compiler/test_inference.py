@@ -12,6 +12,7 @@ from tracejit.kernels.compiler.memory import number_slot, pointer_slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.executor.entry_points import QUEUES, THREADS
 from tracejit.kernels.library.table import LIBRARY
+from tracejit.kernels.ranks.exchange import RANKS
 
 
 def straight(a, b):
@@ -60,7 +61,7 @@ FUNCTIONS = [
     (turns_real, float64(int64, int64)),
     (handed_on, float64(int64, float64)),
     (kernel, build.KERNEL),
-    *[(function, signature) for _, function, signature in QUEUES + THREADS],
+    *[(function, signature) for _, function, signature in QUEUES + THREADS + RANKS],
     *[
         (LIBRARY[name], build.KERNEL)
         for name in (("gemm", "float32"), ("copy", "uint8"), ("scatter_add", "float64"))

@@ -16,6 +16,7 @@ from tracejit import engine
 from tracejit.errors import ArgumentError, DeviceError, OutOfBoundsError, ReplayError, ShapeError, locate
 from tracejit.frontend.arrays import dlpack
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import ANSWERING
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
@@ -33,6 +34,7 @@ class ArrayCore:
 
     def __init_subclass__(cls) -> None:
         ArrayCore.concrete = cls
+        ANSWERING.add(cls)
 
     @staticmethod
     def new(storage: Storage, view: View | None = None) -> Any:

@@ -8,6 +8,7 @@ one dtype and one shape.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,27 +55,30 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
 
 def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
-    given = brought(op.name, operands)  # which may run code of the user's
-    with quiet:
-        return _record(op, given, attrs)
-
-
-def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
-    """Operands as NDArrays, numbers and proxies, with NumPy's `beside` the others."""
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
+            device = device_of(operands)
+            operands = tuple([beside(op.name, x, device) for x in operands])  # may run code of the user's
             break
-    else:
-        return operands
-    device = device_of(operands)
-    return [beside(name, x, device) for x in operands]
+    with quiet:
+        return _record(op, operands, attrs)
 
 
 NATIVE = frozenset({NumberProxy, bool, int, float, complex})
 """The types of numbers that are operands as they are."""
 
+Wrap = Callable[[Recording, Any], Any]
+"""What a result of a node is given as."""
 
-def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
+
+def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
+    """New arrays that hold the results of a node."""
+    if isinstance(result, tuple):
+        return tuple([ArrayCore.new(recording.new(v)) for v in result])
+    return ArrayCore.new(recording.new(result))
+
+
+def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap = wrap) -> Any:
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
     for x in given:
@@ -82,25 +86,23 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
             storage = x._storage
             if type(storage) is Uncounted:
                 made = storage.buffer.applied(lambda *parts: record(op, *parts, **attrs), given)
-                return _record(op, given, attrs) if made is None else made
+                return _record(op, given, attrs, wrap) if made is None else made
             arrays.append(x)
             kinds.append(storage.type.dtype)
         else:
-            kinds.append(promotion.kind_of(x))
-    if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
+            kinds.append(type(x) if type(x) is float else promotion.kind_of(x))
+    is_mixed = len(arrays) == 2 == op.arity and kinds[0] is not kinds[1] and promotion.mixed_signs(*kinds)
+    if is_mixed and promotion.is_comparison(op):
         return _compare_mixed(op, *given)
     dtypes = promotion.promoted(op, tuple(kinds))
-    if thread.trace is not None and thread.trace.recorded_numpy:
+    trace = thread.trace
+    if trace is not None and trace.recorded_numpy:
         _check_weak(op, arrays, dtypes)
     shape = common_shape(op.name, arrays)
-    for x, dtype in zip(given, dtypes, strict=True):
-        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
-            continue  # a run-time integer that no float holds is an error of the launch
-        if not promotion.fits(x, dtype):
-            if promotion.is_comparison(op) and dtype.kind in "iu":
-                truth = op.evaluate(*(y if y is x else 0 for y in given))
-                return full(bool(truth), shape, np.dtype(bool), device_of(given))
-            raise promotion.too_wide(op.name, x, dtype)
+    if len(arrays) < len(given):
+        wide = _too_wide(given, dtypes)
+        if wide is not None:
+            return _compare_wide(op, given, wide, shape)
     with lock:
         recording = eager.current()
         values = _operands(recording, given, dtypes, shape)
@@ -119,6 +121,27 @@ def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> 
         x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays
     ):
         thread.trace.refuse_number(f"{op.name}: a float64 number widens an array")
+
+
+def _too_wide(given: Sequence[Operand], dtypes: Sequence[np.dtype]) -> tuple[Any, np.dtype] | None:
+    """A number that the dtype does not hold to which it is to be cast, with that."""
+    for x, dtype in zip(given, dtypes, strict=True):
+        if type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
+            continue  # a run-time integer that no float holds is an error of the launch
+        if not isinstance(x, ArrayCore) and not promotion.fits(x, dtype):
+            return x, dtype
+    return None
+
+
+def _compare_wide(
+    op: Op, given: Sequence[Operand], wide: tuple[Any, np.dtype], shape: tuple[int, ...]
+) -> Any:
+    """A comparison of integers with a number beyond them all; an error for other operators."""
+    number, dtype = wide
+    if not promotion.is_comparison(op) or dtype.kind not in "iu":
+        raise promotion.too_wide(op.name, number, dtype)
+    truth = op.evaluate(*(x if x is number else 0 for x in given))
+    return full(bool(truth), shape, np.dtype(bool), device_of(given))
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
@@ -202,13 +225,6 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     return x if x.dtype == dtype else emit(astype, x, dtype=dtype)
 
 
-def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
-    """New arrays that hold the results of a node."""
-    if isinstance(result, tuple):
-        return tuple([ArrayCore.new(recording.new(v)) for v in result])
-    return ArrayCore.new(recording.new(result))
-
-
 def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
     """Store `value`, broadcast and cast, into the elements that `target` views.
 
@@ -236,14 +252,20 @@ def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) 
             new = recording.emit(full_op, new, shape=target.shape, device=target.device)
         if exact != dtype:
             new = recording.emit(astype, new, dtype=dtype)
-        try:
-            is_pending = target._storage.pending is not None and target._storage.recording is recording
-            if not is_pending and recording is not thread.trace:
-                new = _with_window(recording, target, new)
-            recording.write(target._storage, target._view, new)
-        except TracejitError as error:
-            raise locate(error, user_location()) from None
+        _rebind(recording, target, new)
     recording.end_operation()
+
+
+def _rebind(recording: Recording, target: ArrayCore, new: Value) -> None:
+    """Have the elements of `target` be `new`, of its shape, dtype and device."""
+    storage = target._storage
+    try:
+        is_pending = storage.pending is not None and storage.recording is recording
+        if not is_pending and recording is not thread.trace:
+            new = _with_window(recording, target, new)
+        recording.write(storage, target._view, new)
+    except TracejitError as error:
+        raise locate(error, user_location()) from None
 
 
 def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> Operand:
@@ -281,6 +303,36 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
             user_location(),
         )
     return value
+
+
+def update(op: Op, target: ArrayCore, other: Operand) -> None:
+    """Store ``op(target, other)`` into the elements of `target`; no other thread comes in between."""
+    trace = thread.trace
+    with quiet:
+        if trace is not None and not trace.recorded_numpy and _are_counted(target, other):
+            with lock:  # nothing launches a trace meanwhile, so the result needs no array
+                new = _record(op, (target, other), {}, _as_it_is)
+                kind, own = new.type, target._storage.type
+                if kind.dtype == own.dtype and kind.device is own.device and kind.shape == target._view.shape:
+                    _rebind(trace, target, new)
+                else:
+                    _record_write(target, wrap(trace, new), f"in-place {op.name}", casts=False)
+            trace.end_operation()
+            return
+    in_place(op.name, functools.partial(record, op), target, other)
+
+
+def _are_counted(target: ArrayCore, other: Operand) -> bool:
+    """Whether an operand needs no `beside`, and the extents of both are known."""
+    if type(target._storage) is Uncounted:
+        return False
+    if type(other) is ArrayCore.concrete:
+        return type(other._storage) is not Uncounted
+    return type(other) in NATIVE
+
+
+def _as_it_is(_recording: Recording, result: Any) -> Any:
+    return result
 
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
@@ -342,18 +394,17 @@ def value_of(
 
     Numbers stay on the host but for complex ones, which kernels on `device` make of two real ones.
     """
-    if dtype.kind == "c" and not isinstance(operand, ArrayCore):
-        return _complex_of(recording, operand, dtype, shape, device)
     if isinstance(operand, ArrayCore):
         seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
-    elif is_of(operand, recording.numbers):
-        return recording.number(RuntimeNumber(operand._value, operand._source), dtype)
-    else:
-        return recording.literal(settled(operand), dtype)
-    if value.type.dtype != dtype:
-        value = recording.emit(astype, value, dtype=dtype)
-    return value
+        return value if value.type.dtype == dtype else recording.emit(astype, value, dtype=dtype)
+    if dtype.kind == "c":
+        return _complex_of(recording, operand, dtype, shape, device)
+    if type(operand) is NumberProxy:
+        if is_of(operand, recording.numbers):
+            return recording.number(RuntimeNumber(operand._value, operand._source), dtype)
+        operand = settled(operand)
+    return recording.literal(operand, dtype)
 
 
 def _complex_of(

@@ -130,12 +130,12 @@ def _compute(op: Op, plan: Plan, operands: list[Any]) -> np.ndarray | None:
 
 
 def binary_of(op: Op) -> Callable[[Any, Any], Any]:
-    """A function that computes ``op(x1, x2)``, fast where no operand has to be cast: else it is `apply`."""
+    """A function that computes ``op(x1, x2)``, fast where no operand has to be cast: else it is `apply`. Call
+    it unless the thread is busy.
+    """
     routines: dict[tuple[Any, Any], Routine | None] = {}
 
     def compute(x1: Any, x2: Any) -> Any:
-        if thread.busy:
-            return None
         array, kind1, kind2 = ArrayCore.concrete, type(x1), type(x2)
         if kind1 is array:
             a = x1._memory if type(x1._storage) is Computed else None
@@ -225,8 +225,6 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
     by_kernel = direct.computer(op, 1, NO_ATTRIBUTES)
 
     def compute(x: Any) -> Any:
-        if thread.busy:
-            return None
         if type(x) is ArrayCore.concrete and type(x._storage) is Computed:
             a = x._memory
             if a is not None and a.size <= eager.SMALL:

@@ -7,7 +7,6 @@ alias sees them. Methods that need no copy return views.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from inspect import getattr_static
@@ -41,23 +40,14 @@ from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return type(x) in dispatch.NATIVE or isinstance(
-        x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex)
-    )
+    return type(x) in OPERANDS or isinstance(x, (np.ndarray, np.generic, bool, int, float, complex))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    record = functools.partial(dispatch.record, op)
     compute = immediate.binary_of(op)
 
-    def forward(self: Any, other: Any) -> Any:
-        found = compute(self, other)
-        if found is not None:
-            return found
-        return dispatch.record(op, self, other) if _takes(other) else NotImplemented
-
     def backward(self: Any, other: Any) -> Any:
-        found = compute(other, self)
+        found = None if thread.busy else compute(other, self)
         if found is not None:
             return found
         return dispatch.record(op, other, self) if _takes(other) else NotImplemented
@@ -65,31 +55,35 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
     def in_place(self: Any, other: Any) -> Any:
         if not thread.busy and immediate.in_place(op, self, other):
             return self
-        if not _takes(other):
+        if type(other) not in OPERANDS and not _takes(other):
             return NotImplemented
-        dispatch.in_place(op.name, record, self, other)
+        dispatch.update(op, self, other)
         return self
 
-    return forward, backward, in_place
+    return _forward(op, compute), backward, in_place
+
+
+def _forward(op: Op, compute: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def forward(self: Any, other: Any) -> Any:
+        found = None if thread.busy else compute(self, other)
+        if found is not None:
+            return found
+        if type(other) not in OPERANDS and not _takes(other):
+            return NotImplemented
+        return dispatch.record(op, self, other)
+
+    return forward
 
 
 def _comparison(op: Op) -> Callable[..., Any]:
-    compute = immediate.binary_of(op)
-
-    def compare(self: Any, other: Any) -> Any:
-        found = compute(self, other)
-        if found is not None:
-            return found
-        return dispatch.record(op, self, other) if _takes(other) else NotImplemented
-
-    return compare
+    return _forward(op, immediate.binary_of(op))
 
 
 def _unary(op: Op) -> Callable[..., Any]:
     compute = immediate.unary_of(op)
 
     def apply(self: Any) -> Any:
-        found = compute(self)
+        found = None if thread.busy else compute(self)
         return dispatch.record(op, self) if found is None else found
 
     return apply
@@ -460,6 +454,9 @@ class NDArray(Methods):
         """
         dispatch.write(self, value, "fill", casts=True)
 
+
+OPERANDS = frozenset({*dispatch.NATIVE, NDArray})
+"""The types of most operands."""
 
 for _name, _remedy in REMEDIES["array"].items():
     setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))

@@ -30,6 +30,9 @@ from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, HALVES, ArrayType, is_i
 
 Operand = Any
 
+KNOWN = {dtype: dtype for dtype in DTYPES}
+"""Dtypes that arrays can have: of those that are equal one object, which is compared fast."""
+
 UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 SINGLE = np.dtype("float32")
@@ -128,8 +131,8 @@ def supported(name: str, dtype: Any) -> np.dtype:
         given = np.dtype(dtype)
     except TypeError:
         raise locate(ArgumentError(f"{name}: {dtype!r} is no dtype"), user_location()) from None
-    found = given.newbyteorder("=")
-    if found not in DTYPES:
+    found = KNOWN.get(given.newbyteorder("="))
+    if found is None:
         raise locate(
             DTypeError(
                 f"{name}: dtype {given} is not supported; arrays hold {', '.join(map(str, DTYPES))} "

@@ -118,6 +118,7 @@ class _Rounds:
         self.whole: list[Any] = []
         self.operands: list[Value] = []
         self.known: dict[Any, Value] = {}  # numbers that stay, in the body
+        self.literals: set[Value] = set()
 
     def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
         """The graph around the loop."""
@@ -226,7 +227,9 @@ class _Rounds:
             return self.known[operand]
         if type(operand) not in DTYPES or (type(operand) is int and abs(operand) > EXACT):
             raise Unfit(f"{operand} is no number that the graph has exactly")
-        return self._literal(self.body, operand)
+        literal = self._literal(self.body, operand)
+        self.literals.add(literal)
+        return literal
 
     def _compute(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
         emit = self.body.emit
@@ -235,6 +238,7 @@ class _Rounds:
         if form == "float({})":
             return self._as_float(operands[0], conditions)
         if form in UNARY:
+            self._bounded(operands[0], conditions)
             return emit(UNARY[form], *operands) if UNARY[form] else operands[0]
         if form == DIVISION:
             x, y = [self._as_float(value, conditions) for value in operands]
@@ -243,12 +247,11 @@ class _Rounds:
         if form not in ARITHMETIC:
             raise Unfit(f"numbers are computed by {form.format('x', 'y')}")
         operands = self._together(operands, conditions)
-        made = emit(ARITHMETIC[form], *operands)
-        if made.type.dtype == INTEGER:
-            if ARITHMETIC[form] is ops.multiply:
-                raise Unfit("whole numbers are multiplied")
-            self._bounded(made, EXACT, conditions)
-        return made
+        if operands[0].type.dtype == INTEGER and ARITHMETIC[form] is ops.multiply:
+            raise Unfit("whole numbers are multiplied")
+        for value in operands:
+            self._bounded(value, conditions)
+        return emit(ARITHMETIC[form], *operands)
 
     def _truth(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
         if form in COMPARISONS:
@@ -275,14 +278,16 @@ class _Rounds:
             return value
         if value.type.dtype != INTEGER:
             raise Unfit(TRUTHS)
-        self._bounded(value, EXACT, conditions)
+        self._bounded(value, conditions)
         return self.body.emit(ops.astype, value, dtype=FLOAT)
 
-    def _bounded(self, value: Value, limit: Any, conditions: list[Value]) -> None:
-        """The loop ends where a number is larger than this; nan is not."""
-        size = self.body.emit(ops.abs, value)
-        large = self.body.emit(ops.greater, size, self._literal(self.body, limit))
-        conditions.append(self.body.emit(ops.logical_not, large))
+    def _bounded(self, value: Value, conditions: list[Value]) -> None:
+        """The loop ends where a whole number is larger than `EXACT`: sums of two others fit into int64."""
+        if value.type.dtype != INTEGER or value in self.literals:
+            return
+        for end in (-EXACT, EXACT):
+            compare = ops.greater_equal if end < 0 else ops.less_equal
+            conditions.append(self.body.emit(compare, value, self._literal(self.body, end)))
 
     # -- arrays ----------------------------------------------------------------------------------------------
 

@@ -40,8 +40,8 @@ from tracejit.config import config
 from tracejit.errors import ArgumentError, locate
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
+from tracejit.frontend.jit.entries import Signature, Timing
 from tracejit.frontend.jit.piecewise import run_piecewise
-from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.jit.tree import Tree
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
@@ -49,7 +49,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.signature.text import MISS, PIECEWISE
+from tracejit.frontend.signature.runtime import MISS, PIECEWISE
 from tracejit.ir.graph import Graph
 
 
@@ -180,8 +180,7 @@ class Jitted(Transparent, Generic[P, R]):
             self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict, segments=self._segments
         )
         self._traces += 1
-        for storage in recorded.aliased:
-            self._whole.add(storage)
+        self._whole.update(recorded.whole)
         entry = recorded.entry
         if entry is not None and entry.segments:
             self._add_path(entry)
@@ -372,7 +371,7 @@ class Jitted(Transparent, Generic[P, R]):
         known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
         return list(known.values())
 
-    def first_call(self) -> record.Timing:
+    def first_call(self) -> Timing:
         """Time that the first call of the oldest signature took: record, compile (or load), run.
 
         Seconds. Raises ArgumentError if no call could be replayed yet.

@@ -7,33 +7,29 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.frontend.jit.exits import ExitLoop
+from tracejit.frontend.jit.numbers import Variables, operand
 from tracejit.frontend.recording import check, eager
-from tracejit.frontend.recording.number import Computed, Source, source_of
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
-    Bind,
     Drawn,
     Expr,
     Form,
     Launch,
     Literal,
-    ManyArrays,
     ReplayProgram,
     Run,
     StorageAddress,
-    Var,
 )
 from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
 
 Arrays = Mapping[Storage, Any]
 """By storage: its variable, and that of the place where an array begins."""
-
-Numbers = Mapping[Computed | Source, Var]
 
 
 def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
@@ -43,7 +39,7 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
     """
     written = [window.storage for window in trace.written()] if awaited else []
     engine.wait(*(storage.variable for storage in written))  # older failures are not this call's
-    trace.take_draws()
+    trace.draws.take()
     eager.run(graph, trace.bound, outputs, schedule)
     if awaited:
         engine.wait(*(storage.variable for storage in (*outputs, *written)))
@@ -52,49 +48,38 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
     """Names of the graph's inputs, for people."""
     assert program.launch is not None
-    paths = {
-        step.var: step.value.operands[0].path
-        for step in program.steps
-        if isinstance(step, Bind) and isinstance(step.value, Form) and step.value.form == "{}._storage"
-        if isinstance(step.value.operands[0], Var)
-    }
-    for step in program.steps:
-        if isinstance(step, ManyArrays):
-            paths.update(zip(step.storages, [array.path for array in step.arrays], strict=True))
-    names = []
-    for word in program.launch.words:
+
+    def name(word: StorageAddress | Drawn | Expr) -> str:
         if isinstance(word, StorageAddress):
-            names.append(paths.get(word.storage) or "constant")
-        elif isinstance(word, Drawn):
-            names.append("random numbers")
-        else:
-            names.append(getattr(word, "path", "") or "number")
-    return tuple(names)
+            return word.storage.path or "constant"
+        return "random numbers" if isinstance(word, Drawn) else getattr(word, "path", "") or "number"
+
+    return tuple(map(name, program.launch.words))
 
 
 def launch_of(
     program: ReplayProgram,
     trace: Trace,
     arguments: Arguments,
-    computed: dict[Computed | Source, Var],
+    computed: Variables,
     graph: Graph,
     schedule: Any,
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
-    draws = range(len(trace.taken), len(trace.draws))
+    draws = range(len(trace.draws.taken), len(trace.draws.totals))
     is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
         storages=tuple(arguments.storages.values()),
         words=_words(trace.bound, arguments.arrays, computed),
-        draws=tuple((index, *trace.draws[index]) for index in draws),
+        draws=_draws(trace, draws, computed),
         written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
         is_awaited=is_awaited,
     )
 
 
-def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed: Numbers) -> Run:
+def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed: Variables) -> Run:
     """Describe how a replay launches the segment that a look ended, where arrays and numbers are in these
     variables. Later launches find what it makes.
     """
@@ -104,7 +89,7 @@ def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed
         pack=schedule.pack.pack,
         storages=(),
         words=_words(cut.bound, arrays, computed),
-        draws=tuple((index, *trace.draws[index]) for index in cut.draws),
+        draws=_draws(trace, cut.draws, computed),
         written=(),
         is_awaited=graph_can_fail(graph),
     )
@@ -114,17 +99,15 @@ def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed
     return run
 
 
-def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Numbers) -> Launch:
+def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Variables) -> Launch:
     """Describe how a replay launches rounds with an exit. All that they make is awaited."""
 
     def word(given: Any) -> StorageAddress | Drawn | Expr:
         if isinstance(given, Storage):
             return StorageAddress(*arrays[given])
-        if isinstance(given, Computed | Source):
-            return computed[given]
         if isinstance(given, Extent | RuntimeNumber):
             return _words((given,), arrays, computed)[0]
-        return given if isinstance(given, Expr) else Literal(given)
+        return Literal(given) if type(given) is int else operand(given, computed)
 
     return Launch(
         call=check.launcher(native.segment.schedule, native.segment.graph),
@@ -138,7 +121,7 @@ def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Numbers) -> Lau
 
 
 def _words(
-    bound: Iterable[Bound], arrays: Arrays, computed: Numbers
+    bound: Iterable[Bound], arrays: Arrays, computed: Variables
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
     """Words that are packed for the inputs of a graph."""
 
@@ -150,9 +133,21 @@ def _words(
         if isinstance(source, DrawKey):
             return Drawn(source.stream)
         if isinstance(source, DrawCounter):
-            return Drawn(source.stream, source.drawn)
-        if isinstance(source, Computed | Source):
-            return computed[source]
-        return source if isinstance(source, Expr) else Form(source_of(source))
+            return Drawn(source.stream, _count(source.fixed, source.further, computed))
+        return operand(source, computed)
 
     return tuple(map(word, bound))
+
+
+def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int, Any, Expr], ...]:
+    """Streams that a launch draws from, by their numbers in the call, and how much of each."""
+    found = []
+    for index in indices:
+        stream, total = trace.draws.totals[index]
+        found.append((index, stream, _count(total.fixed, total.further, computed)))
+    return tuple(found)
+
+
+def _count(fixed: int, further: Any, computed: Variables) -> Expr:
+    """How many random numbers were drawn: a whole number, and what a run-time number says."""
+    return Literal(fixed) if further is None else Form(f"({{}} + {fixed})", computed[further])

@@ -19,8 +19,10 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit import numbers as asked
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
-from tracejit.frontend.recording.number import Computed, Source, source_of
+from tracejit.frontend.jit.numbers import Variables
+from tracejit.frontend.recording.number import Computed, Source
 from tracejit.frontend.recording.recording import Extent
 from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Place, Segment
@@ -42,7 +44,7 @@ from tracejit.frontend.signature.program import (
     Way,
     meaning,
 )
-from tracejit.frontend.signature.text import element_of
+from tracejit.frontend.signature.runtime import element_of
 
 
 class Region(NamedTuple):
@@ -79,7 +81,7 @@ class Loops:
     arrays, numbers: the variables of all that the body knows, at the step that is emitted.
     """
 
-    def __init__(self, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]) -> None:
+    def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:
         self.trace, self.arguments = trace, arguments
         self.place: Place | None = None
         self.told: list[Told] = []
@@ -94,7 +96,7 @@ class Loops:
             self._enter(region, computed)
         self._meanings: dict[Expr, int] = {}
 
-    def _enter(self, region: Region, computed: dict[Computed | Source, Var]) -> None:
+    def _enter(self, region: Region, computed: Variables) -> None:
         """Make the variables of its states. From its last look on, they hold what the body knows."""
         looks, own = self.trace.looks, {}
         for at in region.ways:
@@ -133,7 +135,7 @@ class Loops:
         index = -1
         for step in steps:
             if not isinstance(step, Cut):
-                self._ask(step, program, self.numbers)
+                asked.emit(step, self.numbers, program)
                 continue
             index += 1
             self.place = self.trace.segments.place(self.place, step.segment)
@@ -145,20 +147,6 @@ class Loops:
                 while step is not last:
                     step = next(steps)
                 index = region.last
-
-    def _ask(self, step: Any, program: ReplayProgram, numbers: ChainMap[Any, Var]) -> None:
-        """Emit a computation or a question."""
-
-        def operand(given: Any) -> Expr:
-            if isinstance(given, Computed | Source):
-                return numbers[given]
-            return given if isinstance(given, Expr) else Form(source_of(given))
-
-        expression = Form(step.form, *map(operand, step.operands))
-        if isinstance(step, Computed):
-            program.define(numbers[step], expression)
-        else:
-            program.same(expression, step.value, (step.path, repr(step.value)))
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -198,7 +186,7 @@ class Loops:
                 numbers[source] = var
         program = ReplayProgram()
         for step in looks.between(index):
-            self._ask(step, program, numbers)
+            asked.emit(step, numbers, program)
         native = self._native(region, index)
         if isinstance(native, ExitLoop):
             self._launch(region, index, native, arrays, numbers, program)

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
+from tracejit.frontend.jit.entries import Signature
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, ArrayType, Device
@@ -105,7 +106,7 @@ def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return compile.plan_graph(recorded.result.graph)
 
 
-def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> record.Signature:
+def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):

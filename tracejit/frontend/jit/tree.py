@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracejit.frontend.jit.record import Signature
+from tracejit.frontend.jit.entries import Signature
 from tracejit.frontend.recording.segments import Place
-from tracejit.frontend.signature.text import MISS, Memo
+from tracejit.frontend.signature.runtime import MISS, Memo
 
 PATHS = 64
 """Most paths of a signature."""

@@ -16,7 +16,7 @@ import itertools
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -26,6 +26,7 @@ _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
 _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
+_ITEM_STORES = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
@@ -81,68 +82,71 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """Collect the names that `code` mentions."""
-    loaded: set[str] = set()
-    attributes: set[str] = set()
-    strings: set[str] = set()
-    stored: set[str] = set()
-    written: set[str] = set()
-    uses: set[tuple[str, str]] = set()
-    imports: set[tuple[int, str]] = set()
-    handed: set[str] = set()
-    items = False
-    for each in codes(code):
-        stored.update(name for accessor, name in _accesses(each) if accessor in _STORERS and name is not None)
-        imports.update(_imports(instructions(each)))
-        before: str | None = None
-        taken: str | None = None
-        is_called = False  # whether what is loaded now will be called: before Python 3.13 NULL comes first
-        last = ""
-        for instruction in instructions(each):
-            name, operand = instruction.opname, instruction.argval
-            if name in ("PRECALL", "CACHE"):
-                continue
-            if name == "IMPORT_FROM":
-                attributes.add(operand)
-            elif name == "MATCH_CLASS":
-                attributes.add("__match_args__")
-            is_attribute = name in _ATTRIBUTES
-            if taken is not None and not is_attribute and name != "PUSH_NULL":
-                handed.add(taken)
-            is_load = name in _VARIABLES or name == "LOAD_ATTR"
-            follows = is_attribute or last == "PUSH_NULL"  # the NULL of a call that is to come
-            is_called = "NULL" in instruction.argrepr or (is_load and is_called and follows)
-            taken = operand if is_load and not is_called else None
-            is_called |= name == "PUSH_NULL" and sys.version_info < (3, 13)
-            last = name
-            if before is not None:
-                uses.add((before, operand if is_attribute else ""))
-            if name in _GLOBAL_LOADS:
-                loaded.add(operand)
-            elif name in _STORES:
-                stored.add(operand)
-                attributes.add(operand)
-            elif name in _GLOBAL_STORES:
-                stored.add(operand)
-                written.add(operand)
-            elif name == "STORE_DEREF":
-                stored.add(operand)
-            elif is_attribute:
-                attributes.add(operand)
-            elif name in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-                items = True
-            elif name == "BINARY_OP":
-                items = items or instruction.argrepr.endswith("=")
-            before = operand if name in _LOADS else None
-        strings.update(strings_in(each.co_consts))
-    names = attributes | {s for s in strings if s.isidentifier()}
+    inside = codes(code)
+    shown = [_without(each) for each in inside]
+    found = list(itertools.chain.from_iterable(shown))
+    strings = {text for each in inside for text in strings_in(each.co_consts)}
+    attributes = _named(found, _ATTRIBUTES | _STORES | {"IMPORT_FROM"})
+    operations = {instruction.opname for instruction in found}
+    if "MATCH_CLASS" in operations:
+        attributes.add("__match_args__")
+    accessed = (access for each in inside for access in _accesses(each))
+    set_by_name = {name for accessor, name in accessed if accessor in _STORERS and name is not None}
     return Facts(
-        frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
-        frozenset(uses), frozenset(imports), frozenset(handed),
-        items, any(map(_compares_types, codes(code))), any(map(_compares, codes(code))),
-    )  # fmt: skip
+        globals=frozenset(_named(found, _GLOBAL_LOADS)),
+        attributes=frozenset(attributes | set(filter(str.isidentifier, strings))),
+        strings=frozenset(strings),
+        stored=frozenset(_named(found, _STORES | _GLOBAL_STORES | {"STORE_DEREF"}) | set_by_name),
+        written=frozenset(_named(found, _GLOBAL_STORES)),
+        uses=frozenset(itertools.chain.from_iterable(map(_uses, shown))),
+        imports=frozenset(itertools.chain.from_iterable(map(_imports, shown))),
+        handed=frozenset(itertools.chain.from_iterable(map(_handed, shown))),
+        stores_items=not operations.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, found)),
+        compares_types=any(map(_compares_types, inside)),
+        compares=any(map(_compares, inside)),
+    )
 
 
-def _imports(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[int, str]]:
+def _named(found: Iterable[dis.Instruction], operations: Set[str]) -> set[str]:
+    """The names that instructions of these operations mention."""
+    return {instruction.argval for instruction in found if instruction.opname in operations}
+
+
+def _is_in_place(instruction: dis.Instruction) -> bool:
+    return instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
+
+
+def _without(code: types.CodeType, *operations: str) -> list[dis.Instruction]:
+    """The instructions of `code`, without such as say nothing about names."""
+    return [i for i in instructions(code) if i.opname not in ("CACHE", "PRECALL", *operations)]
+
+
+def _uses(shown: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
+    """What is done with each variable and attribute that is loaded (see `Facts`)."""
+    for load, following in itertools.pairwise(shown):
+        if load.opname in _LOADS:
+            yield load.argval, following.argval if following.opname in _ATTRIBUTES else ""
+
+
+def _handed(shown: list[dis.Instruction]) -> Iterator[str]:
+    """Variables and attributes of which the value is taken, besides calling it or looking up an attribute."""
+    taken: str | None = None
+    is_called = False  # whether what is loaded now will be called: before Python 3.13 NULL comes first
+    last = ""
+    for instruction in shown:
+        name = instruction.opname
+        is_attribute = name in _ATTRIBUTES
+        if taken is not None and not is_attribute and name != "PUSH_NULL":
+            yield taken
+        is_load = name in _VARIABLES or name == "LOAD_ATTR"
+        follows = is_attribute or last == "PUSH_NULL"  # the NULL of a call that is to come
+        is_called = "NULL" in instruction.argrepr or (is_load and is_called and follows)
+        taken = instruction.argval if is_load and not is_called else None
+        is_called |= name == "PUSH_NULL" and sys.version_info < (3, 13)
+        last = name
+
+
+def _imports(found: list[dis.Instruction]) -> Iterator[tuple[int, str]]:
     """Level and name of every module that is imported. The level is the first of two constants before it."""
     for index, each in enumerate(found):
         if each.opname == "IMPORT_NAME":
@@ -154,7 +158,7 @@ def _accesses(code: types.CodeType) -> Iterator[tuple[str, str | None]]:
     """Every mention of ``getattr`` and its like: the function, and the constant name it is called with, if
     that is all that is done with it.
     """
-    shown = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    shown = _without(code, "PUSH_NULL", "NOP")
     for index, each in enumerate(shown):
         if each.opname not in _GLOBAL_LOADS or each.argval not in _ACCESSORS:
             continue
@@ -182,7 +186,7 @@ def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]
     """Every load of ``type``; whether it is called and only an attribute of the result is looked up; whether
     it is the type of a method's own object, which is no number.
     """
-    found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    found = _without(code, "PUSH_NULL", "NOP")
     for index, each in enumerate(found):
         if each.opname in _GLOBAL_LOADS and each.argval == "type":
             loads = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, found[index + 1 :]))

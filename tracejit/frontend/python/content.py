@@ -3,7 +3,7 @@
 A recording takes back what the body changed and does it again later; both must leave just what was there. A
 `Counter` adds where a dict is updated, a class of the user's may store something else than it is given, in
 ``__setitem__``, ``__setattr__`` or a descriptor. So content is read and written by the methods of Python's
-own classes. Other threads and handlers of signals may look on: what stays is there all the time.
+own classes. Other threads may look on: what stays in place is there all the time.
 
 >>> from collections import Counter
 >>> votes = Counter(a=1)
@@ -119,13 +119,13 @@ class Attributes:
         found = list(self.namespace())
         for base in type(self.holder).__mro__:
             if "__slots__" in vars(base) or issubclass(base, BaseException):
-                found += [n for n, held in vars(base).items() if _reaches(held) and self.get(n) is not GONE]
+                found += [n for n, held in vars(base).items() if _is_slot(held) and self.get(n) is not GONE]
         return found
 
     def _slot(self, name: str) -> Any:
         """The descriptor of a slot (``__slots__``); None if there is none of this name."""
         for base in type(self.holder).__mro__:
-            if _reaches(held := vars(base).get(name)):
+            if _is_slot(held := vars(base).get(name)):
                 return held
         return None
 
@@ -167,12 +167,9 @@ class Attributes:
     __delitem__ = remove
 
 
-def _reaches(held: Any) -> bool:
-    """Whether what a class holds reaches a slot; exceptions have something like it for their arguments."""
-    return isinstance(held, types.MemberDescriptorType) or held is _ARGS
-
-
-_ARGS = vars(BaseException)["args"]
+def _is_slot(held: Any) -> bool:
+    """Whether what a class holds reaches a slot of its instances."""
+    return isinstance(held, types.MemberDescriptorType)
 
 
 def fill(container: Any, content: Any) -> None:
@@ -204,12 +201,12 @@ def _fill_dict(base: Any, held: Any, content: dict[Any, Any]) -> None:
     if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
         for key, value in content.items():
             both = (base.pop, held, key, None), (base.__setitem__, held, key, value)
-            deque(starmap(operator.call, both), 0)  # nobody comes in between, as this is one call
+            deque(starmap(operator.call, both), 0)  # one call: no interrupt and no thread comes in between
 
 
 def same_items(held: Any, copy: Any) -> bool:
     """Whether a container of plain values has the content of `copy`, types and all."""
-    held = content_of(held)  # a handler of signals, or another thread, may change it meanwhile
+    held = content_of(held)  # another thread may change it meanwhile
     if len(held) != len(copy):
         return False
     if isinstance(held, dict):

@@ -20,16 +20,14 @@ def _names(*lines: str) -> frozenset[str]:
 
 PURE_BUILTINS = _names(
     "abs all any ascii bin callable chr delattr divmod format getattr hasattr hex isinstance",
-    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum",
 )
 PURE_MODULES = _names(
     "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
     "unicodedata zlib _bisect _heapq numpy _typing",
 )
-PURE_FUNCTIONS = frozenset({"gc.get_referents", "gc.is_tracked"})
-"""Pure C functions of other modules."""
 PURE_LIBRARY = _names(
-    "abc ast bisect collections contextlib copy copyreg dataclasses decimal enum fractions functools",
+    "abc ast bisect collections contextlib copy copyreg dataclasses enum fractions functools",
     "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
     "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
 )
@@ -57,28 +55,13 @@ STATEFUL = _names(
 OPENING = _names("_io.FileIO _socket.socket mmap.mmap select.epoll sqlite3.Connection")
 """Classes of C code whose instances open something when they are made, which nobody reports."""
 PURE_TYPES: tuple[type, ...] = (
-    *(
-        dict,
-        list,
-        tuple,
-        str,
-        bytes,
-        bytearray,
-        int,
-        float,
-        complex,
-        bool,
-        set,
-        frozenset,
-        range,
-        slice,
-        type,
-    ),
+    *(dict, list, tuple, set, frozenset, range, slice, type),
+    *(str, bytes, bytearray, int, float, complex, bool),
     *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType),
     *(types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType),
     types.GenericAlias,
 )
-PURE_OWNERS = frozenset({"numpy", "collections", "itertools", "re", "decimal", "fractions", "datetime"})
+PURE_OWNERS = frozenset({"numpy", "collections", "itertools", "re", "datetime"})
 _CHANGING = _names(
     "__next__ send throw now today utcnow fromtimestamp timestamp astimezone tofile dump __enter__ __exit__"
 )
@@ -97,12 +80,11 @@ def impure(function: Any) -> str | None:
             return None if name in PURE_BUILTINS else name
         root = module.partition(".")[0]
         is_pure = root in PURE_MODULES and not module.startswith("numpy.random")
-        path = f"{module}.{name}"
-        if path in PURE_FUNCTIONS or ((module in PURE_MODULES or is_pure) and name not in STATEFUL):
+        if is_pure and name not in STATEFUL:
             return None
         kind = getattr(function, "__objclass__", None)
         if kind is None:
-            return path if module else name
+            return f"{module}.{name}" if module else name
     else:
         kind = owner if isinstance(owner, type) else type(owner)
     if name not in _CHANGING and (

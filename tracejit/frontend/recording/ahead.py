@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit import engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
 from tracejit.frontend.recording.number import FORMS, Looked
-from tracejit.frontend.recording.recording import WORD, Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ops.loops import graph_can_fail
 
@@ -105,18 +106,18 @@ class Rounds:
         trace, segment = self.trace, cut.segment
         first = len(self.drawn)
         for index in cut.draws:
-            stream, total = trace.draws[index]
-            self.drawn.append((stream, stream.advance(total), total))
+            stream, total = trace.draws.totals[index]
+            count = total.fixed + _value(total.further, numbers)
+            self.drawn.append((stream, stream.advance(count), count))
         bound: list[Bound] = []
         for each in cut.bound:
             if isinstance(each, Extent):
                 bound.append(Extent(held.get(each.storage, each.storage), each.lo, each.hi))
                 continue
             value = numbers.get(each.source, each.value)
-            if hasattr(each.source, "drawn"):
-                value = (
-                    self.drawn[first + each.source.stream - cut.draws.start][1] + each.source.drawn
-                ) % WORD
+            if isinstance(each.source, DrawCounter):
+                start = self.drawn[first + each.source.stream - cut.draws.start][1]
+                value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
             bound.append(RuntimeNumber(value, each.source))
         places = [Storage(storage.type) for storage in cut.made]
         self.made.update(places)
@@ -137,8 +138,15 @@ class Rounds:
         """Give back what was drawn after the first ones, which the call has drawn."""
         for stream, start, total in reversed(self.drawn[kept:]):
             stream.give_back(start, total)
-        self.trace.draws += [(stream, total) for stream, _, total in self.drawn[:kept]]
-        self.trace.taken += self.drawn[:kept]
+        draws = self.trace.draws
+        draws.totals += [(stream, Total(count)) for stream, _, count in self.drawn[:kept]]
+        draws.taken += self.drawn[:kept]
+
+
+def _value(further: Any, numbers: Mapping[Any, Any]) -> int:
+    """What a loop of a run-time count has drawn."""
+    value: int = 0 if further is None else numbers.get(further, further.value)
+    return value
 
 
 def _has_answers(steps: Sequence[Any], numbers: dict[Any, Any]) -> bool:

@@ -36,7 +36,7 @@ from tracejit.frontend.recording.storage import Storage, StorageFailure, memory_
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.structure import copied
+from tracejit.ir.structure import copied, structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.ops import astype
@@ -176,11 +176,11 @@ class EagerRecording(KeptRecording):
             launches: list[_EagerLaunch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
-                    key = self.key(outputs)  # type: ignore[arg-type]
+                    graph = self.finish(outputs)  # type: ignore[arg-type]
+                    key = structure(graph)
                     routines = tuple([n.location for n in self.nodes if n.op.traits >= ROUTINE_THAT_FAILS])
                     if routines:
                         key = key, routines  # their errors name the lines of the schedule
-                    graph = self.finish(outputs)  # type: ignore[arg-type]
                     if len(outputs) + len(graph.effects) > 1 and any(
                         Trait.CAN_FAIL in node.op.traits for node in graph.nodes
                     ):

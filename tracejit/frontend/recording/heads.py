@@ -38,19 +38,19 @@ class Head:
     values:  those of the graph that are held, in an order that parts decide.
     holders: what holds them, until the next round begins.
     moving:  arrays that variables hold, whose views move with the rounds.
-    nodes, structure, inputs, scalars: how far the recording was.
+    nodes, inputs, scalars: how far the recording was; drawn: how much of each random stream.
     difference: what was not equal.
     """
 
     __slots__ = (
         "difference",
+        "drawn",
         "holders",
         "inputs",
         "moving",
         "nodes",
         "parts",
         "scalars",
-        "structure",
         "values",
     )
 
@@ -59,8 +59,9 @@ class Head:
         self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
-        self.nodes, self.structure, self.inputs = len(trace.nodes), len(trace.structure), len(trace.inputs)
+        self.nodes, self.inputs = len(trace.nodes), len(trace.inputs)
         self.scalars = dict(trace.scalars)
+        self.drawn = trace.draws.begin()
         self.difference = ""
 
     def equals(self, later: Head) -> bool:
@@ -100,7 +101,7 @@ def head_at(rounds: Rounds, frame: types.FrameType) -> Head:
     windows = [w for windows in trace.windows.values() for w in windows]
     parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
     parts.append(("the arrays that are used", tuple(map(id, windows))))
-    parts.append(("random numbers that are drawn", tuple((id(s), total) for s, total in trace.draws)))
+    parts.append(("random numbers that are drawn", tuple(id(s) for s, _ in trace.draws.totals)))
     parts.append(("a look at a value", len(trace.cuts)))
     parts.append(("a call of Python's", (len(trace.callbacks), len(trace.rules), len(trace.imports))))
     parts.append(("the device", (thread.device, thread.tapes, trace.vouched)))
@@ -132,16 +133,7 @@ class _HeadWalk(Walk):
         kind = type(value)
         if kind is NumberProxy and not value._numbers.closed:
             return self._number(value._source)
-        if kind is types.FunctionType and id(value) not in self._open:
-            return self._function(value)
         return super().key(value)
-
-    def _function(self, function: types.FunctionType) -> Hashable:
-        """A function that the body may have made anew in each round."""
-        self._open[id(function)] = len(self._open)
-        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-        held = self.key([cells, function.__defaults__, function.__kwdefaults__, dict(vars(function))])
-        return "function", id(function.__code__), id(function.__globals__), held
 
     def _number(self, source: Any) -> Hashable:
         if type(source) is Varying and source.rounds is self.rounds:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracejit.frontend.recording.backwards import Keeper
+from tracejit.frontend.recording.draws import DrawCounter, Total
 from tracejit.frontend.recording.heads import Head
 from tracejit.frontend.recording.number import Moving as MovingNumber
 from tracejit.frontend.recording.number import NumberProxy, Varying, is_of, settled
@@ -72,6 +73,7 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
         count = operator.index(count)  # a look: memory for what is kept depends on it
     items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
     body = _Body(trace, rounds, items, trace.nodes[before.nodes :], carried, count)
+    body.draws(before)
     body.record(items)
     keeper = Keeper(body) if tape is not None else None
     graph = body.graph()
@@ -100,12 +102,11 @@ def _carried(before: Head, after: Head) -> dict[Value, Value]:
 def _forget(trace: Trace, head: Head, rounds: Any) -> None:
     """Take back what was recorded since a head, but for inputs."""
     for node in trace.nodes[head.nodes :]:
-        for value in node.outputs:
-            trace.defined.pop(value, None)
+        trace.defined.difference_update(node.outputs)
     added = list(zip(trace.inputs, trace.bound, strict=True))[head.inputs :]
     for value, _ in added:
-        trace.defined.pop(value)
-    del trace.nodes[head.nodes :], trace.structure[head.structure :]
+        trace.defined.remove(value)
+    del trace.nodes[head.nodes :]
     del trace.inputs[head.inputs :], trace.bound[head.inputs :]
     for value, bound in added:
         moving = trace.moving.get(value)
@@ -135,6 +136,7 @@ class _Body(Copier):
     low: for recorded values that are such a part of their array in the body, where it begins.
     seen: inputs for parts of values from before the loop.
     arrays: what stands for numbers that are computed in each round, and their operands.
+    counters: those of random numbers that the round draws, by their values.
     effects: what is stored in which input.
     """
 
@@ -151,7 +153,7 @@ class _Body(Copier):
         self.trace, self.rounds, self.nodes, self.carried = trace, rounds, nodes, carried
         self.count = count
         self.depth = rounds.depth()
-        self.operands: list[Value | Number | Part] = []
+        self.operands: list[Value | Number | Counter | Part] = []
         self.moves: list[tuple[int, int]] = []
         self.constants = {node.output: node for node in trace.nodes if node.op is constant}
         self.made_here = {value for node in nodes for value in node.outputs}
@@ -161,6 +163,21 @@ class _Body(Copier):
         self.arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
         self.items: list[Node | Step] = []
+        self.counters: dict[Value, Counter] = {}
+
+    def draws(self, before: Head) -> None:
+        """Find the counters of what the round draws of random streams."""
+        of_round = self.trace.draws.of_round(before.drawn)
+        if of_round is None:
+            raise Unequal("a loop in a round draws random numbers, and its count is another one in each call")
+        for value, bound in zip(self.trace.inputs, self.trace.bound, strict=True):
+            source = bound.source if isinstance(bound, RuntimeNumber) else None
+            if type(source) is not DrawCounter:
+                continue
+            begin, stream = before.drawn[source.stream], source.stream
+            if source.further is begin.further and source.fixed >= begin.fixed:
+                drawn = begin.plus(source.fixed - begin.fixed)
+                self.counters[value] = Counter(value, stream, drawn, of_round[stream])
 
     def record(self, items: Items) -> None:
         """Append a round to the body."""
@@ -210,7 +227,9 @@ class _Body(Copier):
             raise Unequal("the places of an array move apart") from None
         return _Range(low, high - low, steps.pop())
 
-    def _input(self, type: ArrayType, operand: Value | Number | Part, move: tuple[int, int]) -> Value:
+    def _input(
+        self, type: ArrayType, operand: Value | Number | Counter | Part, move: tuple[int, int]
+    ) -> Value:
         self.operands.append(operand)
         self.moves.append(move)
         return self.builder.input(type)
@@ -291,6 +310,10 @@ class _Body(Copier):
         found = self.replaced.get(value)
         if found is not None:
             return found
+        if value in self.counters:
+            counter = self.counters[value]
+            self.replaced[value] = found = self._input(value.type, counter, (0, counter.step))
+            return found
         dtype, moving = value.type.dtype, self.trace.moving.get(value)
         number: Number | None = None
         while type(moving) is MovingNumber:
@@ -358,11 +381,7 @@ class _Body(Copier):
         else:
             counted = trace.literal(settled(self.count), COUNT)
         if keeper is not None:
-            last = {
-                i: _number_of(trace, number.number + self.moves[i][1] * (self.count - 1), number.dtype)
-                for i, number in enumerate(self.operands)
-                if isinstance(number, Number)
-            }
+            last = {i: v for i in range(len(self.operands)) if (v := self._last(i)) is not None}
             begin = len(trace.nodes)
             operands += keeper.memory(trace, self.count, location)
         rounds, first = int(settled(self.count)), self.rounds.round - 1
@@ -378,13 +397,23 @@ class _Body(Copier):
             finals.append(result)
         return finals
 
-    def _operand(self, operand: Value | Number | Part) -> Value:
+    def _last(self, i: int) -> Value | None:
+        """What a number is in the last round, whose count is known."""
+        trace, operand, further = self.trace, self.operands[i], self.moves[i][1] * (self.count - 1)
+        if isinstance(operand, Counter):
+            counter = trace.draws.counter(operand.stream, operand.drawn.plus(further))
+            return trace.number(counter, operand.value.type.dtype)
+        if isinstance(operand, Number):
+            return _number_of(trace, operand.number + further, operand.dtype)
+        return None
+
+    def _operand(self, operand: Value | Number | Counter | Part) -> Value:
         if isinstance(operand, Number):
             return _number_of(self.trace, *operand)
         if isinstance(operand, Part):
             made: Value = self.trace.emit(view, operand.base, view=operand.view)
             return made
-        return operand
+        return operand.value if isinstance(operand, Counter) else operand
 
 
 class Number(NamedTuple):
@@ -392,6 +421,17 @@ class Number(NamedTuple):
 
     number: Any
     dtype: np.dtype
+
+
+class Counter(NamedTuple):
+    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
+    many numbers a round draws.
+    """
+
+    value: Value
+    stream: int
+    drawn: Total
+    step: int
 
 
 class Part(NamedTuple):

@@ -28,6 +28,9 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
+ANSWERING: set[type] = set()
+"""Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
+
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
@@ -140,7 +143,7 @@ class Numbers:
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
         self.counted: set[Any] = set()
-        self._proxies: list[weakref.ref[NumberProxy]] = []
+        self._alive: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
@@ -155,16 +158,22 @@ class Numbers:
         self._computed, self._looked = {}, set()  # the next round of a loop asks again
 
     def proxy(self, source: Computed | Source) -> NumberProxy:
-        """What the body gets for a number that it has computed or found."""
-        proxy = NumberProxy(source.value, source, self)
-        self._proxies.append(weakref.ref(proxy))
-        return proxy
+        """A stand-in for a number that was computed or found, which is among those `alive`."""
+        made = NumberProxy(source.value, source, self)
+        self._alive.append(weakref.ref(made))
+        return made
 
     def alive(self) -> list[NumberProxy]:
-        """What somebody still holds of such numbers, in the order in which it was made."""
-        alive = [proxy for each in self._proxies if (proxy := each()) is not None]
-        self._proxies = [weakref.ref(proxy) for proxy in alive]
-        return alive
+        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
+        made: variables, containers, and what an expression has computed so far.
+        """
+        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
+        self._alive = [reference for reference, _ in held]
+        return [proxy for _, proxy in held]
+
+    def is_noted(self, source: Any) -> bool:
+        """Whether a number is found in an array, counts rounds, or is computed of such."""
+        return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
@@ -246,7 +255,7 @@ class NumberProxy:
     def converted(self, kind: type) -> Any:
         """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
         numbers = self._numbers
-        if numbers.closed or not (self._source in numbers.found or self._source in numbers.counted):
+        if numbers.closed or not numbers.is_noted(self._source):
             return kind(self._look())
         if type(self._value) is kind:
             return self
@@ -382,8 +391,7 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     rounds, is among what is given; a truth is asked for. Others are plain numbers.
     """
     form = f"{name}({', '.join(['{}'] * len(given))})"
-    noted = numbers.found | numbers.counted
-    asks = any(is_of(each, numbers) and each._source in noted for each in given)
+    asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
     operands = [_operand(each, numbers) for each in given] if asks else []
     if not asks or None in operands or not {form, f"bool({form})"} & FORMS.keys():
         return function(*map(plain, given))
@@ -419,6 +427,8 @@ def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tupl
     def forward(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
@@ -457,6 +467,8 @@ def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any])
     def compare(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)

@@ -240,9 +240,18 @@ class Rounds:
             after.difference = str(error)
             self.head = after
             return False
+        self._draw_on(before)
         self._settle(after)
         trace.open_ranges.remove(self)
         return True
+
+    def _draw_on(self, before: Head) -> None:
+        """The further rounds draw random numbers, each as many as the one recorded since `before`."""
+        trace, rest = self.trace, self.count - self.round
+        of_round = trace.draws.of_round(before.drawn) or []
+        if any(of_round) and (trace.tapes or len(trace.open_ranges) > 1):
+            rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
+        trace.draws.go_on(of_round, rest)
 
     def _settle(self, head: Head) -> None:
         """Numbers and views that move are what they are in the last round, those in recorded nodes what they

@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -39,13 +39,11 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
-
-WORD = 1 << 64
-"""Counters of random numbers are less."""
 
 
 class Extent:
@@ -69,7 +67,7 @@ class Window(Extent):
     __slots__ = ("input", "tracked", "value")
 
     def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
-        super().__init__(storage, lo, hi)
+        self.storage, self.lo, self.hi, self.writes = storage, lo, hi, None
         self.input = self.value = value
         self.tracked = False
 
@@ -134,51 +132,42 @@ class Recording(Builder):
         self.bound: list[Bound] = []
         self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
-        self.defined: dict[Value, int] = {}  # inputs and results, numbered as they were added
+        self.defined: set[Value] = set()  # inputs and results
         self.scalars: dict[tuple[Any, ...], Value] = {}
-        self.structure: list[Hashable] = []  # inputs and nodes, with values by their numbers: see `key`
         self.bytes = 0
 
     # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
         """Append a node; kept values of an earlier recording become inputs. An interrupt adds nothing."""
-        defined, structure = self.defined, self.structure
+        defined = self.defined
         for value in inputs:
             if value not in defined:
                 self.adopt(value)
-        nodes, parts = len(self.nodes), len(structure)
+        count = len(self.nodes)
         try:
             result = self.append(op, inputs, location or user_location(), attrs)
-            structure.append(op)
-            for value in inputs:
-                structure.append(defined[value])
-            structure += _flat(attrs)
             for value in self.nodes[-1].outputs:
-                defined[value] = len(defined)
+                defined.add(value)
                 self.bytes += value.type.nbytes
-        except BaseException:
-            for node in self.nodes[nodes:]:
-                for value in node.outputs:
-                    defined.pop(value, None)
-            del self.nodes[nodes:], structure[parts:]
+        except BaseException as error:
+            for node in self.nodes[count:]:
+                defined.difference_update(node.outputs)
+            del self.nodes[count:]
+            if isinstance(error, Differs):
+                self.differ(op)
             raise
         return result
 
+    def differ(self, op: Op) -> None:
+        """A place that moves with a loop is asked for what is not the same in all rounds."""
+
     def emit_copies(self, nodes: Iterable[Node], values: dict[Value, Value]) -> None:
         """Append `nodes` on other values of the same types, to which their outputs are added."""
-        defined, structure = self.defined, self.structure
         for node in nodes:
-            inputs = [values.get(v, v) for v in node.inputs]
-            outputs = self.copy(node, inputs)
-            structure.append(node.op)
-            structure += [defined[v] for v in inputs]
-            if node.attrs:
-                structure += _flat(node.attrs)
-            for old, new in zip(node.outputs, outputs, strict=True):
-                values[old] = new
-                defined[new] = len(defined)
-                self.bytes += new.type.nbytes
+            outputs = self.copy(node, [values.get(v, v) for v in node.inputs])
+            values.update(zip(node.outputs, outputs, strict=True))
+            self.defined.update(outputs)
 
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
@@ -195,11 +184,9 @@ class Recording(Builder):
     def _append_literal(self, value: Value, literal: Literal) -> None:
         """Define a constant of an earlier recording again."""
         node = Node(constant, (), (value,), literal.attrs, literal.location)
-        number, part = len(self.defined), (constant, *_flat(literal.attrs))
         # From here on nothing is called, so no interrupt comes between these.
         self.nodes += (node,)
-        self.defined[value] = number
-        self.structure += part
+        self.defined |= {value}
 
     def known(self, value: Value) -> Value:
         """A value of this recording, or of an earlier one that is an input from now on."""
@@ -208,20 +195,20 @@ class Recording(Builder):
         return value
 
     def _add_input(self, value: Value, bound: Bound) -> None:
-        kind, number = value.type, len(self.defined)
-        part = (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
-        # From here on nothing is called, so no interrupt comes between these.
+        # Nothing is called, so no interrupt comes between these.
         self.inputs += (value,)
         self.bound += (bound,)
-        self.defined[value] = number
-        self.structure += part
+        self.defined |= {value}
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph."""
-        key = ("literal", repr(number), dtype)
-        if key not in self.scalars:
-            self.scalars[key] = self.emit(constant, **constant_of(number, dtype))
-        return self.scalars[key]
+        kind = number.__class__
+        told = repr(number) if not number or isinstance(number, complex) else number  # 0.0 and -0.0 are equal
+        key = ("literal", told, kind, dtype)
+        value = self.scalars.get(key)
+        if value is None:
+            value = self.scalars[key] = self.emit(constant, **constant_of(number, dtype))
+        return value
 
     def constant(self, number: Any, dtype: np.dtype) -> Value:
         """A number that belongs to the structure of the graph, in eager code too."""
@@ -311,11 +298,11 @@ class Recording(Builder):
         else:
             window = self.window(storage, wanted, write=False)
             value, low = window.value, window.lo
-        self.known(value)
-        inside = _inside(wanted, low)
-        if inside.is_whole(value.type.shape):
+        if value not in self.defined:
+            self.adopt(value)
+        if wanted.is_whole(value.type.shape, low):
             return value
-        return self.emit(view, value, view=inside)
+        return self.emit(view, value, view=_inside(wanted, low))
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
@@ -332,11 +319,10 @@ class Recording(Builder):
             if window.input not in self.defined:
                 self.adopt(window.input)
             base, low = window.value, window.lo
-        inside = _inside(wanted, low)
-        if base.type.shape == new.type.shape and inside.is_whole(base.type.shape):
+        if base.type.shape == new.type.shape and wanted.is_whole(base.type.shape, low):
             value = new
         else:
-            value = self.emit(update, base, new, view=inside)
+            value = self.emit(update, base, new, view=_inside(wanted, low))
         if window is None:
             storage.pending = value
         else:
@@ -369,13 +355,6 @@ class Recording(Builder):
         """The windows of older storages whose content changed, in order of first access."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
-    def key(self, outputs: list[Value]) -> Hashable:
-        """Equal for recordings whose `finish` with these outputs gives graphs of one structure."""
-        number = self.defined
-        ends = [number[v] for v in outputs]
-        effects = [number[v] for w in self.written() for v in (w.input, w.value)]
-        return (*self.structure, len(ends), *ends, *effects)
-
     def finish(self, outputs: list[Value]) -> Graph:
         """The graph with these outputs and an effect for every written window."""
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
@@ -387,14 +366,6 @@ constant.
 
 A place knows nothing of the value, or none would ever be forgotten.
 """
-
-
-def _flat(attrs: Mapping[str, Any]) -> list[Hashable]:
-    """Attributes of a node for the structure of a recording."""
-    found: list[Hashable] = []
-    for name, attribute in attrs.items():
-        found += (name, repr(attribute) if attribute.__class__ is float else attribute)
-    return found
 
 
 def _inside(wanted: View, low: int) -> View:

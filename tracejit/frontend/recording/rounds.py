@@ -3,19 +3,19 @@
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
 other values, and so is every further one, as long as the body's questions have the same answers. A replay
-makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first new answer. How
-one gets from state to state: `ways`.
+makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first new answer. What
+leads from state to state: `ways`.
 
 `state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
-wrote into existing arrays, what it changed in its surroundings; numbers that are alive and in no variable are
-operands of an expression, ``float(a) > float(b)``, in the order in which they were made. It gives None where
-something may be hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator
-nobody sees, unless it is one of `counters`), while a gradient is taken, where a variable holds an object of
-the user's, or an array is alive that is in no variable.
+wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
+hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees,
+unless it is one of `counters`), while a gradient is taken, where a variable holds an object of the user's, or
+an array is alive that is in no variable.
 """
 
 from __future__ import annotations
 
+import enum
 import sys
 import types
 from collections.abc import Collection, Hashable
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.python.kinds import has_attributes
 from tracejit.frontend.recording.counters import enclosing
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
 
-SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype)
+OBJECTS: set[type] = set()
+"""Classes of this package whose instances are nothing but their attributes, which are arrays and the like."""
+
+SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype, enum.Enum)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
@@ -67,15 +71,14 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.containers()]
         changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
-        known = {id(proxy) for proxy in walk.proxies}
-        operands = [walk.key(each) for each in trace.numbers.alive() if id(each) not in known]
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
-    parts: list[Any] = [loops, variables, written, arguments, changed, operands]
-    return State((*places, *map(tuple, parts)), tuple(walk.carriers), tuple(walk.sources))
+    key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
+    key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
+    return State(key, tuple(walk.carriers), tuple(walk.sources))
 
 
 def frames_of_body() -> list[types.FrameType]:
@@ -102,7 +105,7 @@ class Walk:
         self.carriers: dict[Storage, int] = {}
         self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
-        self.proxies: list[NumberProxy] = []
+        self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
@@ -140,25 +143,39 @@ class Walk:
             source = value._source
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
-            self.proxies.append(value)
+            self.proxies.add(id(value))
             return self.number(source)
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
-            return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)
+            number = self.storages.setdefault(storage, len(self.storages))
+            return "picked", number, self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
             return "new", number, self.carried(storage.pending), self.view(value)
+        if kind is types.FunctionType and id(value) not in self._open and self.trace.defines(value.__code__):
+            return self._function(value)
+        if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
+            return "method", value.__name__, self.key(value.__self__)
         if isinstance(value, SAME):
             return "same", id(value)
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN) and not has_attributes(value):
             return kind, repr(value)
-        if kind not in (list, tuple, dict):
+        if kind not in (list, tuple, dict) and kind not in OBJECTS:
             raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         if kind is dict:
             return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
-        return kind, *(self.key(each) for each in value)
+        return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
+
+    def _function(self, function: types.FunctionType) -> Hashable:
+        """A function that the body has made, maybe anew in each round: what it holds may change. What others
+        hold is told by the changes of the surroundings.
+        """
+        self._open[id(function)] = len(self._open)
+        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+        held = *cells, None, function.__defaults__, function.__kwdefaults__, vars(function)
+        return "function", id(function.__code__), id(function.__globals__), *map(self.key, held)

@@ -27,7 +27,7 @@ from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value
-from tracejit.ir.structure import copied
+from tracejit.ir.structure import copied, structure
 from tracejit.ops import constant
 from tracejit.ops.loops import graph_can_fail
 
@@ -92,7 +92,7 @@ class Cut(NamedTuple):
     """A look in a recorded call: the segment that it ended, and how it was launched.
 
     source: the number looked at, which is element 0 of the first of `made`.
-    draws:  numbers of the random streams (in `Trace.draws`) that the segment draws from.
+    draws:  numbers of the random streams (in `Draws.totals`) that the segment draws from.
     state:  what the rest of the body depends on; None where that is not known.
     """
 
@@ -113,11 +113,10 @@ def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage])
     inputs = dict(zip(trace.inputs, trace.bound, strict=True))
     fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
     outputs = [value, *fresh]
-    key = trace.key_of_segment(outputs)
     graph = trace.graph(outputs)
-    segment = trace.segments.find(key, graph)
+    segment = trace.segments.find(structure(graph), graph)
     places = [Storage(v.type) for v in outputs]
-    draws = trace.take_draws()
+    draws = trace.draws.take()
     eager.run(graph, trace.bound, places, segment.schedule)
     awaited = places if graph_can_fail(graph) else places[:1]
     engine.wait(*(storage.variable for storage in awaited))

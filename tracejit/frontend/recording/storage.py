@@ -200,8 +200,8 @@ class Computed(Storage):
             if type(self) is not Computed:
                 return  # another thread was sooner
             self.type = type_of(self.buffer)
-            for name, value in UNTOUCHED.items():
-                setattr(self, name, value)
+            self.recording = self.pending = self.made_at = self.failure = self._elements = None
+            self.shared, self.untouched = False, True
             self.__class__ = Storage  # type: ignore[assignment]
 
 

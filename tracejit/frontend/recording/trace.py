@@ -16,21 +16,22 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
+from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
-    WORD,
     Bound,
     Extent,
     Literal,
@@ -41,12 +42,12 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.frontend.recording.ways import Looks
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU
 from tracejit.ir.view import View
@@ -61,71 +62,6 @@ MOST = 1 << 17
 UINT64 = np.dtype("uint64")
 
 
-class DrawKey(NamedTuple):
-    """Stands for the key of a stream of random numbers, by its number in `Trace.draws`."""
-
-    stream: int
-
-
-class DrawCounter(NamedTuple):
-    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then."""
-
-    stream: int
-    drawn: int
-
-
-class Draw:
-    """A counter of random numbers: that of stream number `stream` (see `Trace.draws`) at the launch, plus
-    `drawn`.
-    """
-
-    def __init__(self, number: RuntimeNumber, stream: int, drawn: int):
-        self.number, self.stream, self.drawn = number, stream, drawn
-
-
-class Restart(BaseException):
-    """The body has to be recorded again, from the start.
-
-    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
-               itself.
-    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
-               compare that argument with what it finds by name: they enter whole.
-
-    unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
-    numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
-               arrays (True).
-    counted:   whether what counts rounds is to be a run-time number.
-    math:      whether `math` is to compute with run-time numbers.
-
-    None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
-    not do.
-    """
-
-    def __init__(
-        self,
-        container: Any = None,
-        aliased: set[Storage] | None = None,
-        numpy: bool | None = None,
-        unrolled: tuple[Any, tuple[str, str]] | None = None,
-        counted: bool | None = None,
-        math: bool = False,
-    ):
-        super().__init__("recording starts again")
-        self.container = container
-        self.aliased = aliased or set()
-        self.numpy = numpy
-        self.unrolled = unrolled
-        self.counted = counted
-        self.math = math
-
-
-class GivenUp(BaseException):
-    """The recording is aborted: the body has to run itself, from the start."""
-
-    def __init__(self) -> None:
-        super().__init__("the body runs itself")
-
-
 class Trace(Recording):
     """The recording of one call. See the module."""
 
@@ -134,20 +70,18 @@ class Trace(Recording):
     def __init__(
         self,
         name: str,
+        assumed: Assumptions,
         *,
         strict: bool,
         dry: bool = False,
-        plain: bool = False,
-        recorded_numpy: bool | None = None,
         segments: Segments | None = None,
-        unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
         self.looks = Looks(self)
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
-        self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
+        self.unrolled = assumed.unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
         self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
@@ -155,25 +89,23 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
-        self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
+        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
+        self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.numbers: Numbers = Numbers(plain=assumed.plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
-        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counted = assumed.counted  # whether what counts rounds is a run-time number
         self.names_math = False  # whether code that ran names `math`, or functions of it
-        self.computes_math = segments is not None and segments.computes_math
+        self.computes_math = assumed.math
         self.counting: dict[tuple[int, int], weakref.ref[CountedRange]] = {}  # by frame and place: loops
-        self.looked_at: dict[Value, Source] = {}  # values of one element: the numbers that they are
+        self.looked_at: dict[Value, Source] = {}  # by value of one element: the number that it is
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
-        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
-        self.counters: list[Draw] = []
-        self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
-        self.makes_classes = False  # whether the body defines classes
-        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
+        self.draws = Draws()
+        self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -187,39 +119,10 @@ class Trace(Recording):
         self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
-    # -- random numbers --------------------------------------------------------------------------------------
-
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
-        """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
-        first = len(self.taken)
-        index = next(
-            (i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws)
-        )
-        if index == len(self.draws):
-            self.draws.append((stream, 0))
-        drawn = self.draws[index][1]
-        self.draws[index] = (stream, drawn + count)
-        key = RuntimeNumber(stream.key, DrawKey(index))
-        counter = RuntimeNumber((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
-        self.counters.append(Draw(counter, index, drawn))
+        """Key and counter for `count` random numbers."""
+        key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
-
-    def take_draws(self) -> range:
-        """Take the numbers drawn since the last look from their streams; threads that share one get other
-        positions. Gives their numbers in `draws`.
-        """
-        first = len(self.taken)
-        for stream, total in self.draws[first:]:
-            self.taken.append((stream, stream.advance(total), total))
-        for draw in self.counters:
-            draw.number.value = (self.taken[draw.stream][1] + draw.drawn) % WORD
-        return range(first, len(self.draws))
-
-    def give_draws_back(self) -> None:
-        """The call is recorded again, or runs itself: nothing was drawn."""
-        while self.taken:
-            stream, start, total = self.taken.pop()
-            stream.give_back(start, total)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""
@@ -247,24 +150,37 @@ class Trace(Recording):
             self._mark(storage)
             return known[0]
         if not known:
-            family = self.families.setdefault(self.parents.get(storage, storage), {})
-            candidates = self.windows if storage.shared else family  # no other can share its memory
-            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
-            family[storage] = None
-            parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
-            if others and parts:
-                self.interrupt(Restart(aliased=parts))
-            if others:
-                what = "an argument and another array the body uses share memory"
-                self.give_up(what, remedy="", later=True)
             self._mark(storage)
+            others = [s for s in self._candidates(storage) if self.windows.get(s) and self.share(s, storage)]
+            if others:
+                self._refuse_shared(storage, *others)
             return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
+
+    def _refuse_shared(self, *storages: Storage) -> NoReturn:
+        """Begin again with storages that share memory as views of one, or give up."""
+        parts = {self.parents[s] for s in storages if s in self.parents}
+        if parts:
+            self.interrupt(Restart(whole=parts))
+        what = "an argument and another array the body uses share memory"
+        self.give_up(what, remedy="", later=True)
+
+    def _candidates(self, storage: Storage) -> Iterable[Storage]:
+        """The storages in use that may share the memory of one that is used from now on."""
+        root = self.parents.get(storage, storage)
+        used_parts = self.used_parts.get(root, ())
+        if root is not storage:
+            self.used_parts[root] = (*used_parts, storage)
+        if storage.shared:
+            return self.windows  # wherever Python sees it
+        return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:
         """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
+        if type(storage) is Computed:
+            storage.settle()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
         watcher, thread.watcher = thread.watcher, None
@@ -307,12 +223,9 @@ class Trace(Recording):
 
     # -- numbers that move -----------------------------------------------------------------------------------
 
-    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
-        try:
-            return super().emit(op, *inputs, location=location, **attrs)
-        except Differs:
-            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+    def differ(self, op: Op) -> None:
+        """A place that moves asks for different operators: all rounds are recorded."""
+        self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop
@@ -435,17 +348,13 @@ class Trace(Recording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
-    def key_of_segment(self, outputs: list[Value]) -> Hashable:
-        """Equal for segments of one structure, with these outputs."""
-        return (*self.structure, len(outputs), *(self.defined[value] for value in outputs))
-
     def begin_segment(self) -> None:
         """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
-        self.defined, self.scalars, self.structure = {}, {}, []
-        self.counters = []
+        self.defined, self.scalars = set(), {}
+        self.draws.counters = []
         self.bytes = 0
         for windows in self.windows.values():
             for window in windows:
@@ -462,6 +371,10 @@ class Trace(Recording):
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""

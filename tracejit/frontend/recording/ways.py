@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracejit.frontend.recording.number import Computed, Looked, Source
 from tracejit.frontend.recording.recording import Bound, RuntimeNumber
 from tracejit.frontend.recording.rounds import State
@@ -129,7 +131,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         return operand
 
     def name_of_number(operand: Any) -> Hashable:
-        plain = isinstance(operand, bool | int | float) or type(operand).__module__ == "numpy"
+        plain = operand is None or isinstance(operand, bool | int | float | np.generic)
         return (type(operand), repr(operand)) if plain else name(operand)
 
     def origin(bound: Bound) -> Hashable:
@@ -139,8 +141,8 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         source = bound.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = looks.trace.draws[source.stream][0]
-        return type(source), source.stream - cut.draws.start, stream, source[1:]
+        stream = looks.trace.draws.totals[source.stream][0]
+        return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
 
     done: list[Hashable] = []
     for step in steps:
@@ -149,7 +151,9 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
             done.append((type(step.value), repr(step.value)))
         else:
             names[step] = "computed", len(done)
-    inputs = tuple(map(origin, cut.bound))
+    inputs = [origin(bound) for bound in cut.bound]
+    totals = [looks.trace.draws.totals[index][1] for index in cut.draws]
+    inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
     names |= {storage: ("made", k) for k, storage in enumerate(cut.made)} | {cut.source: "found"}
     ends = () if then is None else (*map(name, then.carriers), *map(name, then.sources))
-    return cut.segment, tuple(done), inputs, ends
+    return cut.segment, tuple(done), tuple(inputs), ends

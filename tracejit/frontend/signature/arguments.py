@@ -31,11 +31,12 @@ from tracejit.frontend.python.content import (
     is_stored_plainly,
     own_way,
 )
-from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
+from tracejit.frontend.python.kinds import FIXED, has_attributes, is_tree, trusted
 from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Restart, Trace
-from tracejit.frontend.signature.many import are_alike, release
+from tracejit.frontend.recording.trace import Trace
+from tracejit.frontend.signature.many import are_alike
 from tracejit.frontend.signature.program import (
     Const,
     Expr,
@@ -46,6 +47,7 @@ from tracejit.frontend.signature.program import (
     Var,
     attribute,
 )
+from tracejit.frontend.signature.runtime import release
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (
@@ -81,7 +83,7 @@ def is_told_by_repr(value: Any) -> bool:
     return isinstance(value, _WRITTEN) and trusted(type(value).__module__)
 
 
-_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
+_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic)
 
 
 def described(array: NDArray) -> str:
@@ -185,7 +187,7 @@ class Arguments:
             program.require("{} is {}", var, seen.var)
             return seen.copy
         if id(value) in self._open:
-            raise Restart(value)
+            raise Restart(reached=value)
         self._open.add(id(value))
         kind, keys, children = found
         parts = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
@@ -241,7 +243,7 @@ class Arguments:
         vars, places = [], []
         for array, path in zip(arrays, paths, strict=True):
             storage = array._storage
-            var, place = Var("v", array, path), Var("s", storage)
+            var, place = Var("v", array, path), Var("s", storage, path)
             var.bound = place.bound = True
             vars.append(var)
             places.append(place)
@@ -290,7 +292,7 @@ class Arguments:
 
     def copy_in(self, storage: Storage, array: Expr) -> None:
         """The replay makes `storage` anew from the NumPy array at `array`."""
-        var = Var("s", storage)
+        var = Var("s", storage, getattr(array, "path", ""))
         var.bound = True
         self.program.copies.append((var, Form("from_numpy({})._storage", array)))
         self.arrays[storage] = (var, None)

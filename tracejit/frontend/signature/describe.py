@@ -54,8 +54,18 @@ KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""
 
 
+RETURN = "return arrays, numbers and containers of them"
+
+
 class Unreplayable(Exception):
-    """A result that a replay cannot make again; the message says which and why."""
+    """The body has run, and something that it returns, keeps or read cannot be replayed.
+
+    remedy, line: what the user can do, and the line that is the reason (None: where the function begins).
+    """
+
+    def __init__(self, reason: str, remedy: str = RETURN, line: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy, self.line = remedy, line
 
 
 class Description:
@@ -94,8 +104,6 @@ class Description:
             source = value._source
             return Known(self.computed[source] if isinstance(source, Computed | Source) else source)
         value = numpy_views.settled(settled(value))
-        if isinstance(value, type):
-            self._check_class(value, path)
         if isinstance(value, ATOMS):
             return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
         found = self._known(value)
@@ -135,7 +143,6 @@ class Description:
         if found is None:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
-        self._check_class(kind, path)
         parts = [self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         factory = None
         if isinstance(value, dict) and kind is not dict:
@@ -213,11 +220,6 @@ class Description:
             for child in _parts_again(rebuilt.copy)[2]:
                 if id(child) not in before:
                     self.count(child)
-
-    def _check_class(self, kind: type, path: str) -> None:
-        """Each call of a body that defines a class makes another one."""
-        if self.arguments.trace.makes_classes and "<locals>" in kind.__qualname__:
-            raise Unreplayable(f"{path} is of the class {kind.__qualname__}, which the body defines")
 
     # -- effects ---------------------------------------------------------------------------------------------
 

@@ -18,92 +18,16 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.program import ArrayCheck, Bind, Check, Form, Step, Var
-from tracejit.ir.types import ArrayType
-from tracejit.ir.view import View
+from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16
 """From so many on, a loop."""
-
-
-# -- what replays call ---------------------------------------------------------------------------------------
-
-
-def release(storage: Storage) -> None:
-    """Flush the eager recording that has touched `storage`."""
-    holder = storage.recording
-    if holder is not None:
-        holder.release(storage)
-
-
-def is_block(storage: Storage, type: ArrayType) -> bool:
-    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
-
-    Views count elements of the block, so its own shape means nothing to them.
-    """
-    own = storage.type
-    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
-        return False
-    storage.type = type
-    return True
-
-
-def storages(kind: ArrayType, view: View, *arrays: Any) -> list[Storage]:
-    """The storages of arrays that have this view of blocks of type `kind`; raises TypeError for others."""
-    found = []
-    for array in arrays:
-        if type(array) is not NDArray:
-            raise TypeError("not an array")
-        storage = array._storage
-        if storage.type is not kind and not is_block(storage, kind):
-            raise TypeError("another type")
-        if array._view is not view:
-            if array._view != view:
-                raise TypeError("another view")
-            array._view = view
-        found.append(storage)
-    return found
-
-
-def release_all(storages: Iterable[Storage]) -> None:
-    """`release` each."""
-    for storage in storages:
-        if storage.recording is not None:
-            release(storage)
-
-
-def any_shared(storages: Iterable[Storage]) -> bool:
-    """Whether Python can see the memory of one of them."""
-    return any(storage.shared for storage in storages)
-
-
-def addresses(storages: Iterable[Storage]) -> list[int]:
-    """Where they lie."""
-    return [storage.address for storage in storages]
-
-
-def variables(storages: Iterable[Storage]) -> list[Any]:
-    """Their variables of the engine."""
-    return [storage.variable for storage in storages]
-
-
-def variable_addresses(storages: Iterable[Storage]) -> list[int]:
-    """Where their variables lie."""
-    return [storage.variable.address for storage in storages]
-
-
-HELPERS = {
-    function.__name__: function
-    for function in (
-        *(release, is_block, storages, release_all, any_shared),
-        *(addresses, variables, variable_addresses),
-    )
-}
 
 
 def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:

@@ -315,7 +315,7 @@ class Drawn:
     """A word of a random stream: its key, or its counter after `drawn` others of this call."""
 
     stream: int
-    drawn: int | None = None
+    drawn: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +334,7 @@ class Launch:
     pack: Any
     storages: tuple[Var, ...]
     words: tuple[StorageAddress | Drawn | Expr, ...]
-    draws: tuple[tuple[int, Any, int], ...]
+    draws: tuple[tuple[int, Any, Expr], ...]
     written: tuple[Var, ...]
     is_awaited: bool
 
@@ -393,12 +393,12 @@ class ReplayProgram:
             self.require(form, operand, given, operand, given, says=says)
 
     def array(
-        self, operand: Expr, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
+        self, operand: Var, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
     ) -> Var:
         """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
         kind = storage.type
         self.require("type({}) is NDArray", operand)
-        var = self.bind(attribute(operand, "_storage"), "s", seen=storage)
+        var = self.bind(attribute(operand, "_storage"), "s", seen=storage, path=operand.path)
         if window:
             of = self.bind(attribute(var, "type"))
             self.require("{}.dtype == {} and {}.device == {}", of, Const(kind.dtype), of, Const(kind.device))

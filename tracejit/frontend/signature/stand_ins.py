@@ -23,6 +23,7 @@ def without_stand_ins(error: BaseException, arguments: Arguments) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
+        each.args = known(each.args, arguments)
         held = Attributes(each)
         for name in held.names():
             before = held[name]

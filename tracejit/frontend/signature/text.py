@@ -3,7 +3,7 @@
 For every recorded signature a function is generated that is straight-line Python: walk the arguments, check
 them (return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write
 back what the body rebound, return. Nothing in it is generic, which is what keeps a replay at a few
-microseconds:
+microseconds (`runtime` has what it calls):
 
     def replay(args, kwargs):
         try:
@@ -28,24 +28,15 @@ before the launch; a launch that may fail is waited for before anything is writt
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import itertools
-import math
-import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracejit import engine
-from tracejit.engine.variable import settle, wait_unsettled
 from tracejit.frontend.arrays import trees
-from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
+from tracejit.frontend.python.content import GONE
+from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.number import source_of
-from tracejit.frontend.recording.numpy_views import read_part
-from tracejit.frontend.recording.recording import WORD
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature import many
 from tracejit.frontend.signature.program import (
@@ -75,116 +66,8 @@ from tracejit.frontend.signature.program import (
     Var,
     Way,
 )
+from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
-from tracejit.ir.view import View
-
-
-class _Miss:
-    """The type of `MISS`, which a replay function returns when the call is not of its signature."""
-
-    def __repr__(self) -> str:
-        return "MISS"
-
-
-MISS = _Miss()
-
-
-class _Piecewise:
-    """The type of `PIECEWISE`, which a replay function returns when its signature is not replayable."""
-
-    def __repr__(self) -> str:
-        return "PIECEWISE"
-
-
-PIECEWISE = _Piecewise()
-CLOCK = itertools.count(1)
-"""Ticks at every use of an entry, to find the least recently used one."""
-MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors that a check may raise when a call is not of the signature."""
-
-EMPTY = types.CellType()
-"""Equal to what captured variables lie in as long as they hold nothing."""
-
-
-# -- what replays call ---------------------------------------------------------------------------------------
-
-
-def disjoint(*storages: Storage) -> bool:
-    """Whether no two storages whose memory Python can see overlap."""
-    ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
-    return all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
-
-
-def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
-    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
-    return held.tobytes() == copy.tobytes()
-
-
-class Memo(dict[Any, tuple[Any, ...]]):
-    """Results of the segments of a call, for the paths that are tried one after the other.
-
-    last:  the place of the path tried last up to which it had the answers.
-    drawn: streams of random numbers, the positions that segments took of each, and how many segments came
-           before.
-    """
-
-    __slots__ = ("drawn", "last")
-
-    def __init__(self) -> None:
-        self.last: Any = None
-        self.drawn: list[tuple[Any, int, int, int]] = []
-
-    def draw(self, stream: Any, count: int) -> int:
-        """Take positions of a stream; the first of them."""
-        start: int = stream.advance(count)
-        self.drawn.append((stream, start, count, len(self)))
-        return start
-
-    def keep(self, places: Iterable[Any]) -> None:
-        """The next path has these segments: only with what it begins alike may draws have happened."""
-        pairs = zip(self, places, strict=False)
-        alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
-        self.give_back(alike)
-        while len(self) > alike:
-            self.popitem()
-
-    def give_back(self, before: int = 0) -> None:
-        """Give the positions back that others than the first segments took."""
-        while self.drawn and self.drawn[-1][3] >= before:
-            stream, start, count, _ = self.drawn.pop()
-            stream.give_back(start, count)
-
-
-@functools.cache
-def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
-    """A function for element 0 of a storage of this dtype, as a Python number."""
-    kind = CTYPES.get(dtype.str[1:])
-    if kind is None:
-        return lambda storage: storage.memory().reshape(-1)[0].item()
-    read = kind.from_address
-    return lambda storage: read(storage.address).value
-
-
-CTYPES: dict[str, Any] = {
-    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
-    "i8": ctypes.c_int64,
-}  # fmt: skip
-"""Numbers that ctypes reads from memory as Python has them."""
-
-HELPERS: dict[str, Any] = {
-    "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
-    "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
-    "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
-    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
-    "Attributes": Attributes,
-    "fill": fill, "same_items": same_items,
-    "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
-    "from_numpy": NDArray.from_numpy,
-}  # fmt: skip
-"""By name: what forms of expressions may call."""
-
-
-# -- writing -------------------------------------------------------------------------------------------------
 
 
 class Writer:
@@ -340,7 +223,7 @@ class Writer:
         lines = []
         for index, stream, total in launch.draws:
             held = self.constant(stream)
-            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
+            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {self.write(total)})")
         lines += [self._new(var.value, var) for var in run.made]
         lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({self._waited(made if launch.is_awaited else made[:1])})")
@@ -461,7 +344,7 @@ class Writer:
             actions.append(f"wait_unsettled({self._waited(written)})")  # older failures are not this call's
         for index, stream, total in launch.draws:
             held = self.constant(stream)
-            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
+            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({self.write(total)})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if written:
@@ -510,23 +393,22 @@ class Writer:
                     variables.append(f"{name}.variable.address")
                     keep.append(name)
                 else:
-                    values.append(_drawn(word) if isinstance(word, Drawn) else self.write(word))
+                    values.append(self._drawn(word) if isinstance(word, Drawn) else self.write(word))
                     variables.append("0")
         add(outputs)
         held = "".join(f"{name}, " for name in dict.fromkeys(keep))
         return f"{call}({pack}({', '.join(values + variables)}), ({held}))"
 
+    def _drawn(self, word: Drawn) -> str:
+        """A word of a random stream."""
+        if word.drawn is None:
+            return f"key{word.stream}"
+        return f"((counter{word.stream} + {self.write(word.drawn)}) & {WORD - 1})"
+
 
 def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
     """Whether a word of a launch is a storage from its start on."""
     return isinstance(word, StorageAddress) and word.offset is None
-
-
-def _drawn(word: Drawn) -> str:
-    """A word of a random stream."""
-    if word.drawn is None:
-        return f"key{word.stream}"
-    return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
 
 
 def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[..., Any], str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,14 @@ from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_seen_as_tree, is_tree
 from tracejit.frontend.python.purity import runs_library_code
 from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import math_module, numpy_module
+from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings.math_module import MATH
+from tracejit.frontend.surroundings.numpy_module import NUMPY
 from tracejit.frontend.surroundings.reach import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -46,7 +48,6 @@ INNER = frozenset(
 class Surroundings(Visitor):
     """The surroundings of a function, and its changes to them.
 
-    executed: code that ran.
     captured: by identity: NumPy arrays of which the body gets watched views.
     met:      storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
@@ -58,23 +59,34 @@ class Surroundings(Visitor):
         super().__init__(function, arguments.trace.numbers, arguments.originals)
         self.arguments = arguments
         self.met: set[Storage] = set()
-        self.executed: set[types.CodeType] = set()
         self.captured: dict[int, Captured] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
 
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
-        """A Python function is about to run for the first time; whether what it captured is known."""
-        known = super().enter(code, namespace)
-        self.install()
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """A Python function is about to run for the first time: visit what it names, and give up if that
+        cannot be replayed.
+        """
         trace = self.arguments.trace
+        is_known = self.visit_code(code, namespace)
+        self.install()
+        trace.captured = list(self.captured.values())
         trace.makes_arrays |= numpy_module.makes_arrays(code, namespace)
         if trace.recorded_numpy and (teller := numpy_module.tells(code)):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
-        if self.met and any(facts(each).compares for each in self.entered):
-            raise Restart(aliased=self.met)
-        return known
+        if self.met and any(facts(each).compares for each in self.executed):
+            raise Restart(whole=self.met)
+        is_generated = is_made_by_dataclass(code)
+        if not is_generated:
+            self._refuse_names(code)
+        self._refuse_slots()
+        if not is_known and not is_generated:
+            trace.give_up(
+                f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
+                "watched",
+                "call it by a global or local name of the traced function",
+            )
 
     def install(self) -> None:
         """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays.
@@ -89,16 +101,21 @@ class Surroundings(Visitor):
                 self.met.add(self.arguments.windows[id(slot.value)])
             elif not slot.assignable:
                 continue
-            elif isinstance(slot, Global | Cell) and numpy_module.stand_in(slot.value) is not None:
-                if self.arguments.trace.recorded_numpy and not self.numbers.plain:
-                    slot.replace(numpy_module.stand_in(slot.value))
-            elif isinstance(slot, Global | Cell) and math_module.stand_in(slot.value) is not None:
-                self.arguments.trace.names_math = True
-                if self.arguments.trace.computes_math and not self.numbers.plain:
-                    slot.replace(math_module.stand_in(slot.value))
-            elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
-                slot.var = Var("n", slot.value, slot.path)
-                slot.replace(self.numbers.argument(slot.value, slot.var))
+            elif type(slot.value) in (int, float):
+                if self._assigned(slot) and not self.numbers.plain:
+                    slot.var = Var("n", slot.value, slot.path)
+                    slot.replace(self.numbers.argument(slot.value, slot.var))
+            elif isinstance(slot, Global | Cell):
+                self._replace_module(slot)
+
+    def _replace_module(self, slot: Slot) -> None:
+        """Put a stand-in there for NumPy or `math`, or a function of theirs, if the trace uses it."""
+        trace, value = self.arguments.trace, slot.value
+        trace.names_math |= MATH.stand_in(value) is not None
+        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.computes_math)):
+            made = module.stand_in(value)
+            if made is not None and is_used and not self.numbers.plain:
+                slot.replace(made)
 
     def _hold(self, slot: Slot) -> None:
         """Note what a NumPy array holds, and watch its use, unless there must be no stand-in for it: then it
@@ -115,7 +132,7 @@ class Surroundings(Visitor):
                 self.refuse(slot, *held.too_large(slot.path))
         if held.is_watched:
             if not slot.assignable:
-                raise Restart(array)
+                raise Restart(reached=array)
             slot.replace(held.watched)
 
     def _assigned(self, slot: Slot) -> bool:
@@ -225,30 +242,23 @@ class Surroundings(Visitor):
         uses = {attribute for code in self.executed for name, attribute in facts(code).uses if name in names}
         return bool(uses) and all(attribute and hasattr(holder, attribute) for attribute in uses)
 
-    def refusal(self, code: types.CodeType) -> Refusal | None:
-        """Why `code`, which is about to run, cannot be replayed, if it names something that is refused."""
+    def _refuse_names(self, code: types.CodeType) -> None:
+        """Give up if `code`, which is about to run, reaches values in a way that names do not tell."""
         remedy = "use what is found there by its own name"
-        if not is_made_by_dataclass(code):
-            if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
-                name = min(inner)
-                what = f"the body uses {name}, which a replay cannot follow"
-                return Refusal(what, remedy, mention(self.codes, name))
-            if accessor := computed_access(code):
-                what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
-                return Refusal(what, remedy, mention({code}, accessor))
+        if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
+            name = min(inner)
+            what = f"the body uses {name}, which a replay cannot follow"
+            self.arguments.trace.give_up(what, remedy, line=mention(self.codes, name))
+        if accessor := computed_access(code):
+            what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
+            self.arguments.trace.give_up(what, remedy, line=mention({code}, accessor))
+
+    def _refuse_slots(self) -> None:
+        """Give up if code that runs reads something that a replay cannot check."""
         attributes = self.attributes_read()
         for slot in self.refused:
             if slot.refusal is not None and self.was_read(slot, attributes):
-                return Refusal(*slot.refusal, mention(self.codes, str(slot.key)))
-        return None
-
-
-class Refusal(NamedTuple):
-    """Why a replay cannot check something, what to do about it, and the line that mentions it."""
-
-    reason: str
-    remedy: str
-    line: str | None
+                self.arguments.trace.give_up(*slot.refusal, line=mention(self.codes, str(slot.key)))
 
 
 def _same_plain(before: Any, after: Any) -> bool:

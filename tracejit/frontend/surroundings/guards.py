@@ -21,18 +21,11 @@ from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.describe import Unreplayable
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenObject
-
-
-class Refused(Exception):
-    """A slot that matters and cannot be checked: reason, remedy, user line."""
-
-    def __init__(self, reason: str, remedy: str, line: str | None):
-        super().__init__(reason)
-        self.reason, self.remedy, self.line = reason, remedy, line
 
 
 class Guards:
@@ -123,7 +116,7 @@ class Guards:
         name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
         if name is not None:
             what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
-            raise Refused(what, REMEDY, mention(self.surroundings.codes, path))
+            raise Unreplayable(what, REMEDY, mention(self.surroundings.codes, path))
 
     def _line_of(self, slot: Slot) -> str | None:
         return mention(self.surroundings.codes, str(slot.key))
@@ -134,7 +127,7 @@ class Guards:
             self._check_absent(slot)
             return
         if slot.refusal is not None:
-            raise Refused(*slot.refusal, self._line_of(slot))
+            raise Unreplayable(*slot.refusal, self._line_of(slot))
         if isinstance(value, NDArray):
             self.arrays.append(slot)
             return
@@ -153,7 +146,8 @@ class Guards:
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
         if opens(value):
-            raise Refused(f"{slot.path} opens something whenever it is called", REMEDY, self._line_of(slot))
+            what = f"{slot.path} opens something whenever it is called"
+            raise Unreplayable(what, REMEDY, self._line_of(slot))
         if slot.guarded:
             self._check_value(slot, value, place)
 
@@ -205,7 +199,7 @@ class Guards:
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
-            raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
+            raise Unreplayable(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
         says = slot.path, f"{shown} with this content"
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 

@@ -131,8 +131,6 @@ class SeenObject(Seen):
         self.walked = tuple(self.namespace()) if kinds.is_seen_as_tree(value) else None
 
     def _implied(self) -> AbstractSet[str]:
-        if isinstance(self.value, BaseException):
-            return {"args"}
         if runs_library_code(type(self.value)) or kinds.is_seen_as_tree(self.value):
             return set(Attributes(self.value).names())
         return {f.name for f in dataclasses.fields(self.value)} if is_tree(self.value) else frozenset()

@@ -28,9 +28,10 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.makers import MAKERS
 from tracejit.frontend.python.bytecode import codes, facts, handles_errors
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
 TELLS = frozenset(
-    ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "id", "isscalar"]
+    ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "isscalar"]
 )
 """Functions that tell NumPy's arrays and numbers from others."""
 
@@ -64,52 +65,20 @@ RECORDED: dict[str, Any] = {
 """By NumPy's names: what a body finds in their place."""
 
 
-class StandIn(types.ModuleType):
-    """Stands for NumPy where a trace records what NumPy makes; for other threads it is NumPy."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in RECORDED and is_recorded():
-            return RECORDED[name]
-        return getattr(np, name)
-
-
 def is_recorded() -> bool:
     """Whether this thread is recording a trace in which NumPy's functions make recorded arrays."""
     return thread.trace is not None and bool(thread.trace.recorded_numpy)
 
 
-def _function(name: str) -> Any:
-    theirs = getattr(np, name)
-
-    def call(*args: Any, **options: Any) -> Any:
-        return (RECORDED[name] if is_recorded() else theirs)(*args, **options)
-
-    return call
-
-
-MODULE = StandIn("numpy")
-_STAND_INS = {id(np): MODULE} | {id(getattr(np, name)): _function(name) for name in RECORDED}
-_ORIGINALS = {id(MODULE): np} | {
-    id(_STAND_INS[id(getattr(np, name))]): getattr(np, name) for name in RECORDED
-}
-
-
-def stand_in(value: Any) -> Any:
-    """The stand-in for `value` if that is NumPy or a function of it that makes arrays; else None."""
-    return _STAND_INS.get(id(value))
-
-
-def settled(value: Any) -> Any:
-    """The original of a stand-in; other values as they are."""
-    return _ORIGINALS.get(id(value), value)
+NUMPY = StandIns(np, RECORDED, is_recorded)
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     """Whether `code` names NumPy, or functions of it, and what could make arrays."""
     found = facts(code)
-    held = [settled(namespace[name]) for name in found.globals if name in namespace]
+    held = [NUMPY.original(namespace[name]) for name in found.globals if name in namespace]
     is_named = not RECORDED.keys().isdisjoint(found.attributes)
-    return any(id(value) in _STAND_INS and (value is not np or is_named) for value in held)
+    return any(NUMPY.stand_in(value) is not None and (value is not np or is_named) for value in held)
 
 
 def tells(code: types.CodeType) -> str | None:

@@ -45,11 +45,12 @@ from tracejit.frontend.python.kinds import (
 )
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import Numbers, settled
-from tracejit.frontend.recording.trace import Restart
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import math_module, numpy_module
+from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 MANY = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
@@ -73,7 +74,7 @@ class Visitor:
         self.slots: dict[Any, Slot] = {}  # by place; cells by identity
         self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
-        self.entered: set[types.CodeType] = set()
+        self.executed: set[types.CodeType] = set()  # code that runs, which this keeps alive
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.matched: set[str] = set()  # names of attributes that patterns look up (``case Point(x, y)``)
         self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
@@ -97,13 +98,13 @@ class Visitor:
             self.visit(Slot(None, path, operand, path, value, guarded=False))
         self._settle()
 
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
-        """A Python function is about to run for the first time: visit what it names.
+    def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
+        """Visit what a Python function names that is about to run for the first time.
 
         Whether what it captured is known: its function was found by name, or made by code that was.
         """
         inside = code in self.codes
-        self.entered.add(code)
+        self.executed.add(code)
         self._code(code, namespace)
         found = self.functions.get(code, ())
         for function, base in found:
@@ -131,8 +132,8 @@ class Visitor:
         self.slots[key] = slot
         self.fresh.append(slot)
         # another thread may be recording
-        found = numpy_module.settled(numpy_views.settled(slot.value))
-        value = slot.value = slot.given = settled(math_module.settled(found))
+        found = MATH.original(NUMPY.original(numpy_views.settled(slot.value)))
+        value = slot.value = slot.given = settled(found)
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, f"{slot.path} is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
@@ -189,7 +190,7 @@ class Visitor:
         self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
         self.peek(function)
-        if function.__code__ in self.entered:
+        if function.__code__ in self.executed:
             self._closure(function, base, function.__code__)
 
     def _closure(self, function: Any, base: Expr, code: types.CodeType | None) -> None:
@@ -243,7 +244,7 @@ class Visitor:
         if (asks or any(namespace.get(n) is type for n in found.globals)) and not (
             self.numbers.plain or ours
         ):
-            raise Restart
+            raise Restart(plain=True)
         holder = Const(namespace)
         for name in sorted((found.globals | found.written) & namespace.keys()):
             self.visit(Global(namespace, name, item(holder, name), name, namespace[name], code=code))
@@ -259,9 +260,7 @@ class Visitor:
                 self.visit(Global(vars(builtins), name, place, name, value, code=code))
         names = {name for name, attribute in found.uses if attribute == "random"}
         imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
-        for name in [n for n in names if numpy_module.settled(namespace.get(n)) is np] + [
-            "numpy"
-        ] * imports_numpy:
+        for name in [n for n in names if NUMPY.original(namespace.get(n)) is np] + ["numpy"] * imports_numpy:
             path = f"{name}.random"
             refusal = (f"{path} gives other numbers on every call", "use tj.random")
             random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
@@ -317,7 +316,7 @@ class Visitor:
 
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
-            raise Restart(slot.value)
+            raise Restart(reached=slot.value)
         cls, var = type(slot.value), self._bind(slot)
         if (method := own_way(cls)) is not None and not trusted(cls.__module__):
             what = f"{slot.path} is a {cls.__qualname__}, which finds or stores attributes in its own way"
@@ -330,7 +329,7 @@ class Visitor:
     def _container(self, slot: Slot) -> None:
         value = slot.value
         if id(value) in self.rebuilt:
-            raise Restart(value)
+            raise Restart(reached=value)
         var = self._bind(slot)
         if not is_plain(type(value)):
             what = f"{slot.path} is a {type(value).__qualname__}, which finds or stores items in its own way"
@@ -379,15 +378,11 @@ class Visitor:
         slot.refusal = what, remedy
         self.refused.append(slot)
 
-    def _cache(self, slot: Slot) -> None:
-        what = f"{slot.path} keeps results (functools.lru_cache), which a replay cannot check"
-        self.refuse(slot, what, "call it outside and pass the result as an argument")
-
     def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
         for index, key in enumerate(keys):
             if id(key) in self.rebuilt:
-                raise Restart(key)
+                raise Restart(reached=key)
             if type(key) is str or (isinstance(key, PLAIN) and not has_attributes(key)):
                 continue
             self.key_kinds.add(type(key))
@@ -404,7 +399,6 @@ class Visitor:
         (type, _class),
         ((dict, list, tuple, set, frozenset, collections.deque), _container),
         (np.ndarray, _ndarray),
-        (functools._lru_cache_wrapper, _cache),
         (kinds.Transparent, _wrapped),
     ]
 

@@ -18,7 +18,6 @@ with those of this package among them, which the hook drops by the identity of t
 
 from __future__ import annotations
 
-import builtins
 import collections
 import inspect
 import os
@@ -33,11 +32,11 @@ from tracejit import engine
 from tracejit.errors import ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.arrays import random
-from tracejit.frontend.python.bytecode import is_made_by_dataclass
 from tracejit.frontend.python.kinds import trusted
 from tracejit.frontend.python.purity import REMEDY, impure, impure_library
 from tracejit.frontend.recording.recording import thread
-from tracejit.frontend.recording.trace import Restart, Trace
+from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.surroundings.changes import Surroundings
 
 NO_ARRAY_WORK = {
@@ -114,24 +113,13 @@ class Watcher:
 
     def _enter(self, frame: FrameType) -> None:
         """A function of the user's starts for the first time."""
-        code, surroundings = frame.f_code, self.surroundings
-        surroundings.executed.add(code)  # keeps it alive, and its id its own
+        code = frame.f_code
         self.known.add(id(code))
         self.users.add(id(code))
         try:
-            known = surroundings.enter(code, frame.f_globals)
+            self.surroundings.enter(code, frame.f_globals)
         except Restart as restart:
             self.trace.interrupt(restart)
-        self.trace.captured = list(surroundings.captured.values())
-        refusal = surroundings.refusal(code)
-        if refusal is not None:
-            self.trace.give_up(refusal.reason, refusal.remedy, line=refusal.line)
-        if not known and not is_made_by_dataclass(code):
-            self.trace.give_up(
-                f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
-                "watched",
-                "call it by a global or local name of the traced function",
-            )
 
     def _library(self, frame: FrameType, caller: FrameType) -> None:
         """Code of the user's calls a function of Python's library, or one that is no array work."""
@@ -148,10 +136,6 @@ class Watcher:
         name = impure(function)
         if name is not None:
             self._refuse(name, frame)
-        if function is builtins.__build_class__:
-            self.trace.makes_classes = True
-            if not self.trace.numbers.plain:
-                self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins
         owner = function.__self__
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))

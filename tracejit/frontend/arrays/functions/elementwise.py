@@ -23,6 +23,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.public import DECLARED, names_of, public
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
+from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import OPS, Op
 from tracejit.ir.types import DTYPES, ArrayType, is_floating, name_of
 from tracejit.ops import copy as copy_op
@@ -82,11 +83,11 @@ def _public(op: Op) -> Callable[..., Any]:
     compute: Callable[..., Any] = immediate.unary_of(op) if op.arity == 1 else immediate.binary_of(op)
 
     def unary(x: Any, /) -> Any:
-        found = compute(x)
+        found = None if thread.busy else compute(x)
         return dispatch.record(op, x) if found is None else found
 
     def binary(x1: Any, x2: Any, /) -> Any:
-        found = compute(x1, x2)
+        found = None if thread.busy else compute(x1, x2)
         return dispatch.record(op, x1, x2) if found is None else found
 
     function: Callable[..., Any] = unary if op.arity == 1 else binary

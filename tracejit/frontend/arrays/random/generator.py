@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.random.draws import UINT64, is_small, refuse, words_at
 from tracejit.frontend.arrays.random.streams import WORD
 from tracejit.frontend.recording.recording import lock
+from tracejit.frontend.recording.rounds import OBJECTS
 from tracejit.frontend.recording.storage import memory_lock
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class Generator:
     if TYPE_CHECKING:  # the distributions, see `add_methods`
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+OBJECTS.add(Generator)
 
 
 def _at_once(state: Any, count: int, dtype: np.dtype) -> np.ndarray | None:

@@ -69,7 +69,7 @@ def _inverse(draw: Draw, log_first: Any, log_ratio: Any) -> Any:
 
     log_first: of the probability of 0; log_ratio: a function of j that gives that of j over that of j - 1.
     """
-    j = _column(np.arange(1, TERMS + 1, dtype=FLOAT64), draw)
+    j = _terms(draw)
     logarithms = _sums(log_ratio(j)) + log_first
     first = dispatch.apply(ops.exp, log_first)
     below = _sums(dispatch.apply(ops.exp, logarithms)) + first
@@ -83,9 +83,10 @@ def _sums(x: Any) -> Any:
     return scans.cumulative_sum(x, axis=0)
 
 
-def _column(values: np.ndarray, draw: Draw) -> Any:
-    """Values along a leading dimension, before those of the result."""
-    return asarray(values).reshape((len(values),) + (1,) * (len(draw.extents) + len(draw.tail)))
+def _terms(draw: Draw) -> Any:
+    """1, 2, ..., TERMS along a leading dimension, before those of the result."""
+    numbers = dispatch.cast(dispatch.emit(ops.iota, size=TERMS, device=draw.device), FLOAT64) + 1
+    return numbers.reshape((TERMS,) + (1,) * (len(draw.extents) + len(draw.tail)))
 
 
 # -- logarithms of probabilities -----------------------------------------------------------------------------

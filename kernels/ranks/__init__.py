@@ -1,0 +1,1 @@
+"""Exchanges between ranks of one machine, in memory that they share."""

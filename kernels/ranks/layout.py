@@ -1,0 +1,124 @@
+"""Layouts of what ranks of one machine share, and of one rank's records about it: byte offsets of int64
+words. Imports nothing; Python uses it, too.
+
+    Part       the memory of one rank: rings of notices to each other rank, counts of those that it has read,
+               then blocks. All ranks read it.
+    Block      a head, a word for each reader and phase, then what is stored. A word is 1 when the reader has
+               read; when all are, the block is free.
+    Board      one rank's record of the memory: where the parts are, what has been told and heard, which
+               blocks are lent, which exchanges are under way
+    Exchange   one exchange under way: an array of this rank that is combined with those of the others
+
+Ranks of the machine have *seats*, from 0 on. A *place* is an offset into the part of the one who tells it;
+its lowest bit is the phase.
+"""
+
+from __future__ import annotations
+
+LINE = 64
+
+# -- Part ----------------------------------------------------------------------------------------------------
+
+ROOM = 64
+"""Notices in a ring: pairs of a key and a word. Before them is a line with how many have been written."""
+
+RING_BYTES = LINE + 16 * ROOM
+
+
+def notices_bytes(seats: int) -> int:
+    """Bytes of a part before its blocks: a ring to each seat, a line for each with how many were read."""
+    return seats * (RING_BYTES + LINE)
+
+
+PHASES = 2
+"""Of an exchange: slices, then sums. Each has a row of words in the head of a block."""
+
+
+def head_bytes(seats: int) -> int:
+    """Bytes of the head of a block."""
+    return -(-8 * PHASES * seats // LINE) * LINE
+
+
+NOWHERE = -1  # instead of a place: the array comes as a message
+NOTHING = -2  # no notice has come
+FULL = -1  # there is no room on the board for what has come
+
+# -- Board ---------------------------------------------------------------------------------------------------
+
+(
+    BOARD_SEATS,
+    BOARD_SEAT,
+    BOARD_START,  # of the first block in a part
+    BOARD_SIZE,  # bytes from block to block
+    BOARD_HEAD,  # bytes of the head of a block
+    BOARD_BLOCKS,
+    BOARD_TURN,  # blocks that are lent in turn, as long as they are enough
+    BOARD_NEXT,  # the one to be lent next
+    BOARD_LENT,  # address of a word for each block
+    BOARD_HEARD,  # address of notices that nobody has asked for: seat, key, word, oldest first
+    BOARD_HEARD_COUNT,
+    BOARD_HEARD_ROOM,
+    BOARD_EXCHANGES,  # the first that is under way
+    BOARD_SCRATCH,  # address of memory for the tree (`scratch_bytes`)
+    BOARD_SECONDS,  # the clock
+    BOARD_NANOSECONDS,
+    BOARD_LOOKS,  # how often to look before others may run
+    BOARD_READY,  # address of a word; who looks has other work when it is not 0
+    BOARD_ACTIVE,  # the same: its processor is needed
+) = range(0, 19 * 8, 8)
+BOARD_PEERS = 19 * 8  # for each seat:
+PEER_PART, PEER_TOLD, PEER_HEARD = 0, 8, 16  # address; how many notices it was told, and has told
+PEER_BYTES = 24
+
+HEARD_BYTES = 24
+
+STRIP = 1 << 14
+"""Bytes that are combined at a time: what is between two levels of the tree stays in the first cache."""
+
+
+def scratch_bytes(seats: int) -> int:
+    """Bytes for the tree: addresses of what is combined, and rows of what is between two levels."""
+    return 8 * seats + seats // 2 * STRIP
+
+
+def board_bytes(seats: int) -> int:
+    """Bytes of a board."""
+    return BOARD_PEERS + seats * PEER_BYTES
+
+
+# -- Exchange ------------------------------------------------------------------------------------------------
+
+(
+    EXCHANGE_NEXT,  # the one that has begun after it
+    EXCHANGE_STATE,
+    EXCHANGE_KEY,  # of the first phase's notices; that of the second is the next number
+    EXCHANGE_ARRAY,  # address
+    EXCHANGE_COUNT,  # elements
+    EXCHANGE_SUM,  # how they are combined
+    EXCHANGE_WHOLE,  # 1: all ranks combine the whole array; 0: each a slice
+    EXCHANGE_MEMBERS,
+    EXCHANGE_MEMBER,  # which of them this rank is
+    EXCHANGE_BLOCK,  # offset in this rank's part: holds slices where they lie in the array
+    EXCHANGE_TOLD,  # members that were told in this phase
+    EXCHANGE_COPIED,  # members whose sums have been copied into the array
+) = range(0, 12 * 8, 8)
+EXCHANGE_SEATS = 12 * 8  # for each member: its seat, whether its sum has been copied, where its part lies
+SEAT_COPIED, SEAT_PART, SEAT_BYTES = 8, 16, 24
+
+
+def exchange_bytes(members: int) -> int:
+    """Bytes of the record of an exchange."""
+    return EXCHANGE_SEATS + members * SEAT_BYTES
+
+
+# States, in this order.
+TELLING_SLICES = 0
+AWAITING_SLICES = 1
+TELLING_SUMS = 2
+AWAITING_SUMS = 3
+ENDED = 4
+SLICES_NOWHERE = 5  # some come as messages: the rest of the exchange is up to who has begun it
+SUMS_NOWHERE = 6
+
+SUM_FLOAT32 = 0
+SUM_FLOAT64 = 1

@@ -1,0 +1,170 @@
+"""Exchanges that machine code moves: several ranks on one memory, advanced in turn."""
+
+import numpy as np
+import pytest
+
+from tests.distributed.test_window import windows
+from tracejit.ops.communicate import combined
+
+RNG = np.random.default_rng(0)
+KEY = 6
+NUMBERS = [3, 4, 9, 11]  # of ranks in a world with others
+
+
+def values(ranks, size, dtype=np.float32):
+    return [
+        (RNG.standard_normal(size) * 10.0 ** RNG.integers(-3, 4, size)).astype(dtype) for _ in range(ranks)
+    ]
+
+
+def tree_of(arrays):
+    out = np.empty_like(arrays[0])
+    combined(arrays, "sum", out)
+    return out
+
+
+def advance(windows, exchanges, rounds=50):
+    """Poll all in turn until all exchanges have ended or stopped."""
+    for _ in range(rounds):
+        for window in windows:
+            window.notices.poll()
+        if all(each.Test() for each in exchanges):
+            return
+    raise AssertionError(f"waiting for {[each.peers for each in exchanges]}")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, whole):
+    members = tuple(range(ranks))
+    board = windows(members, blocks=1)
+    for number, size in enumerate((ranks, 9_001, 70_000)):  # blocks are used again
+        arrays = values(ranks, size, dtype)
+        expected = tree_of(arrays)
+        begun = [
+            window.exchange(array, "sum", members, KEY + 2 * number, whole=whole)
+            for window, array in zip(board, arrays, strict=True)
+        ]
+        advance(board, begun)
+        for window, near, array in zip(board, begun, arrays, strict=True):
+            assert near.ended
+            window.forget(near)
+            assert array.tobytes() == expected.tobytes()
+
+
+def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
+    board = windows(NUMBERS, blocks=4)
+    groups = {10: [0, 1, 2, 3], 12: [1, 3], 14: [0, 2], 16: [2, 1]}  # key: positions, in order
+    arrays = {key: values(len(seats), 5000 + key) for key, seats in groups.items()}
+    expected = {key: tree_of(found) for key, found in arrays.items()}
+    begun = []
+    for seat in (2, 0, 3, 1):
+        keys = [key for key, seats in groups.items() if seat in seats]
+        for key in keys if seat % 2 else reversed(keys):
+            members = tuple(NUMBERS[s] for s in groups[key])
+            array = arrays[key][groups[key].index(seat)]
+            begun.append(board[seat].exchange(array, "sum", members, key, whole=False))
+            board[seat].notices.poll()
+    advance(board, begun)
+    for key, found in arrays.items():
+        assert all(array.tobytes() == expected[key].tobytes() for array in found)
+
+
+def test_who_is_awaited_is_known():
+    board = windows([0, 1, 2], blocks=2)
+    arrays = values(3, 9000)
+    first = board[0].exchange(arrays[0], "sum", (0, 1, 2), KEY, whole=False)
+    assert (first.Test(), first.peers) == (False, [1, 2])
+    second = board[1].exchange(arrays[1], "sum", (0, 1, 2), KEY, whole=False)
+    board[0].notices.poll()
+    assert (first.peers, second.peers) == ([2], [0, 2])
+    third = board[2].exchange(arrays[2], "sum", (0, 1, 2), KEY, whole=False)
+    board[0].notices.poll()
+    assert first.peers == [1, 2]  # it has combined its slice
+    board[2].notices.poll()
+    board[0].notices.poll()
+    assert first.peers == [1]
+    advance(board, [first, second, third])
+    assert first.peers == []
+
+
+def test_an_exchange_stops_where_slices_come_as_messages():
+    """Nothing of it has been taken then, and its block is free once the others have left its slices."""
+    one, two = windows([0, 1], blocks=1)
+    a, b = values(2, 9000)
+    before = a.copy()
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    two.notices.tell(0, KEY, -1)
+    advance([one, two], [near])
+    assert not near.ended
+    assert not near.has_slices
+    assert near.without_sums() == [1]
+    assert (one.notices.next_of(1, KEY), a.tobytes()) == (-1, before.tobytes())
+    one.forget(near)
+    place = two.notices.next_of(0, KEY)
+    np.testing.assert_array_equal(two.look(0, place, a[4500:]), before[4500:])
+    assert one.store({1: b}) == {}
+    two.leave(0, place)
+    assert one.store({1: b}) != {}
+
+
+def test_an_exchange_stops_where_sums_come_as_messages():
+    one, two = windows([0, 1], blocks=1)
+    a, b = values(2, 9000)
+    expected = tree_of([a, b])
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    places = two.store({0: b[:4500]})
+    two.notices.tell(0, KEY, places[0])
+    two.notices.tell(0, KEY + 1, -1)
+    advance([one, two], [near])
+    assert not near.ended
+    assert near.has_slices
+    assert near.without_sums() == [1]
+    assert a[:4500].tobytes() == expected[:4500].tobytes()
+    two.notices.next_of(0, KEY)
+    place = two.notices.next_of(0, KEY + 1)
+    assert two.look(0, place, a[:4500]).tobytes() == expected[:4500].tobytes()
+    two.leave(0, place)
+    assert one.store({1: b}) == {}  # the slice has not been read
+    two.leave(0, place & ~1)
+    assert one.store({1: b}) != {}
+
+
+def test_what_machine_code_does_not_combine_is_not_begun():
+    one, _ = windows([0, 1], blocks=1)
+    a = np.ones(9000, np.float32)
+    assert one.exchange(a.astype(np.int32), "sum", (0, 1), KEY, whole=False) is None
+    assert one.exchange(a, "max", (0, 1), KEY, whole=False) is None
+    assert one.exchange(np.ones((4 << 18) + 1, np.float32), "sum", (0, 1), KEY, whole=False) is None
+    assert one.exchange(a, "sum", (0, 1), KEY, whole=False) is not None
+    assert one.exchange(a, "sum", (0, 1), KEY + 2, whole=False) is None  # no block is free
+
+
+def test_a_cancelled_exchange_leaves_its_array_alone():
+    one, two = windows([0, 1], blocks=2)
+    a, b = values(2, 9000)
+    before = a.copy()
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
+    one.forget(cancelled)
+    expected = b + b
+    two.exchange(a.copy(), "sum", (0, 1), KEY, whole=False)
+    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
+    advance([one, two], [kept, other])
+    assert kept.ended
+    assert b.tobytes() == expected.tobytes()
+    assert a.tobytes() == before.tobytes()
+
+
+def test_more_notices_than_there_is_room_for():
+    one, two = windows([0, 1], blocks=0)
+    for number in range(1000):
+        one.notices.tell(1, number, number)
+        if number % 50 == 0:
+            two.notices.poll()
+            one.notices.poll()
+    for _ in range(20):
+        two.notices.poll()
+        one.notices.poll()
+    assert [two.notices.next_of(0, number) for number in range(1000)] == list(range(1000))

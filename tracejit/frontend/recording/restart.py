@@ -1,0 +1,85 @@
+"""Assumptions under which a call is recorded. Where one turns out to be wrong, the recording starts again.
+
+A body is recorded as if nothing spoke against stand-ins for its numbers, copies of its containers, and so on.
+When something does, the body is aborted (`Restart`), what it did is taken back, and it is recorded again from
+its start, with the assumption corrected.
+
+>>> assumed = Assumptions()
+>>> Restart(plain=True).correct(assumed)
+>>> assumed.plain
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracejit.frontend.recording.storage import Storage
+
+
+@dataclass
+class Assumptions:
+    """What the recordings of a call have found out so far.
+
+    plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
+    numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
+    counted:  what counts rounds is a run-time number (see `counters`). None: it need not be yet.
+    math:     functions of `math` compute with run-time numbers.
+    reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
+              also finds them by name.
+    whole:    storages that enter the trace whole, though arguments view parts of them: the body uses other
+              parts, too, or may compare the argument with what it finds by name.
+    unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
+    """
+
+    plain: bool = False
+    numpy: bool | None = None
+    counted: bool | None = None
+    math: bool = False
+    reached: set[int] = field(default_factory=set)
+    whole: set[Storage] = field(default_factory=set)
+    unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
+
+
+class Restart(BaseException):
+    """The body has to be recorded again, from the start; the arguments say what is assumed then.
+
+    reached:  a container, or an array of NumPy's.
+    unrolled: a place, and (why, the line).
+    """
+
+    def __init__(
+        self,
+        *,
+        plain: bool | None = None,
+        numpy: bool | None = None,
+        counted: bool | None = None,
+        math: bool | None = None,
+        reached: Any = None,
+        whole: Collection[Storage] = (),
+        unrolled: tuple[Any, tuple[str, str]] | None = None,
+    ):
+        super().__init__("recording starts again")
+        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
+        self._reached, self._whole, self._unrolled = reached, whole, unrolled
+
+    def correct(self, assumed: Assumptions) -> None:
+        """Correct the assumptions of the recording that was aborted."""
+        for name, flag in self._flags.items():
+            if flag is not None:
+                setattr(assumed, name, flag)
+        if self._reached is not None:
+            assumed.reached.add(id(self._reached))
+        assumed.whole.update(self._whole)
+        if self._unrolled is not None and assumed.unrolled is not None:
+            place, why = self._unrolled
+            assumed.unrolled[place] = why
+
+
+class GivenUp(BaseException):
+    """The recording is aborted: the body has to run itself, from the start."""
+
+    def __init__(self) -> None:
+        super().__init__("the body runs itself")

@@ -1,0 +1,196 @@
+"""What replay functions call (see `text`), and what they return for a call that is not theirs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import math
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.engine.variable import settle, wait_unsettled
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
+from tracejit.frontend.recording.numpy_views import read_part
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+
+class _Miss:
+    """The type of `MISS`, which a replay function returns when the call is not of its signature."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+
+
+class _Piecewise:
+    """The type of `PIECEWISE`, which a replay function returns when its signature is not replayable."""
+
+    def __repr__(self) -> str:
+        return "PIECEWISE"
+
+
+PIECEWISE = _Piecewise()
+CLOCK = itertools.count(1)
+"""Ticks at every use of an entry, to find the least recently used one."""
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors that a check may raise when a call is not of the signature."""
+
+EMPTY = types.CellType()
+"""Equal to what captured variables lie in as long as they hold nothing."""
+
+
+# -- storages ------------------------------------------------------------------------------------------------
+
+
+def release(storage: Storage) -> None:
+    """Flush the eager recording that has touched `storage`."""
+    holder = storage.recording
+    if holder is not None:
+        holder.release(storage)
+
+
+def is_block(storage: Storage, type: ArrayType) -> bool:
+    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
+
+    Views count elements of the block, so its own shape means nothing to them.
+    """
+    own = storage.type
+    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
+        return False
+    storage.type = type
+    return True
+
+
+def storages(kind: ArrayType, view: View, *arrays: Any) -> list[Storage]:
+    """The storages of arrays that have this view of blocks of type `kind`; raises TypeError for others."""
+    found = []
+    for array in arrays:
+        if type(array) is not NDArray:
+            raise TypeError("not an array")
+        storage = array._storage
+        if storage.type is not kind and not is_block(storage, kind):
+            raise TypeError("another type")
+        if array._view is not view:
+            if array._view != view:
+                raise TypeError("another view")
+            array._view = view
+        found.append(storage)
+    return found
+
+
+def release_all(storages: Iterable[Storage]) -> None:
+    """`release` each."""
+    for storage in storages:
+        if storage.recording is not None:
+            release(storage)
+
+
+def any_shared(storages: Iterable[Storage]) -> bool:
+    """Whether Python can see the memory of one of them."""
+    return any(storage.shared for storage in storages)
+
+
+def addresses(storages: Iterable[Storage]) -> list[int]:
+    """Where they lie."""
+    return [storage.address for storage in storages]
+
+
+def variables(storages: Iterable[Storage]) -> list[Any]:
+    """Their variables of the engine."""
+    return [storage.variable for storage in storages]
+
+
+def variable_addresses(storages: Iterable[Storage]) -> list[int]:
+    """Where their variables lie."""
+    return [storage.variable.address for storage in storages]
+
+
+def disjoint(*storages: Storage) -> bool:
+    """Whether no two storages whose memory Python can see overlap."""
+    ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+
+
+def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
+    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
+    return held.tobytes() == copy.tobytes()
+
+
+# -- looks ---------------------------------------------------------------------------------------------------
+
+
+class Memo(dict[Any, tuple[Any, ...]]):
+    """Results of the segments of a call, for the paths that are tried one after the other.
+
+    last:  the place of the path tried last up to which it had the answers.
+    drawn: streams of random numbers, the positions that segments took of each, and how many segments came
+           before.
+    """
+
+    __slots__ = ("drawn", "last")
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.drawn: list[tuple[Any, int, int, int]] = []
+
+    def draw(self, stream: Any, count: int) -> int:
+        """Take positions of a stream; the first of them."""
+        start: int = stream.advance(count)
+        self.drawn.append((stream, start, count, len(self)))
+        return start
+
+    def keep(self, places: Iterable[Any]) -> None:
+        """The next path has these segments: only with what it begins alike may draws have happened."""
+        pairs = zip(self, places, strict=False)
+        alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
+        self.give_back(alike)
+        while len(self) > alike:
+            self.popitem()
+
+    def give_back(self, before: int = 0) -> None:
+        """Give the positions back that others than the first segments took."""
+        while self.drawn and self.drawn[-1][3] >= before:
+            stream, start, count, _ = self.drawn.pop()
+            stream.give_back(start, count)
+
+
+@functools.cache
+def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
+    """A function for element 0 of a storage of this dtype, as a Python number."""
+    kind = CTYPES.get(dtype.str[1:])
+    if kind is None:
+        return lambda storage: storage.memory().reshape(-1)[0].item()
+    read = kind.from_address
+    return lambda storage: read(storage.address).value
+
+
+CTYPES: dict[str, Any] = {
+    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
+    "i8": ctypes.c_int64,
+}  # fmt: skip
+"""Numbers that ctypes reads from memory as Python has them."""
+
+HELPERS: dict[str, Any] = {
+    "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
+    "ndarray": np.ndarray, "disjoint": disjoint,
+    "release": release, "is_block": is_block, "storages": storages, "release_all": release_all,
+    "any_shared": any_shared, "addresses": addresses, "variables": variables,
+    "variable_addresses": variable_addresses,
+    "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
+    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "Attributes": Attributes,
+    "fill": fill, "same_items": same_items,
+    "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
+    "from_numpy": NDArray.from_numpy,
+}  # fmt: skip
+"""By name: what forms of expressions may call."""
