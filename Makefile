@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TREE := build/tree
 FUZZ ?= 10000
 SEED ?= $(shell date +%j)
-ARRAYS ?= tests/semantics tests/frontend tests/fuzz
+ARRAYS ?= tests/semantics
 TINY := tests/ir tests/loopnest tests/passes tests/codegen/objects/test_store.py tests/test_cli.py tests/test_repository.py
 
 # Other Pythons run what depends on the interpreter. 3.12 does so with the oldest NumPy, Numba and llvmlite that

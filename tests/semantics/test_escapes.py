@@ -281,6 +281,7 @@ def test_what_only_a_cycle_keeps_is_no_escape_without_the_collector(young, monke
     assert asked == ([0] if young else [0, 2])
 
 
+@pytest.mark.cpu("graphs make types of ctypes, which the collector frees")
 def test_nothing_of_ours_is_left_to_the_collector():
     """It would keep arrays alive until it runs."""
 

@@ -138,6 +138,8 @@ import sys, time
 import tracejit as tj
 from tracejit.engine import lifecycle
 
+pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
+
 lifecycle.PATIENCE = 0.2
 
 @tj.jit

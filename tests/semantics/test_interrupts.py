@@ -26,6 +26,8 @@ from tracejit.frontend.jit import record
 from tracejit.frontend.recording import eager
 from tracejit.frontend.surroundings import watch
 
+pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
+
 
 def everywhere(call, look, expect, *, checks=False):
     """Interrupt `call` at every place, each time followed by a good call; how many calls were interrupted.

@@ -10,6 +10,8 @@ from tests.fuzz import running
 from tests.loops import PROGRAMS
 from tracejit.loopnest.analysis import analyse
 
+pytestmark = pytest.mark.cpu("plans are run by NumPy, on memory that it sees")
+
 COMPILED = ("lu", "durbin", "fdtd_2d", "cavity", "rounds_of_rows")
 """The programs that also run as machine code."""
 

@@ -205,6 +205,7 @@ def test_memory_shared_with_numpy_is_one_memory():
         assert float(result) == pytest.approx(a.sum())
 
 
+@pytest.mark.cpu("NumPy looks at the memory itself")
 @pytest.mark.parametrize("jitted", [False, True])
 def test_memory_that_python_sees_is_read_and_written_at_once(jitted):
     wrap = tj.jit if jitted else (lambda function: function)
@@ -225,6 +226,7 @@ def test_memory_that_python_sees_is_read_and_written_at_once(jitted):
         assert seen.tolist() == [i] * 5
 
 
+@pytest.mark.cpu("NumPy looks at the memory itself")
 @pytest.mark.parametrize("size", [5, 4000])
 def test_memory_that_python_sees_is_read_before_a_statement_ends_that_waits_for_others(size):
     memory = np.ones(size, np.float32)
@@ -235,6 +237,7 @@ def test_memory_that_python_sees_is_read_before_a_statement_ends_that_waits_for_
     assert total.tolist() == [2.0] * size
 
 
+@pytest.mark.cpu("NumPy looks at the memory itself")
 def test_memory_is_given_away_when_nothing_reads_it_any_more():
     x, other = tj.ones(4000).wait(), tj.zeros(4000).wait()
     tj.engine.push(lambda: (time.sleep(0.1), other.fill(1.0)), writes=[other])

@@ -262,6 +262,7 @@ def alarms(handler, first=2e-4, then=2e-4):
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where nobody may raise
 def test_a_handler_of_signals_that_raises_leaves_the_watch_in_order():
     @tj.jit

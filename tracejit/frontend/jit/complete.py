@@ -142,7 +142,7 @@ class Completion:
 
     def _check_escapes(self) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
-        expected = {*self.program.outputs, *self.description.carried}
+        expected = {*self.program.outputs, *self.description.carried, *self.arguments.placed}
         if all(s in expected for s in self.trace.live()):
             return
         gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped

@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.dispatch import placed
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import Attributes, fill
-from tracejit.frontend.signature.arguments import is_record, parts_of
+from tracejit.frontend.signature.arguments import is_record, parts_of, place_of_numpy
+from tracejit.ir.types import Device
 
 
 def run_piecewise(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the body itself; NumPy arrays among the arguments become NDArrays, as when it is recorded."""
     if not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves((args, kwargs))):
         return function(*args, **kwargs)
-    converted = _Converted()
+    converted = _Converted(place_of_numpy(args, kwargs))
     try:
         result = function(
             *map(converted.convert, args), **{name: converted.convert(v) for name, v in kwargs.items()}
@@ -29,17 +31,19 @@ def run_piecewise(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 class _Converted:
     """Containers of the arguments that hold NumPy arrays: copies of them with NDArrays.
 
+    place:  where these are.
     copies: by identity of the copy: copy, container, and the parts that the copy had at first, by key.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: Device) -> None:
+        self.place = place
         self.copies: dict[int, tuple[Any, Any, dict[Any, Any]]] = {}
         self._known: dict[int, Any] = {}  # by identity of the container: its copy
 
     def convert(self, value: Any) -> Any:
         """Return the value that the body gets for an argument."""
         if isinstance(value, np.ndarray):
-            return NDArray.from_numpy(value)
+            return placed(NDArray.from_numpy(value), self.place)
         found = parts_of(value)
         if found is None or not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves(value)):
             return value

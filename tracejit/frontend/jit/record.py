@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from tracejit import collector, compile, engine
+from tracejit.errors import DeviceError
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import Recorded, Signature, Timing
@@ -28,6 +29,7 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import (
     Arguments,
     parameter_names,
+    place_of_numpy,
     shared_storages,
     shows_keywords,
 )
@@ -46,6 +48,7 @@ from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
+from tracejit.ir.types import CPU, Device
 
 
 def record(
@@ -68,6 +71,7 @@ def record(
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
+        place=place_of_numpy(args, kwargs),
     )
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
@@ -101,7 +105,7 @@ class _TracedCall:
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
         whole = assumed.whole | shared_storages(args, kwargs)
-        self.arguments = Arguments(trace, program, whole, assumed.reached)
+        self.arguments = Arguments(trace, program, whole, assumed.reached, assumed.place)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
@@ -148,14 +152,25 @@ class _TracedCall:
             for rounds in trace.open_ranges:
                 rounds.unroll("the loop is left before its end")
         except BaseException as error:
+            place = self._place_found(error)
             self._take_back()
             self._break_off()
+            if place is not None:
+                raise Restart(place=place) from None
             if isinstance(error, Exception):
                 self._check_caught(error)
             if not isinstance(error, Restart):
                 without_stand_ins(error, self.arguments)
             raise
         return result
+
+    def _place_found(self, error: BaseException) -> Device | None:
+        """The GPU of an array that the body has reached by name and used with a NumPy array, so that all of
+        these have to be there.
+        """
+        trace = self.trace
+        may_move = trace.read_only and self.arguments.place.kind == CPU.kind
+        return trace.gpu() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:
         """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they

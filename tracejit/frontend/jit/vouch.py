@@ -19,6 +19,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
 from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
 from tracejit.ir.graph import Graph
+from tracejit.ir.types import CPU
 from tracejit.launch import order_of
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.structure import callback as callback_op
@@ -117,6 +118,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
         return
     _check_closure(function)
     arguments: list[Any] = []
+    args = tuple(_in_sight(argument) for argument in args)
     with lock:
         values = []
         for position, argument in enumerate(args):
@@ -136,6 +138,12 @@ def callback(function: Callable[..., object], *args: Any) -> None:
         number = keep_callback(_Callback(function, arguments))
         trace.emit(callback_op, *values, id=number)
     trace.end_operation()
+
+
+def _in_sight(argument: Any) -> Any:
+    """An array of a GPU as a copy on the CPU, where the function runs."""
+    is_there = isinstance(argument, ArrayCore) and argument.device.kind != CPU.kind
+    return argument.to(CPU) if is_there else argument
 
 
 def _error(message: str) -> TracejitError:

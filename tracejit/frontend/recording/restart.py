@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.types import CPU, Device
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Assumptions:
     whole:    storages that enter the trace whole, though arguments view parts of them: the body uses other
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
+    place:    the device on which the body has NumPy arrays among the arguments.
     """
 
     plain: bool = False
@@ -41,6 +43,7 @@ class Assumptions:
     reached: set[int] = field(default_factory=set)
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
+    place: Device = CPU
 
 
 class Restart(BaseException):
@@ -57,12 +60,13 @@ class Restart(BaseException):
         numpy: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
+        place: Device | None = None,
         reached: Any = None,
         whole: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
+        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math, "place": place}
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:

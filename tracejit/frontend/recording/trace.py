@@ -49,7 +49,7 @@ from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.frontend.recording.ways import Looks
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import CPU
+from tracejit.ir.types import CPU, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -123,6 +123,12 @@ class Trace(Recording):
         """Key and counter for `count` random numbers."""
         key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
+
+    def gpu(self) -> Device | None:
+        """A GPU on which the body has an array."""
+        made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
+        devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
+        return next((device for device in devices if device.kind != CPU.kind), None)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""

@@ -16,6 +16,7 @@ import enum
 import inspect
 import re
 import types
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,8 @@ from tracejit.frontend.signature.program import (
     attribute,
 )
 from tracejit.frontend.signature.runtime import release
-from tracejit.ir.types import ArrayType, name_of
+from tracejit.ir.types import CPU, ArrayType, Device, name_of
+from tracejit.ops import copy_to
 
 PLAIN = (
     *(bool, str, bytes, complex, type(None), type(Ellipsis)),
@@ -117,10 +119,21 @@ class Arguments:
     originals:  id of a container -> the same.
     objects:    operand, path and object, for those passed as themselves.
     storages:   storages of the caller, in order, and their variables.
+    place:      where the body has NumPy arrays (see `place_of_numpy`).
+    placed:     storages of those that were copied there.
     """
 
-    def __init__(self, trace: Trace, program: ReplayProgram, whole: set[Storage], reached: set[int]):
+    def __init__(
+        self,
+        trace: Trace,
+        program: ReplayProgram,
+        whole: set[Storage],
+        reached: set[int],
+        place: Device = CPU,
+    ):
         self.trace, self.program, self.whole, self.reached = trace, program, whole, reached
+        self.place = place
+        self.placed: set[Storage] = set()
         self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
         self.handles: dict[int, tuple[NDArray, Var]] = {}
         self.windows: dict[int, Storage] = {}
@@ -288,7 +301,15 @@ class Arguments:
         brought = NDArray.from_numpy(array)
         self.trace.read_only[brought._storage] = path
         self.copy_in(brought._storage, var)
-        return brought
+        if self.place.kind == CPU.kind:
+            return brought
+        value = self.trace.read(brought._storage, brought._view)
+        there: NDArray = NDArray.new(
+            self.trace.new(self.trace.emit(copy_to, value, device=self.place, priority=0))
+        )
+        self.trace.read_only[there._storage] = path
+        self.placed.add(there._storage)
+        return there
 
     def copy_in(self, storage: Storage, array: Expr) -> None:
         """The replay makes `storage` anew from the NumPy array at `array`."""
@@ -296,6 +317,14 @@ class Arguments:
         var.bound = True
         self.program.copies.append((var, Form("from_numpy({})._storage", array)))
         self.arrays[storage] = (var, None)
+
+
+def place_of_numpy(args: Any, kwargs: Any) -> Device:
+    """Where the body of a traced function has NumPy arrays among its arguments: on the GPU where the other
+    arguments lie; without one on the first CPU.
+    """
+    held = (array._storage.type.device for array in _arrays_in(args, kwargs))
+    return next((device for device in held if device.kind != CPU.kind), CPU)
 
 
 def part_of(holder: Expr, kind: type, key: Any, *, stored: bool = False) -> Form:
@@ -313,19 +342,23 @@ def part_of(holder: Expr, kind: type, key: Any, *, stored: bool = False) -> Form
 
 def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
     """Storages that several arrays among the arguments share: these enter the trace whole."""
-    seen: dict[int, Storage] = {}
+    seen: set[Storage] = set()
     shared: set[Storage] = set()
+    for array in _arrays_in(args, kwargs):
+        (shared if array._storage in seen else seen).add(array._storage)
+    return shared
+
+
+def _arrays_in(args: Any, kwargs: Any) -> Iterator[NDArray]:
+    """The arrays among the arguments."""
     pending, walked = [*args, *kwargs.values()], set()
     for value in pending:
         if isinstance(value, NDArray):
-            if id(value._storage) in seen:
-                shared.add(value._storage)
-            seen[id(value._storage)] = value._storage
+            yield value
         elif id(value) not in walked:  # a container may hold itself
             walked.add(id(value))
             found = trees.children_of(value)
             pending += () if found is None else found[2]
-    return shared
 
 
 def shows_keywords(function: Any) -> bool:
