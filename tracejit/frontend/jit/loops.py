@@ -386,7 +386,7 @@ def _places(looks: Looks, index: int) -> dict[tuple[str, int, int], Any]:
 
 def _made_inside(looks: Looks, first: int, last: int) -> set[Any]:
     """What is made, computed or found after look `first`, up to look `last`."""
-    cuts = looks.trace.cuts[first + 1 : last + 1]
+    cuts = looks.cuts[first + 1 : last + 1]
     made: set[Any] = {storage for cut in cuts for storage in cut.made} | {cut.source for cut in cuts}
     return made.union(*({s for s in looks.between(i) if isinstance(s, Computed)} for i in range(first, last)))
 

@@ -77,7 +77,6 @@ class Trace(Recording):
         segments: Segments | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
-        self.looks = Looks(self)
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
@@ -105,6 +104,7 @@ class Trace(Recording):
         self.looked_at: dict[Value, Source] = {}  # by value of one element: the number that it is
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
+        self.looks = Looks(self.cuts, self.numbers, self.draws)
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again

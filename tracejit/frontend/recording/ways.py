@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend.recording.number import Computed, Looked, Source
+from tracejit.frontend.recording.draws import Draws
+from tracejit.frontend.recording.number import Computed, Looked, Numbers, Source
 from tracejit.frontend.recording.recording import Bound, RuntimeNumber
 from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.storage import Storage
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
-    from tracejit.frontend.recording.trace import Trace
 
 BLIND = 16
 """Most looks in a row of which the state is not known."""
@@ -41,7 +41,7 @@ class Unknown(Exception):
 
 
 class Looks:
-    """The looks of a trace.
+    """The looks of a trace, of which this knows the cuts, numbers and draws.
 
     states: of each look; None where not even what was made since the last known one is told.
     at:     the number of each state; equal states have one.
@@ -52,21 +52,21 @@ class Looks:
     again:  so many looks are known to come before one that is not (see `ahead`).
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
+        self.cuts, self.numbers, self.draws = cuts, numbers, draws
         self.states: list[State | None] = []
         self.at: list[int | None] = []
         self.described: list[Hashable] = []
         self.ways: dict[int, dict[tuple[Hashable, int | None], int]] = {}
         self.made: set[Storage] = set()
-        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[Hashable, int] = {}
         self._places: list[int] = []  # of the looks, among the steps
         self._blind = 0
         self.again = 0
 
     def note(self, cut: Cut) -> None:
         """The body has made a look, which is the last of the trace's steps."""
-        self._places.append(len(self.trace.numbers.steps) - 1)
+        self._places.append(len(self.numbers.steps) - 1)
         self.made.update(cut.made)
         begin = len(self.states) - 1
         before = self.states[-1] if self.states else None
@@ -77,7 +77,7 @@ class Looks:
         number = None
         if state is not None:
             key = state.key, *(storage.type for storage in state.carriers)
-            number = self._numbers.setdefault(key, len(self._numbers))
+            number = self._known.setdefault(key, len(self._known))
         self.states.append(state)
         self.at.append(number)
         if begin < 0:
@@ -91,11 +91,11 @@ class Looks:
 
     def between(self, index: int) -> list[Any]:
         """Computations and questions between a look and the next one."""
-        return self.trace.numbers.steps[self._places[index] + 1 : self._places[index + 1]]
+        return self.numbers.steps[self._places[index] + 1 : self._places[index + 1]]
 
     def since(self, index: int) -> list[Any]:
         """All steps after a look."""
-        return self.trace.numbers.steps[self._places[index] + 1 :]
+        return self.numbers.steps[self._places[index] + 1 :]
 
     def _after(self, begin: int, before: State, cut: Cut) -> State | None:
         """The state at a look that hides it."""
@@ -141,7 +141,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         source = bound.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = looks.trace.draws.totals[source.stream][0]
+        stream = looks.draws.totals[source.stream][0]
         return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
 
     done: list[Hashable] = []
@@ -152,7 +152,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         else:
             names[step] = "computed", len(done)
     inputs = [origin(bound) for bound in cut.bound]
-    totals = [looks.trace.draws.totals[index][1] for index in cut.draws]
+    totals = [looks.draws.totals[index][1] for index in cut.draws]
     inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
     names |= {storage: ("made", k) for k, storage in enumerate(cut.made)} | {cut.source: "found"}
     ends = () if then is None else (*map(name, then.carriers), *map(name, then.sources))
