@@ -37,6 +37,7 @@ from tracejit.frontend.signature.program import (
     Loop,
     ReplayProgram,
     Run,
+    meaning,
 )
 from tracejit.frontend.signature.runtime import release
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
@@ -102,9 +103,7 @@ class Completion:
         self._keep_constants(frozen)
         if trace.cuts:  # before anything is launched
             self._check_separate()
-        for step in trace.numbers.steps:
-            if not self.loops.emit(step, program):
-                numbers.emit(step, self.computed, program)
+        self.loops.emit(program)
         if not trace.cuts:
             self._check_separate()
 
@@ -254,19 +253,14 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[Place, tuple[Answer, ...]
     for step in program.steps:
         if isinstance(step, Run | Loop):
             found.append((step.place, []))
-            made = (step.found,) if isinstance(step, Run) else step.state
+            made = (step.found,) if isinstance(step, Run) else step.states[step.ends].vars
+            if isinstance(step, Loop) and len(step.states) > 1:
+                found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
             meanings |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
         elif isinstance(step, Bind):
-            meanings[step.var] = _meaning(step.value, meanings)
+            meanings[step.var] = meaning(step.value, meanings)
         elif isinstance(step, Check) and found and step.says is not None:
             asked, *rest = step.condition.operands
-            value = step.condition.form, *(_meaning(each, meanings) for each in rest)
-            found[-1][1].append(Answer(" ".join(step.says), _meaning(asked, meanings), value))
+            value = step.condition.form, *(meaning(each, meanings) for each in rest)
+            found[-1][1].append(Answer(" ".join(step.says), meaning(asked, meanings), value))
     return tuple((place, tuple(answers)) for place, answers in found)
-
-
-def _meaning(operand: Expr, known: dict[Expr, int]) -> int:
-    """Equal for operands that are computed alike, where variables mean what is `known`."""
-    if isinstance(operand, Form):
-        return hash((operand.form, *(_meaning(each, known) for each in operand.operands)))
-    return known.get(operand) or hash(operand.key)

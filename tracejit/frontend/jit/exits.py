@@ -82,16 +82,16 @@ class ExitLoop(NamedTuple):
     whole: tuple[Any, ...]
 
 
-def exit_loop(
-    trace: Trace, index: int, steps: Sequence[Any], arrays: Sequence[int], numbers: Sequence[int]
-) -> ExitLoop | str:
-    """The native loop of the rounds from look `index` on, which compute and ask `steps`, and change these
-    arrays and numbers of the state; or why there is none.
+def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | str:
+    """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
+    or why there is none.
     """
-    cut, now = trace.cuts[index + 1], trace.cuts[index].state
+    looks = trace.looks
+    now, then = looks.states[index], looks.states[index + 1]
     assert now is not None
+    assert then is not None
     try:
-        rounds = _Rounds(trace, cut, now, steps)
+        rounds = _Rounds(trace.cuts[index + 1], now, then, looks.between(index))
         graph = rounds.graph(arrays, numbers)
     except (Unfit, Unlike) as error:
         return str(error)
@@ -102,8 +102,8 @@ def exit_loop(
 class _Rounds:
     """A loop under construction: the graph around it, and its body."""
 
-    def __init__(self, trace: Trace, cut: Cut, now: State, steps: Sequence[Any]) -> None:
-        self.trace, self.cut, self.now, self.steps = trace, cut, now, steps
+    def __init__(self, cut: Cut, now: State, then: State, steps: Sequence[Any]) -> None:
+        self.cut, self.now, self.then, self.steps = cut, now, then, steps
         if cut.draws:
             raise Unfit("a round draws random numbers")
         if graph_can_fail(cut.segment.graph):
@@ -122,8 +122,7 @@ class _Rounds:
 
     def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
         """The graph around the loop."""
-        then = self.cut.state
-        assert then is not None
+        then = self.then
         places = {self.now.carriers[k]: self._array(self.now.carriers[k]) for k in arrays}
         sources = {self.now.sources[k]: self._number(self.now.sources[k]) for k in numbers}
         round = dict(sources)
@@ -187,18 +186,12 @@ class _Rounds:
 
     def _number(self, source: Any) -> Value:
         """A number, as an array without dimensions."""
-        kind = type(source.value if isinstance(source, Computed | Var) else self._look_of(source).value)
+        kind = type(source.value)
         if kind not in DTYPES:
             raise Unfit(f"a number is a {kind.__name__}")
         if kind is int:
             self.whole.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
-
-    def _look_of(self, source: Any) -> Cut:
-        for cut in self.trace.cuts:
-            if cut.source is source:
-                return cut
-        raise Unfit("a number comes from elsewhere")
 
     # -- numbers ---------------------------------------------------------------------------------------------
 

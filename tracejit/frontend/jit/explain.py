@@ -103,7 +103,7 @@ def _describe(number: int, entry: Any) -> list[str]:
 
 def _path(path: Any) -> str:
     """A path: how often it served, and what it asks of the values it looks at."""
-    asked = [answer.text for _segment, answers in path.segments for answer in answers]
+    asked = [answer.text for _segment, answers in path.segments for answer in answers if answer.text]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 

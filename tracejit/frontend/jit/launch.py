@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tracejit import engine
@@ -27,6 +27,9 @@ from tracejit.frontend.signature.program import (
 )
 from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
+
+Arrays = Mapping[Storage, Any]
+"""By storage: its variable, and that of the place where an array begins."""
 
 
 def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
@@ -63,43 +66,47 @@ def launch_of(
     schedule: Any,
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
-    draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws.totals))
+    draws = range(len(trace.draws.taken), len(trace.draws.totals))
     is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
         storages=tuple(arguments.storages.values()),
-        words=_words(trace.bound, arguments, computed),
+        words=_words(trace.bound, arguments.arrays, computed),
         draws=_draws(trace, draws, computed),
         written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
         is_awaited=is_awaited,
     )
 
 
-def run_of(cut: Cut, place: Place | None, trace: Trace, arguments: Arguments, computed: Variables) -> Run:
-    """Describe how a replay launches the segment that a look ended. Later launches find what it makes."""
+def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed: Variables) -> Run:
+    """Describe how a replay launches the segment that a look ended, where arrays and numbers are in these
+    variables. Later launches find what it makes.
+    """
     graph, schedule = cut.segment.graph, cut.segment.schedule
     launch = Launch(
         call=check.launcher(schedule, graph),
         pack=schedule.pack.pack,
         storages=(),
-        words=_words(cut.bound, arguments, computed),
+        words=_words(cut.bound, arrays, computed),
         draws=_draws(trace, cut.draws, computed),
         written=(),
         is_awaited=graph_can_fail(graph),
     )
-    made = tuple(arguments.arrays[storage][0] for storage in cut.made)
-    return Run(place, launch, made, computed[cut.source])
+    run = Run(place, launch, tuple(arrays[storage][0] for storage in cut.made), computed[cut.source])
+    for var in (*run.made, run.found):
+        var.bound = True
+    return run
 
 
-def launch_of_rounds(native: ExitLoop, trace: Trace, arguments: Arguments, computed: Variables) -> Launch:
+def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Variables) -> Launch:
     """Describe how a replay launches rounds with an exit. All that they make is awaited."""
 
     def word(given: Any) -> StorageAddress | Drawn | Expr:
         if isinstance(given, Storage):
-            return StorageAddress(*arguments.arrays[given])
+            return StorageAddress(*arrays[given])
         if isinstance(given, Extent | RuntimeNumber):
-            return _words((given,), arguments, computed)[0]
+            return _words((given,), arrays, computed)[0]
         return Literal(given) if type(given) is int else operand(given, computed)
 
     return Launch(
@@ -114,13 +121,13 @@ def launch_of_rounds(native: ExitLoop, trace: Trace, arguments: Arguments, compu
 
 
 def _words(
-    bound: Iterable[Bound], arguments: Arguments, computed: Variables
+    bound: Iterable[Bound], arrays: Arrays, computed: Variables
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
     """Words that are packed for the inputs of a graph."""
 
     def word(bound: Bound) -> StorageAddress | Drawn | Expr:
         if isinstance(bound, Extent):
-            return StorageAddress(*arguments.arrays[bound.storage])
+            return StorageAddress(*arrays[bound.storage])
         assert isinstance(bound, RuntimeNumber)
         source = bound.source
         if isinstance(source, DrawKey):

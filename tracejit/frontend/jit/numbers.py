@@ -10,25 +10,25 @@ replay does the same, in the same order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
 from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.signature.program import Expr, Form, ReplayProgram, Var
 
-Variables = dict[Computed | Source, Var]
+Variables = MutableMapping[Computed | Source, Var]
 """The variables of numbers that the body computed, or found in arrays."""
 
 
-def variables_of(steps: Sequence[Any]) -> Variables:
+def variables_of(steps: Sequence[Any]) -> dict[Computed | Source, Var]:
     """A variable for each number that is made in the steps of a trace."""
-    found: Variables = {}
+    found: dict[Computed | Source, Var] = {}
     for step in steps:
         if isinstance(step, Computed):
             found[step] = Var("m", step.value, step.path)
         elif isinstance(step, Cut):
-            found[step.source] = Var("l", step.value, step.source.path)
+            found[step.source] = Var("l", step.source.value, step.source.path)
     return found
 
 

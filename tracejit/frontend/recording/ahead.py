@@ -1,176 +1,165 @@
-"""Rounds of a ``while`` that are run without being recorded.
+"""Rounds that are run without being recorded.
 
     while float(err) > tol:      three rounds are recorded, and all others run here
         x = step(x)
         rounds += 1
 
-When a body stands at a look as it stood at the look before (`rounds.state_at`), the round between them is
-every further one, as long as its questions have the same answers. So `run_ahead` launches the round's segment
-again and again, on what the last round left, and asks its questions, until one has another answer. The look
-becomes that of the last round: the body goes on with what that found, and leaves the loop. What counts the
-rounds is a number of the call (`counters`), computed like all others.
+When a body stands at a look in a state in which it stood before, the ways that it went from there are known
+(`ways.Looks`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
+segment of the one that has all its answers, on what the last one left, until there is none. What is left when
+the body's state came last becomes what the body holds: the body goes on from there. What counts the rounds is
+a number of the call (`counters`), computed like all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit import engine
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import FORMS, Computed, Looked, Source
+from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
+from tracejit.frontend.recording.number import FORMS, Looked
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
+    from tracejit.frontend.recording.rounds import State
     from tracejit.frontend.recording.segments import Cut
     from tracejit.frontend.recording.trace import Trace
 
+SHORT = 8
+"""So many looks are recorded again rather than run ahead."""
 
-def run_ahead(trace: Trace, cut: Cut) -> Cut:
-    """The look at the end of the last of the rounds that are like the one that `cut` has ended."""
-    before = trace.cuts[-1] if trace.cuts else None
-    if before is None or before.state is None or cut.state is None or before.state.key != cut.state.key:
-        return cut
-    rounds = Rounds(trace, before, cut)
-    return rounds.run() if rounds.are_known else cut
+
+def run_ahead(trace: Trace) -> None:
+    """Go on to the last time that the body is in its state by ways that are known."""
+    looks = trace.looks
+    here, state = looks.at[-1], looks.states[-1]
+    if here is None or state is None or here not in looks.ways:
+        return
+    if looks.again > 0:  # the ways that were run last lead to one that is not known
+        looks.again -= 1
+        return
+    rounds = Rounds(trace, here, state)
+    held, since, drawn = rounds.held, 0, 0
+    while rounds.go():
+        since += 1
+        if rounds.at == here and rounds.can_replace(state.carriers):
+            held, since, drawn = rounds.held, 0, len(rounds.drawn)
+    looks.again = since if since <= SHORT else 0
+    rounds.give_back(drawn)
+    hold(trace, state, *held)
+
+
+def hold(trace: Trace, state: State, arrays: Sequence[Storage], numbers: Sequence[Any]) -> None:
+    """The arrays and numbers of the body's state become these."""
+    places = [(new.buffer, new.variable, new.address) for new in arrays]
+    for storage, place in zip(state.carriers, places, strict=True):
+        storage.buffer, storage.variable, storage.address = place
+        storage._elements = None
+    for source, number in zip(state.sources, numbers, strict=True):
+        source.value = number
+    for proxy in trace.numbers.alive():
+        proxy._value = proxy._source.value
 
 
 class Rounds:
-    """The rounds from look `before` to look `cut`, and all that follow.
+    """A body that is in a state again.
 
-    steps:     what is computed and asked in a round, before its segment is launched.
-    are_known: whether all that a round uses is known here.
+    at:    the number of its state now.
+    held:  the arrays and the numbers of that.
+    drawn: what segments took of random streams: (stream, start, total).
     """
 
-    def __init__(self, trace: Trace, before: Cut, cut: Cut) -> None:
-        self.trace, self.before, self.cut = trace, before, cut
-        assert before.state is not None
-        assert cut.state is not None
-        self.first, self.last = before.state, cut.state
-        steps = trace.numbers.steps
-        self.steps: list[Any] = steps[steps.index(before) + 1 :]
-        self.are_known = not cut.draws and self._knows_arrays() and self._knows_numbers()
+    def __init__(self, trace: Trace, at: int, state: State) -> None:
+        self.trace, self.at = trace, at
+        self.held = state.carriers, tuple(source.value for source in state.sources)
+        self.drawn: list[tuple[Any, int, int]] = []
+        self.made: set[Storage] = set()
 
-    def _knows_arrays(self) -> bool:
-        """Whether a round uses what is in the state before, and changes only what it makes."""
-        gone = set(self.before.made) - set(self.first.carriers)
-        made = set(self.cut.made)
-        return not any(type(b) is Extent and b.storage in gone for b in self.cut.bound) and all(
-            now in made or now is then
-            for now, then in zip(self.last.carriers, self.first.carriers, strict=True)
-        )
+    def go(self) -> bool:
+        """Go the way that has all the answers, if one is known."""
+        looks = self.trace.looks
+        for index in looks.ways.get(self.at, {}).values():
+            now, then = looks.states[index], looks.states[index + 1]
+            assert now is not None
+            assert then is not None
+            arrays: dict[Any, Storage] = dict(zip(now.carriers, self.held[0], strict=True))
+            numbers = dict(zip(now.sources, self.held[1], strict=True))
+            if not _has_answers(looks.between(index), numbers):
+                continue
+            cut = self.trace.cuts[index + 1]
+            made = self._launch(cut, arrays, numbers)
+            arrays |= zip(cut.made, made, strict=True)
+            numbers[cut.source] = made[0].memory().reshape(-1)[0].item()
+            self.held = tuple(map(arrays.__getitem__, then.carriers)), tuple(map(numbers.get, then.sources))
+            self.at = looks.at[index + 1]  # type: ignore[assignment]
+            return True
+        return False
 
-    def _knows_numbers(self) -> bool:
-        known: set[Any] = set(self.first.sources)
-        for step in self.steps:
-            if step.form not in FORMS:
-                return False
-            for operand in step.operands:
-                if operand not in known and not hasattr(operand, "value") and not _is_plain(operand):
-                    return False
-            known.add(step)
-        made = {self.cut.source, *self._since_equal()}
-        if not all(
-            now in made or now is then
-            for now, then in zip(self.last.sources, self.first.sources, strict=True)
-        ):
-            return False
-        numbers = [b.source for b in self.cut.bound if isinstance(b, RuntimeNumber)]
-        return all(source in known or _is_settled(source) for source in numbers)
-
-    def _since_equal(self) -> list[Any]:
-        """What was computed since the first of the rounds like this one: a loop hands on no other numbers."""
-        cuts, steps = [*self.trace.cuts, self.cut], self.trace.numbers.steps
-        places = [steps.index(cut) for cut in self.trace.cuts] + [len(steps)]
-        first = len(cuts) - 2
-        asked = _asked(self.steps)
-        while first > 0 and cuts[first].segment is self.cut.segment:
-            state = cuts[first - 1].state
-            between = steps[places[first - 1] + 1 : places[first]]
-            if state is None or state.key != self.last.key or _asked(between) != asked:
-                break
-            first -= 1
-        return [step for step in steps[places[first] + 1 :] if isinstance(step, Computed)]
-
-    def run(self) -> Cut:
-        """Run rounds until a question has another answer."""
-        found = {cut.source: cut.value for cut in (*self.trace.cuts, self.cut)}
-        numbers: dict[Any, Any] = {
-            source: found[source] if isinstance(source, Source) else source.value
-            for source in self.last.sources
-        }
-        carriers, made = self.last.carriers, self.cut.made
-        while True:
-            values = dict(zip(self.first.sources, (numbers[s] for s in self.last.sources), strict=True))
-            if not self._go_on(values):
-                break
-            held = dict(zip(self.first.carriers, carriers, strict=True))
-            made = self._launch(held, values)
-            numbers = {s: values.get(s, numbers[s]) for s in self.last.sources}
-            numbers[self.cut.source] = made[0].memory().reshape(-1)[0].item()
-            renewed = dict(zip(self.cut.made, made, strict=True))
-            carriers = tuple(renewed.get(c, c) for c in self.last.carriers)
-        return self._end(numbers, carriers, made)
-
-    def _go_on(self, values: dict[Any, Any]) -> bool:
-        """Compute the numbers of a round, and ask its questions: whether the answers are the same."""
-        for step in self.steps:
-            operands = [values[o] if o in values else getattr(o, "value", o) for o in step.operands]
-            try:
-                found = FORMS[step.form](*operands)
-            except (ArithmeticError, ValueError):
-                return False  # the body will raise it
-            if type(found) is not type(step.value):
-                return False
-            if isinstance(step, Looked) and repr(found) != repr(step.value):
-                return False
-            values[step] = found
-        return True
-
-    def _launch(self, held: Mapping[Storage, Storage], values: Mapping[Any, Any]) -> tuple[Storage, ...]:
-        """Launch the segment of a round, and wait for the value that is looked at."""
-        segment = self.cut.segment
+    def _launch(
+        self, cut: Cut, held: Mapping[Any, Storage], numbers: Mapping[Any, Any]
+    ) -> tuple[Storage, ...]:
+        """Launch the segment of a way, and wait for the value that is looked at."""
+        trace, segment = self.trace, cut.segment
+        first = len(self.drawn)
+        for index in cut.draws:
+            stream, total = trace.draws.totals[index]
+            count = total.fixed + _value(total.further, numbers)
+            self.drawn.append((stream, stream.advance(count), count))
         bound: list[Bound] = []
-        for each in self.cut.bound:
+        for each in cut.bound:
             if isinstance(each, Extent):
                 bound.append(Extent(held.get(each.storage, each.storage), each.lo, each.hi))
-            else:
-                bound.append(RuntimeNumber(values.get(each.source, each.value), each.source))
-        places = [Storage(storage.type) for storage in self.cut.made]
+                continue
+            value = numbers.get(each.source, each.value)
+            if isinstance(each.source, DrawCounter):
+                start = self.drawn[first + each.source.stream - cut.draws.start][1]
+                value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
+            bound.append(RuntimeNumber(value, each.source))
+        places = [Storage(storage.type) for storage in cut.made]
+        self.made.update(places)
         eager.run(segment.graph, bound, places, segment.schedule)
         awaited = places if graph_can_fail(segment.graph) else places[:1]
         engine.wait(*(storage.variable for storage in awaited))
         return tuple(places)
 
-    def _end(
-        self, numbers: Mapping[Any, Any], carriers: tuple[Storage, ...], made: tuple[Storage, ...]
-    ) -> Cut:
-        """The look of the last round: what the body holds is what that left."""
-        renewed = dict(zip(self.cut.made, made, strict=True))
-        carried = self.trace.carried
-        for value, bound in list(carried.items()):
-            if type(bound) is Extent and bound.storage in renewed:
-                carried[value] = Extent(renewed[bound.storage], bound.lo, bound.hi)
-        for source in self.last.sources:
-            if isinstance(source, Computed):
-                source.value = numbers[source]
-        for proxy in self.trace.numbers.alive():
-            proxy._value = numbers.get(proxy._source, proxy._value)
-        state = self.last._replace(carriers=carriers)
-        return self.cut._replace(value=numbers[self.cut.source], made=made, state=state)
+    def can_replace(self, carriers: Sequence[Storage]) -> bool:
+        """Whether arrays of the state can become those that are held: both are results of segments."""
+        made = self.trace.looks.made
+        return all(
+            new is old or (old in made and (new in made or new in self.made))
+            for new, old in zip(self.held[0], carriers, strict=True)
+        )
+
+    def give_back(self, kept: int) -> None:
+        """Give back what was drawn after the first ones, which the call has drawn."""
+        for stream, start, total in reversed(self.drawn[kept:]):
+            stream.give_back(start, total)
+        draws = self.trace.draws
+        draws.totals += [(stream, Total(count)) for stream, _, count in self.drawn[:kept]]
+        draws.taken += self.drawn[:kept]
 
 
-def _asked(steps: list[Any]) -> list[Any]:
-    """What a round computes and asks, with the answers."""
-    return [(step.form, repr(step.value) if isinstance(step, Looked) else None) for step in steps]
+def _value(further: Any, numbers: Mapping[Any, Any]) -> int:
+    """What a loop of a run-time count has drawn."""
+    value: int = 0 if further is None else numbers.get(further, further.value)
+    return value
 
 
-def _is_plain(operand: Any) -> bool:
-    return isinstance(operand, (bool, int, float))
-
-
-def _is_settled(source: Any) -> bool:
-    """Whether a number is the same in all rounds."""
-    return isinstance(source, Computed) or _is_plain(source) or hasattr(source, "value")
+def _has_answers(steps: Sequence[Any], numbers: dict[Any, Any]) -> bool:
+    """Compute the numbers of a way, and ask its questions: whether the answers are those that it has."""
+    for step in steps:
+        operands = [numbers[o] if o in numbers else getattr(o, "value", o) for o in step.operands]
+        try:
+            found = FORMS[step.form](*operands)
+        except (ArithmeticError, LookupError, ValueError):
+            return False  # the body will raise it, or the form is not known here
+        if type(found) is not type(step.value):
+            return False
+        if isinstance(step, Looked) and repr(found) != repr(step.value):
+            return False
+        numbers[step] = found
+    return True

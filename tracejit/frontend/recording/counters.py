@@ -20,6 +20,7 @@ import ctypes
 import functools
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions
@@ -87,7 +88,7 @@ def counted_range(*bounds: Any) -> Any:
     numbers = trace.numbers
     first = start if type(start) is NumberProxy else counter(start, numbers)
     made = CountedRange(first, stop, step)
-    trace.counting[id(frame), place] = made
+    trace.counting[id(frame), place] = weakref.ref(made)
     return made
 
 
@@ -98,7 +99,7 @@ def _is_whole(bound: Any, trace: Trace) -> bool:
 class CountedRange:
     """The iterator of a ``for`` over a range, whose state is numbers of the call."""
 
-    __slots__ = ("next", "step", "stop")
+    __slots__ = ("__weakref__", "next", "step", "stop")
 
     def __init__(self, first: Any, stop: Any, step: int) -> None:
         self.next, self.stop, self.step = first, stop, step

@@ -86,12 +86,12 @@ class Looked:
 
 
 class Source:
-    """Identifies a number that the body found in an array; `path` is how people call it."""
+    """A number `value` that the body found in an array; `path` is how people call it."""
 
-    __slots__ = ("path",)
+    __slots__ = ("path", "value")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, value: Any = None) -> None:
+        self.path, self.value = path, value
 
 
 class Moving:
@@ -150,17 +150,16 @@ class Numbers:
         self.given = True
         return NumberProxy(value, source, self)
 
-    def looked(self, value: Any, source: Source, cut: Any) -> NumberProxy:
-        """The number that the body found in an array, by a look that replays repeat."""
+    def looked(self, source: Source, cut: Any) -> None:
+        """The body has found a number in an array, by a look that replays repeat."""
         self.given = True
         self.steps.append(cut)
         self.found.add(source)
         self._computed, self._looked = {}, set()  # the next round of a loop asks again
-        return self.proxy(value, source)
 
-    def proxy(self, value: Any, source: Any) -> NumberProxy:
+    def proxy(self, source: Computed | Source) -> NumberProxy:
         """A stand-in for a number that was computed or found, which is among those `alive`."""
-        made = NumberProxy(value, source, self)
+        made = NumberProxy(source.value, source, self)
         self._alive.append(weakref.ref(made))
         return made
 
@@ -203,7 +202,7 @@ class Numbers:
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
             self.look(True, f"(type({{}}) is {text})", source)
-        return self.proxy(value, source)
+        return self.proxy(source)
 
     def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""

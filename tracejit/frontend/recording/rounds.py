@@ -3,7 +3,8 @@
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
 other values, and so is every further one, as long as the body's questions have the same answers. A replay
-makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first other answer.
+makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first new answer. What
+leads from state to state: `ways`.
 
 `state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
 wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
@@ -109,7 +110,8 @@ class Walk:
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
-        known = self.trace.counting.get((id(frame), place))
+        counting = self.trace.counting.get((id(frame), place))
+        known = counting() if counting is not None else None
         if known is None:
             raise Hidden
         return self.key(known.next), self.key(known.stop), known.step
@@ -121,7 +123,13 @@ class Walk:
             raise Hidden
         if type(bound) is not Extent:
             return "window", id(bound.storage)
-        return "carried", self.carriers.setdefault(bound.storage, len(self.carriers))
+        number = self.carriers.setdefault(bound.storage, len(self.carriers))
+        looked = self.trace.looked_at.get(value)  # there is no second look at it
+        return "carried", number, looked if looked is None else self.number(looked)
+
+    def number(self, source: Computed | Source) -> Hashable:
+        """A number that the body has computed or found."""
+        return "number", type(source.value), self.sources.setdefault(source, len(self.sources))
 
     def view(self, array: Any) -> Hashable:
         """Equal for views of an array that mean the same."""
@@ -136,7 +144,7 @@ class Walk:
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
             self.proxies.add(id(value))
-            return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
+            return self.number(source)
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
             number = self.storages.setdefault(storage, len(self.storages))

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.number import Source
 from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
@@ -92,15 +91,13 @@ class Segments:
 class Cut(NamedTuple):
     """A look in a recorded call: the segment that it ended, and how it was launched.
 
-    source: what identifies the value looked at, which is element 0 of the first of `made`.
-    value:  that element.
+    source: the number looked at, which is element 0 of the first of `made`.
     draws:  numbers of the random streams (in `Draws.totals`) that the segment draws from.
     state:  what the rest of the body depends on; None where that is not known.
     """
 
     segment: Segment
     source: Source
-    value: Any
     bound: tuple[Bound, ...]
     made: tuple[Storage, ...]
     draws: range
@@ -123,10 +120,10 @@ def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage])
     eager.run(graph, trace.bound, places, segment.schedule)
     awaited = places if graph_can_fail(graph) else places[:1]
     engine.wait(*(storage.variable for storage in awaited))
-    found = places[0].memory().reshape(-1)[0].item()
-    made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
+    source.value = places[0].memory().reshape(-1)[0].item()
+    bound = tuple(trace.bound)
     _carry(trace, outputs, places)
-    return run_ahead(trace, made._replace(state=state_at(trace, source, looked)))
+    return Cut(segment, source, bound, tuple(places), draws, state_at(trace, source, looked))
 
 
 def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
@@ -45,6 +46,7 @@ from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Computed, Storage
+from tracejit.frontend.recording.ways import Looks
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, Device
@@ -98,10 +100,11 @@ class Trace(Recording):
         self.counted = assumed.counted  # whether what counts rounds is a run-time number
         self.names_math = False  # whether code that ran names `math`, or functions of it
         self.computes_math = assumed.math
-        self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
+        self.counting: dict[tuple[int, int], weakref.ref[CountedRange]] = {}  # by frame and place: loops
+        self.looked_at: dict[Value, Source] = {}  # by value of one element: the number that it is
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
+        self.looks = Looks(self.cuts, self.numbers, self.draws)
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
@@ -277,8 +280,7 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            known = self.looked_at[content]
-            return self.numbers.proxy(known.value, known.source)
+            return self.numbers.proxy(self.looked_at[content])
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -295,18 +297,20 @@ class Trace(Recording):
             value = self.read(array._storage, array._view)
             source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
             made = cut(self, value, source, looked)
+            self.cuts.append(made)
+            self.segments_found.add(made.segment)
+            self.numbers.looked(source, made)
+            self.looks.note(made)
+            run_ahead(self)
         finally:
             thread.trace, thread.watcher = self, watcher
             if thread.hook is not None:
                 sys.setprofile(thread.hook)
-        self.cuts.append(made)
-        self.segments_found.add(made.segment)
         if self.counted is None:
             self._consider_counting(made.state)
-        found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = made
-        return found
+            self.looked_at[content] = source
+        return self.numbers.proxy(source)
 
     def _content(self, array: Any) -> Value | None:
         """The value of an array that this recording has made, if the array is all of it."""

@@ -193,21 +193,40 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
-    """Rounds that are repeated as long as their checks hold, maybe not once.
+class Way:
+    """What leads from one state of a loop to another: if all checks hold, what is computed and launched.
 
-    place:   as that of a `Run`.
-    state:   variables that each round changes; they hold `before` at first, and `after` when a round has
-    ended.
-    steps:   of a round, or of many: computations and checks, the `Run` whose number the next round's checks
-             ask for, and what else it makes.
+    steps: checks and computations, the `Run` whose number the next state's checks ask for, or many rounds
+           as one, and what else that makes.
+    ends:  the number of the state where it ends, whose variables become `after`.
+    """
+
+    steps: tuple[Step, ...]
+    ends: int
+    after: tuple[Var, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """A state of a loop: its variables, and the ways from it; at most one has checks that hold."""
+
+    vars: tuple[Var, ...]
+    ways: tuple[Way, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Ways from state to state are gone as long as there is one whose checks hold, maybe none.
+
+    place:  as that of a `Run`.
+    states: the first one is that where it begins; its variables hold `before` then.
+    ends:   the number of the state where this path leaves it.
     """
 
     place: Any
-    state: tuple[Var, ...]
+    states: tuple[Standing, ...]
     before: tuple[Var, ...]
-    after: tuple[Var, ...]
-    steps: tuple[Step, ...]
+    ends: int
 
 
 Step = Bind | Check | ArrayCheck | ManyArrays | Separate | Run | Loop
@@ -421,3 +440,10 @@ def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
     if kind is range or isinstance(value, np.dtype):
         return "type({}) is type({}) and {} == {}", operand, Const(value), operand, Const(value)
     return "{} is {}", operand, Const(value)
+
+
+def meaning(operand: Expr, known: dict[Expr, int]) -> int:
+    """Equal for operands that are computed alike, where variables mean what is `known`."""
+    if isinstance(operand, Form):
+        return hash((operand.form, *(meaning(each, known) for each in operand.operands)))
+    return known.get(operand) or hash(operand.key)

@@ -64,6 +64,7 @@ from tracejit.frontend.signature.program import (
     Step,
     StorageAddress,
     Var,
+    Way,
 )
 from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
@@ -81,6 +82,7 @@ class Writer:
         self._tuples: dict[tuple[str, ...], str] = {}
         self._lists = many.Lists()
         self._serial = 0
+        self._states: list[Sequence[Var]] = []  # variables of the states of a loop
 
     def _name(self, prefix: str) -> str:
         self._serial += 1
@@ -209,10 +211,11 @@ class Writer:
         lines = self._segment(run)
         drawn = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
         known = ", ".join([*map(self.write, run.made), self.write(run.found), *drawn])
-        lines.append(f"memo[{place}] = {known}; memo.last = {place}")
+        lines.append(f"memo[{place}] = {known}")
         self.checks.append(f"if {place} in memo: {known} = memo[{place}]")
         self.checks.append("else:")
         self.checks += [f"    {line}" for line in lines]
+        self.checks.append(f"memo.last = {place}")
 
     def _segment(self, run: Run) -> list[str]:
         """The lines that launch a segment and find the number that is looked at."""
@@ -228,26 +231,51 @@ class Writer:
         return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
 
     def _loop(self, loop: Loop) -> None:
-        """Rounds until a check fails, unless a path that was tried before has done them in this call."""
+        """Ways from state to state, unless a path that was tried before has gone them in this call."""
         place = self.constant(loop.place)
-        state, before, after = (
-            "".join(f"{self.write(var)}, " for var in vars) for vars in (loop.state, loop.before, loop.after)
-        )
-        lines = []
-        for step in loop.steps:
+        many = len(loop.states) > 1
+        self._states = [state.vars for state in loop.states]
+        lines = ["at = 0"] * many
+        lines += [f"{self._state(loop.states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
+        lines.append("while True:")
+        for number, state in enumerate(loop.states):
+            indent = 2 if many else 1
+            if many:
+                lines.append(f"    {'el' * (number > 0)}if at == {number}:")
+            body = [line for way in state.ways for line in self._way(way, many)]
+            body.append(f"held = {self._state(state.vars)}; break")
+            lines += ["    " * indent + line for line in body]
+        lines.append(f"memo[{place}] = {'at' if many else 0}, held")
+        self.checks.append(f"if {place} not in memo:")
+        self.checks += [f"    {line}" for line in lines]
+        self.checks.append(f"at, held = memo[{place}]; memo.last = {place}")
+        if many:
+            self._require(f"at == {loop.ends}")
+        if loop.states[loop.ends].vars:
+            self.checks.append(f"{self._state(loop.states[loop.ends].vars)} = held")
+
+    def _state(self, vars: Sequence[Var]) -> str:
+        """A tuple of variables."""
+        return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
+
+    def _way(self, way: Way, many: bool) -> list[str]:
+        """The lines of a way; one whose checks do not hold falls through to the next."""
+        lines, indent = [], 0
+        for step in way.steps:
+            if isinstance(step, Check):
+                lines.append("    " * indent + f"if {self.write(step.condition)}:")
+                indent += 1
+                continue
             if isinstance(step, Bind):
-                lines.append(f"{self.write(step.var)} = {self.write(step.value)}")
-            elif isinstance(step, Check):
-                lines.append(f"if not ({self.write(step.condition)}): break")
+                found = [f"{self.write(step.var)} = {self.write(step.value)}"]
             else:
                 assert isinstance(step, Run)
-                lines += self._segment(step)
-        self.checks.append(f"if {place} in memo: {state} = memo[{place}]")
-        self.checks.append("else:")
-        self.checks.append(f"    {state} = {before}")
-        self.checks.append("    while True:")
-        self.checks += [f"        {line}" for line in (*lines, f"{state} = {after}")]
-        self.checks.append(f"    memo[{place}] = {state}; memo.last = {place}")
+                found = self._segment(step)
+            lines += ["    " * indent + line for line in found]
+        end = f"at = {way.ends}; continue" if many else "continue"
+        if way.after:
+            end = f"{self._state(self._states[way.ends])} = {self._state(way.after)}; {end}"
+        return [*lines, "    " * indent + end]
 
     # -- actions ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,159 @@
+"""The looks of a trace as states of its body, and the ways from one to the next.
+
+    while float(err) > tol:                  look A
+        y = step(x, t)
+        if float(loss(y)) < float(loss(x)):  looks B and C
+            x = y
+        else:
+            t *= 0.5
+
+What the rest of a body does depends on its state at a look (`rounds.State`), and on the answers to its
+questions. So looks with equal states have one number, and what was recorded between two looks, a *way*, is
+what every call does that is in the state where the way begins and has its answers: compute numbers, ask,
+launch a segment. In the example there are ways from A to B, from B to C, and two from C to A.
+
+A look of which the state is not known (made by a function that the body calls, say) is a state of its own
+after the way on which it was reached: all that was known before it, and what was made since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.frontend.recording.draws import Draws
+from tracejit.frontend.recording.number import Computed, Looked, Numbers, Source
+from tracejit.frontend.recording.recording import Bound, RuntimeNumber
+from tracejit.frontend.recording.rounds import State
+from tracejit.frontend.recording.storage import Storage
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.segments import Cut
+
+BLIND = 16
+"""Most looks in a row of which the state is not known."""
+
+
+class Unknown(Exception):
+    """A way uses what is not in the state where it begins."""
+
+
+class Looks:
+    """The looks of a trace, of which this knows the cuts, numbers and draws.
+
+    states: of each look; None where not even what was made since the last known one is told.
+    at:     the number of each state; equal states have one.
+    described: what the way from each look to the next does; None if it uses of the path what is not in its
+            state.
+    ways:   by the number of a state: the looks with which different ways from there begin.
+    made:   storages that segments have made.
+    again:  so many looks are known to come before one that is not (see `ahead`).
+    """
+
+    def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
+        self.cuts, self.numbers, self.draws = cuts, numbers, draws
+        self.states: list[State | None] = []
+        self.at: list[int | None] = []
+        self.described: list[Hashable] = []
+        self.ways: dict[int, dict[tuple[Hashable, int | None], int]] = {}
+        self.made: set[Storage] = set()
+        self._known: dict[Hashable, int] = {}
+        self._places: list[int] = []  # of the looks, among the steps
+        self._blind = 0
+        self.again = 0
+
+    def note(self, cut: Cut) -> None:
+        """The body has made a look, which is the last of the trace's steps."""
+        self._places.append(len(self.numbers.steps) - 1)
+        self.made.update(cut.made)
+        begin = len(self.states) - 1
+        before = self.states[-1] if self.states else None
+        state = cut.state
+        self._blind = 0 if state is not None else self._blind + 1
+        if state is None and before is not None and self._blind <= BLIND:
+            state = self._after(begin, before, cut)
+        number = None
+        if state is not None:
+            key = state.key, *(storage.type for storage in state.carriers)
+            number = self._known.setdefault(key, len(self._known))
+        self.states.append(state)
+        self.at.append(number)
+        if begin < 0:
+            return
+        found = None
+        if before is not None and state is not None:
+            found = self._described(begin, before, state, cut)
+        self.described.append(found)
+        if found is not None:
+            self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
+
+    def between(self, index: int) -> list[Any]:
+        """Computations and questions between a look and the next one."""
+        return self.numbers.steps[self._places[index] + 1 : self._places[index + 1]]
+
+    def since(self, index: int) -> list[Any]:
+        """All steps after a look."""
+        return self.numbers.steps[self._places[index] + 1 :]
+
+    def _after(self, begin: int, before: State, cut: Cut) -> State | None:
+        """The state at a look that hides it."""
+        steps = self.between(begin)
+        try:
+            key = "after", self.at[begin], described(before, None, cut, steps, self)
+        except Unknown:
+            return None
+        carriers = dict.fromkeys((*before.carriers, *cut.made))
+        sources = dict.fromkeys((*before.sources, *(s for s in steps if isinstance(s, Computed)), cut.source))
+        return State(key, tuple(carriers), tuple(sources))
+
+    def _described(self, begin: int, before: State, then: State, cut: Cut) -> Hashable:
+        try:
+            return described(before, then, cut, self.between(begin), self)
+        except Unknown:
+            return None
+
+
+def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks: Looks) -> Hashable:
+    """Equal for ways from one state that do and ask the same, and leave their results in the same places.
+
+    Raises Unknown if a way uses what is neither in its state nor older than all looks.
+    """
+    names: dict[Any, Hashable] = {c: ("state", k) for k, c in enumerate(now.carriers)}
+    names |= {s: ("number", k) for k, s in enumerate(now.sources)}
+
+    def name(operand: Any) -> Hashable:
+        if operand in names:
+            return names[operand]
+        if isinstance(operand, Computed | Source) or operand in looks.made:
+            raise Unknown
+        return operand
+
+    def name_of_number(operand: Any) -> Hashable:
+        plain = operand is None or isinstance(operand, bool | int | float | np.generic)
+        return (type(operand), repr(operand)) if plain else name(operand)
+
+    def origin(bound: Bound) -> Hashable:
+        """Where an input of the segment comes from."""
+        if not isinstance(bound, RuntimeNumber):
+            return name(bound.storage), bound.lo, bound.hi
+        source = bound.source
+        if not hasattr(source, "stream"):
+            return name_of_number(source)
+        stream = looks.draws.totals[source.stream][0]
+        return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
+
+    done: list[Hashable] = []
+    for step in steps:
+        done.append((type(step), step.form, *map(name_of_number, step.operands)))
+        if isinstance(step, Looked):
+            done.append((type(step.value), repr(step.value)))
+        else:
+            names[step] = "computed", len(done)
+    inputs = [origin(bound) for bound in cut.bound]
+    totals = [looks.draws.totals[index][1] for index in cut.draws]
+    inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
+    names |= {storage: ("made", k) for k, storage in enumerate(cut.made)} | {cut.source: "found"}
+    ends = () if then is None else (*map(name, then.carriers), *map(name, then.sources))
+    return cut.segment, tuple(done), tuple(inputs), ends
