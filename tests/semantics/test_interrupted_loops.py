@@ -15,6 +15,8 @@ import tracejit as tj
 from tracejit import engine
 from tracejit.engine import lifecycle
 
+pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
+
 ANSWER = 0.1  # seconds on an idle machine
 BUSY = 0.4  # and on one that has other things to do
 
@@ -137,8 +139,6 @@ SCRIPT = """
 import sys, time
 import tracejit as tj
 from tracejit.engine import lifecycle
-
-pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
 
 lifecycle.PATIENCE = 0.2
 
