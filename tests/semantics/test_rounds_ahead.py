@@ -110,3 +110,27 @@ def test_few_rounds_are_recorded(monkeypatch):
     assert more > n
     assert len(looks) < 9  # three, three with counters, and the native loop
     assert function.cache_info().traces == 1
+
+
+def test_a_call_that_fails_gives_back_what_its_rounds_drew():
+    """An index leaves the table in a round that is run ahead, in a replay, and in the first call."""
+
+    def walk(x, table, stop):
+        while float(x.sum()) < stop:
+            x = x + 1 + 0 * tj.random.uniform(shape=(1,))
+            x = x + 0 * table[x.astype("int64")]
+        return x
+
+    start, table = np.zeros(1), tj.arange(40.0)
+    for stops in ([1e9, 1e9], [20.0, 30.0, 1e9, 25.0, 1e9]):
+        function = tj.jit(walk)
+        for stop in stops:
+            tj.random.seed(3)
+            before = tj.random.uniform(shape=(2,)).numpy()
+            tj.random.seed(3)
+            if stop == 1e9:
+                with pytest.raises(IndexError):
+                    function(tj.asarray(start), table, stop)
+                np.testing.assert_array_equal(tj.random.uniform(shape=(2,)).numpy(), before)
+            else:
+                assert function(tj.asarray(start), table, stop).item() == stop

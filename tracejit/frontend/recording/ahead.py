@@ -44,10 +44,14 @@ def run_ahead(trace: Trace) -> None:
         return
     rounds = Rounds(trace, here, state)
     held, since, drawn = rounds.held, 0, 0
-    while rounds.go():
-        since += 1
-        if rounds.at == here and rounds.can_replace(state.carriers):
-            held, since, drawn = rounds.held, 0, len(rounds.drawn)
+    try:
+        while rounds.go():
+            since += 1
+            if rounds.at == here and rounds.can_replace(state.carriers):
+                held, since, drawn = rounds.held, 0, len(rounds.drawn)
+    except BaseException:  # an error of a segment, an interrupt: the call ends here
+        rounds.give_back(0)
+        raise
     looks.again = since if since <= SHORT else 0
     rounds.give_back(drawn)
     hold(trace, state, *held)
