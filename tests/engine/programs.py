@@ -86,7 +86,9 @@ def compiled(name, entries):
     """Addresses of the entries, compiled once for a test run and the scripts that it starts."""
     file = OBJECTS / name
     if not file.exists():
-        file.write_bytes(build_object(entries).object_code)
+        written = OBJECTS / f"{name}.{os.getpid()}"
+        written.write_bytes(build_object(entries).object_code)
+        written.replace(file)  # in one step: other processes of the run read it at any time
     return link(name, file.read_bytes(), [entry.name for entry in entries])
 
 
