@@ -61,7 +61,7 @@ DEPTH = 6
 
 
 class Run(NamedTuple):
-    """Where a loop was: how often the pass had been repeated, position among the nodes, nodes of a round."""
+    """The place of a loop: repetitions of the pass before, position among the nodes, nodes of a round."""
 
     level: int
     start: int
@@ -97,7 +97,7 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
 
 
 class _Rolling:
-    """What walks over a graph have in common. refused: the tokens of rounds that are not rolled."""
+    """State that walks over a graph share. refused: the tokens of rounds that are not rolled."""
 
     def __init__(self) -> None:
         self.bodies: dict[Hashable, Graph] = {}
@@ -189,7 +189,7 @@ class _Level:
         return None
 
     def _start(self, position: int, period: int, rounds: int) -> int:
-        """Where in a run rounds begin: where known ones do, or else where they carry least."""
+        """The first node of a round in a run: where known rounds begin, or else where they carry least."""
         shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
@@ -222,7 +222,7 @@ class _Level:
                 self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
 
     def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
-        """What the nodes from a position on become, and where the next begin."""
+        """The nodes that replace those from a position on, and where the next begin."""
         nodes = self.nodes
         for period, rounds in self._runs(position, LEAST, len(nodes)):
             key = tuple(self.tokens[position : position + period])
@@ -306,5 +306,5 @@ def _kind(type: ArrayType) -> Hashable:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """What must be the same of extents: none, one, or several elements."""
+    """Extents by class: no element, one, or several (2)."""
     return tuple([min(n, 2) if isinstance(n, int) else 2 for n in shape])
