@@ -1,4 +1,4 @@
-"""What the sources for all targets share: steps as lines of Python, imports, identities of reductions.
+"""Source text for all targets: steps as lines of Python, imports, identities of reductions.
 
 Names in a source: ``x0`` a pointer, ``n0`` an extent, ``i0`` an index, ``s0_1`` the stride of layout 0 along
 dimension 1, ``p0`` the place of layout 0 so far, ``v0`` a value, ``c0`` a number, ``t0`` an accumulator,
@@ -43,7 +43,7 @@ def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
 
 
 def identity(function: str, dtype: str) -> str:
-    """What a reduction starts with, as source."""
+    """The identity of a reduction, as source."""
     kind = np.dtype(dtype).kind
     if function == "cumulative_sum" and kind == "f":
         return f"{dtype}(-0.0)"  # so that -0.0 stays itself
@@ -271,7 +271,7 @@ class Source:
         return dtype
 
     def identity(self, step: Step) -> str:
-        """What the accumulator of `step` starts with."""
+        """The initial value of the accumulator of `step`."""
         found = identity(step.function, self.use_type(self.spec.accumulators[step.position]))
         if "inf" in found:
             self.use("inf", "math")
@@ -310,7 +310,7 @@ def layouts_of(sections: Iterable[Section]) -> list[int]:
 
 
 def lines_at_once(section: Section, most: int) -> int:
-    """How many lines of a COLUMNS kernel are read side by side: as many as keep its loop short."""
+    """The number of lines of a COLUMNS kernel that are read side by side: as many as keep its loop short."""
     steps = [step for step in section.steps if step.kind != "prefetch"]
     if not {step.kind for step in steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1

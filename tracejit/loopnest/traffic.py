@@ -107,7 +107,7 @@ def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, i
 def _prefetch(
     program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
 ) -> Prefetch:
-    """The accesses to prefetch: in all but sweeps only those of operands that no cache holds."""
+    """The way of prefetching; all but sweeps prefetch only operands that no cache holds."""
     domain = program.domain
     if sweep is not None:
         return "sweep" if len(domain.kept) > 1 else "nothing"

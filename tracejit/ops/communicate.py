@@ -53,7 +53,7 @@ class Wanted(Protocol):
 
 
 class Transport(Protocol):
-    """What moves bytes between ranks; `rank`: the number of this one."""
+    """The interface of transports, which move bytes between ranks; `rank`: the number of this one."""
 
     rank: int
 
@@ -120,7 +120,7 @@ def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None
 
 
 def _meaning(name: str) -> Callable[..., Any]:
-    """What the operator does, at once: all ranks evaluate their graphs in the same order."""
+    """The evaluator of an operator, which waits: all ranks evaluate their graphs in the same order."""
 
     def evaluate(*arrays: np.ndarray, **attrs: Any) -> Any:
         op = _OPERATORS[name]

@@ -74,7 +74,7 @@ def emit_far_tile(kernel: Loops, section: Section) -> None:
 
 
 def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[str, str]:
-    """Where an element of a layout that goes along the lane lies, and how far its rows are apart."""
+    """The place of an element of a layout that goes along the lane, and the distance of its rows."""
     down = kernel.spec.lane - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
     stride = f"s{layout}_{down}"

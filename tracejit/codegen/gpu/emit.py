@@ -134,7 +134,7 @@ class _Kernel(Source):
     """The text of a kernel."""
 
     def name_threads(self) -> None:
-        """Which of the threads along each direction this is; in a MAP kernel, of all that share a unit."""
+        """Name this thread's index along each direction; in a MAP kernel, among all that share a unit."""
         spec = self.spec
         thread, threads = self.word("thread_x"), self.word("threads_x")
         line, lines = ("thread_y", "threads_y")

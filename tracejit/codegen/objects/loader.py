@@ -56,7 +56,7 @@ INTERVAL = 2e-4
 
 
 class Recipe(NamedTuple):
-    """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
+    """The description of a kernel. `source` returns executable Python that defines the functions `symbols`.
 
     Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
     another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
@@ -82,7 +82,7 @@ class Kernel:
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Where its functions are, by their names."""
+        """The addresses of its functions, by their names."""
         return self._code.addresses
 
 

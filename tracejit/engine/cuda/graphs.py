@@ -162,7 +162,7 @@ class KernelGraph:
 
 
 def failed_task(status: int) -> tuple[int, int]:
-    """Which of the tasks that can fail it is that a status tells of, and its own status.
+    """The number, among the tasks that can fail, of the one that a status tells of, and its own status.
 
     >>> failed_task(3 * RANK + 8)
     (3, 8)
