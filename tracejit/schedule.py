@@ -91,7 +91,7 @@ def _converted(type: ArrayType, value: Any) -> Any:
 
 
 class Planned(NamedTuple):
-    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
+    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage."""
 
     memory: MemoryPlan
     naive_bytes: int

@@ -1,4 +1,4 @@
-"""What moves bytes between ranks: operations over MPI, advanced by whoever calls `progress`.
+"""The transport between ranks: operations over MPI, advanced by whoever calls `progress`.
 
 An operation is a generator that yields the messages it waits for. `Transport.progress` polls the messages of
 all operations and resumes those whose messages are there, so any number of exchanges are under way at once

@@ -1,4 +1,4 @@
-"""What is worth seeing of a graph: boxes and edges.
+"""A picture of a graph: boxes and edges.
 
 Consecutive operators of one line of the user's are one box, or those of one kernel. Constants and views are
 left out: an edge goes through them. What a box takes of the graph's inputs stands in a card of its own above

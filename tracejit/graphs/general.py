@@ -177,7 +177,7 @@ class _Numbers:
 
 
 def _quotients(above: Sequence[float], below: Sequence[float], dtype: np.dtype) -> list[float]:
-    """What a text's quotients are, as `ir.text` reads them."""
+    """The values of a text's quotients, as `ir.text` reads them."""
     return [float(dtype.type(a / b)) if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 

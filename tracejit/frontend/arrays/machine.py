@@ -220,7 +220,7 @@ def _fill(address: int, kind: type) -> None:
 
 
 def _offset(kind: type, name: str) -> int:
-    """Where objects of a class with slots have an attribute."""
+    """The offset of an attribute in objects of a class with slots."""
     thing: Any = object.__new__(kind)
     mark = object()
     setattr(thing, name, mark)

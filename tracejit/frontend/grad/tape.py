@@ -46,7 +46,7 @@ class Tape:
         self.marks: list[Mark] = []
 
     def position(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.earlier) + len(self.recording.nodes) - self.start
 
     def nodes(self) -> list[Node | Step]:

@@ -27,7 +27,7 @@ TWO_BYTES = np.dtype("V2")
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
-    """What writes the tree to a file."""
+    """A function that writes the tree to a file."""
     description = Description(path_of)
     structure = json.dumps(description.describe(tree))
     arrays: dict[str, Any] = {**description.arrays, STRUCTURE: np.array(structure)}
