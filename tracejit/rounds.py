@@ -39,7 +39,7 @@ ALL = 1 << 40
 """Units that are done at once where a round knows no other number: all of them."""
 
 TASK_COST = 200
-"""What calling a task in a round costs, in units of 0.1 ns as all costs."""
+"""The cost of calling a task in a round, in units of 0.1 ns as all costs."""
 
 TEAM_COST = 2_000_000
 """The least cost of a loop that other threads help with."""

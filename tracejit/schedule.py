@@ -40,7 +40,7 @@ _CODES = {
     "float32": "f4x",
     "float64": "d",
 }
-"""How `struct` packs a number in its own dtype into the low bytes of 8; of bfloat16, the bits."""
+"""The formats with which `struct` packs a number into the low bytes of 8; of bfloat16, the bits."""
 
 
 class Packer:

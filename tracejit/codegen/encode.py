@@ -336,4 +336,4 @@ _ENCODERS: dict[TermKind, Callable[[Encoder, Term], Fields]] = {
 }
 _KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
 _LEVELS = {level: level.name.lower() for level in Level}
-"""As in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""
+"""Names of levels in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""

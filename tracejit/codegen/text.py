@@ -32,7 +32,7 @@ COMBINE = {
 """The scalar function that adds one element to each kind of reduction."""
 
 REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
-"""For floats: the same, in any order (see `tracejit.kernels.scalar.accumulate`)."""
+"""The same for floats, in any order (see `tracejit.kernels.scalar.accumulate`)."""
 
 
 def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
@@ -60,10 +60,10 @@ def identity(function: str, dtype: str) -> str:
 
 HALVES = ("float16", "bfloat16")
 HALF_TYPES = "tracejit.kernels.compiler.half"
-"""Where the types of half numbers are defined, which Numba does not have on a CPU."""
+"""The module with types of half numbers, which Numba lacks on a CPU."""
 
 MOST_STEPS = 16
-"""How long the loop of a COLUMNS kernel may get by taking several lines at once."""
+"""The most steps in the loop of a COLUMNS kernel that takes several lines at once."""
 
 
 def memory_type(dtype: str) -> str:
@@ -131,7 +131,7 @@ class Source:
     # ---- steps
 
     bases: dict[int, str]
-    """For each layout, the variable that holds its place outside the lane; "" is 0."""
+    """The variable with each layout's place outside the lane; "" is 0."""
 
     in_lane = False
     """Whether the lines being written stand in the innermost loop."""

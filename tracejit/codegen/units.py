@@ -13,7 +13,7 @@ from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
 
 Split = tuple[int, int, dict[str, int]]
-"""How many units, how many to take at once, and the slots that say so to the kernel."""
+"""The number of units, the units of a chunk, and the slots that say so to the kernel."""
 
 
 def at_once(tuning: Tuning, units: int, wanted: int) -> int:

@@ -1,7 +1,7 @@
 """Analysis of a body, the graph inside a `fused` node, for one kernel: its program, schedule and sweep.
 
     analysis = analyse(body)          # raises Unfusable if no single kernel computes it
-    analysis.program, analysis.plan   # what is computed, and in which loops
+    analysis.program, analysis.plan   # the computation, and its loops
 
 Fusion asks, code generation asks again: the answer is kept in the notes of the body.
 """

@@ -39,7 +39,7 @@ from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import Sweep, find_sweep
 
 CHEAP = 8
-"""How many operators are worth computing again rather than storing and loading a value."""
+"""The most operators that are cheaper to compute again than storing and loading a value."""
 
 
 class Orientation(enum.Enum):

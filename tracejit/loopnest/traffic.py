@@ -23,7 +23,7 @@ LEAST_SIDE = 8
 """Extents below which a transposed operand is read as it lies."""
 
 Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
-"""What a kernel prefetches (see `tracejit.codegen.prefetch`)."""
+"""Ways of prefetching (see `tracejit.codegen.prefetch`)."""
 
 
 class Traffic(NamedTuple):
@@ -107,7 +107,7 @@ def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, i
 def _prefetch(
     program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
 ) -> Prefetch:
-    """The way of prefetching; all but sweeps prefetch only operands that no cache holds."""
+    """The kernel's way of prefetching; all but sweeps prefetch only operands that no cache holds."""
     domain = program.domain
     if sweep is not None:
         return "sweep" if len(domain.kept) > 1 else "nothing"

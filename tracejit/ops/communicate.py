@@ -37,7 +37,7 @@ from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 Groups = tuple[tuple[int, ...], ...]
 
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-"""How two elements are combined, by name."""
+"""Functions that combine two elements, by name."""
 
 STRIP = 1 << 16
 """Elements that are combined at a time, so that what is between two levels of the tree stays in a cache."""

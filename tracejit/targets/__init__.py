@@ -4,7 +4,7 @@
     target.tuning.caches.far      # numbers; lower floors ask `tracejit.tuning` for them
     target.emit(spec)             # the source of a kernel
     target.open(0)                # the device is ready, or DeviceError says what is missing
-    target.job(task)              # what has to run for a planned task
+    target.job(task)              # the job of a planned task
 
 A second target is a module here and one in `tracejit.tuning`, each with a line in the table beside it, and an
 emitter. Emitters do not know one another, and nothing but these modules knows two of them.

@@ -5,7 +5,7 @@
         for i1 in independent(0, n1):
             ...
             t0 = maximum(t0, v0)
-        v1 = ...                                           # what is done once for a row
+        v1 = ...                                           # steps that run once for a row
         for i1 in independent(0, n1):
             ...
 

@@ -30,7 +30,7 @@ from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
-"""How many steps are few."""
+"""The most steps of a short loop."""
 
 
 def emit_gpu(spec: KernelSpec) -> str:

@@ -445,7 +445,7 @@ def serve() -> None:
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no part of the answer
+    os.dup2(2, 1)  # printed text is no part of the answer
     made: list[dict[str, Any] | str] = []
     for name, structure, source, symbols, entries in pickle.load(sys.stdin.buffer):
         try:

@@ -29,7 +29,7 @@ VALUES = 500
 
 SETTER_SLOTS = VALUES + layout.SETTER_VALUES
 FINISH_SLOTS = 3
-THREADS = 128  # of a setter
+THREADS = 128  # threads of a setter
 
 PARAMETERS = struct.Struct("<q7I4xqqqq")
 """The driver's CUDA_KERNEL_NODE_PARAMS, version 2."""

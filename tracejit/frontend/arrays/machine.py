@@ -64,7 +64,7 @@ METHODS = [
     "__float__",
 ]
 
-MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # of CPython's slots, of NumPy's functions
+MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # numbers of CPython's slot and of NumPy's function
 HEAP_TYPE = 1 << 9 | 1 << 10  # flags: made at run time; may have subclasses
 
 
@@ -88,7 +88,7 @@ class _Spec(ctypes.Structure):
 
 _lock = make_lock()
 _methods: dict[str, Callable[..., Any]] = {}  # Python's, by their names
-_kept: list[Any] = []  # what the machine code refers to
+_kept: list[Any] = []  # objects that the machine code refers to
 _calls: dict[int, Any] = {}  # direct calls in the table of products, by their places
 _products: np.ndarray | None = None
 _bases: tuple[type, ...] | None = None

@@ -60,7 +60,7 @@ _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, on which both depend only."""
 
 _NUMBERS: dict[Hashable, int] = {}
-"""What keys of bodies consist of (see `Keys`)."""
+"""Numbers of the parts of bodies' keys (see `Keys`)."""
 
 
 class Fit(NamedTuple):

@@ -36,7 +36,7 @@ LEAST = 3
 """The least rounds of a loop of which another one has `ROUNDS`."""
 
 SHIFTS = 64
-"""Of rounds so many operators are tried as the first one."""
+"""The most operators that are tried as the first one of a round."""
 
 WORK = 1 << 18
 """The most bytes that the results of a round may have: a loop runs on one thread."""
@@ -45,19 +45,19 @@ PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
 
 LONG, LONG_SCALE = 2000, 16
-"""Of more operators the first call would take seconds: they are rolled up to so many times the work."""
+"""Operators beyond which a first call takes seconds: they are rolled up to `LONG_SCALE` times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
 
 SHORT = 16
-"""Of rounds with at most so many operators, all elementwise, one kernel computes several."""
+"""The most operators, all elementwise, of rounds that share a kernel with others."""
 
 CHAIN = 1024
-"""So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
+"""The most operators of such rounds that stay a few kernels; more are faster compiled as a loop."""
 
 DEPTH = 6
-"""How often the graph is walked: loops nest less deeply."""
+"""The most walks over a graph: loops nest less deeply."""
 
 
 class Run(NamedTuple):
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
 
 Cuts = Collection[tuple[int, int]]
-"""Where runs end: (how often the pass was repeated before, position among the nodes)."""
+"""The ends of runs: (repetitions of the pass before, position among the nodes)."""
 
 
 def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
@@ -168,7 +168,7 @@ class _Level:
         for start in range(position, end):
             if self.none.get(start, 0) >= below:
                 continue
-            # What fails wherever a round may begin fails in all of the run, and so do several rounds as one.
+            # A failure at every start of a round is one in all of the run, also of several rounds as one.
             barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
             for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
                 inner = self._first_run(start, start + period, period // 2 + 1)

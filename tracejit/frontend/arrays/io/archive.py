@@ -23,7 +23,7 @@ from tracejit.ir.types import BFLOAT16
 STRUCTURE = "structure"
 MAGIC = b"\x93NUMPY"
 TWO_BYTES = np.dtype("V2")
-"""What NumPy's format says of bfloat16; no other dtype of arrays is written so."""
+"""The dtype of bfloat16 in NumPy's format; no other dtype of arrays is written so."""
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
