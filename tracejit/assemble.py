@@ -48,7 +48,7 @@ from tracejit.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 
 
 def job(task: PlannedTask) -> Job:
-    """What has to run for a planned task."""
+    """The job of a planned task."""
     node = task.node
     if node.op is ops.loop:
         return loop_job(node, job)

@@ -85,7 +85,7 @@ def device_of(node: Node) -> Device:
 
 
 def job(task: PlannedTask) -> Job:
-    """What is issued for a planned task."""
+    """The job of a planned task."""
     node = task.node
     device = device_of(node)
     gpu = open_device(device.index)
@@ -170,7 +170,7 @@ def _launched(
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """What is issued for a segment: its one kernel, or a graph."""
+    """The job of a segment: a launch of its one kernel, or of a graph."""
     drafts = [job.issued.draft for job in jobs if job.issued is not None]
     if len(drafts) > 1:
         return _graph(drafts, after)

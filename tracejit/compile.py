@@ -31,7 +31,7 @@ from tracejit.words import Job
 Aliases = Sequence[Sequence[int]]
 
 TRIES = 3
-"""So often loops are cut; then those whose rounds still differ are not rolled."""
+"""The most times that loops are cut; then those whose rounds still differ are not rolled."""
 
 
 @collector.at_rest()

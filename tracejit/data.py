@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Slot:
-    """What one task has taken from the source: an item, or the error that ended it."""
+    """The result of one task: an item of the source, or the error that ended it."""
 
     __slots__ = ("error", "item", "loaded", "ready")
 

@@ -37,7 +37,7 @@ Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 
 
 class Run(NamedTuple):
-    """What the engine runs as one task: one of the plan's, or a segment of them."""
+    """One task of the engine: a task of the plan, or a segment of them."""
 
     job: Job
     numbers: tuple[int, ...]
@@ -267,7 +267,7 @@ class _Blocks:
 
 
 def _modes(memory: MemoryPlan) -> list[int]:
-    """How the program uses each argument: the graph's inputs, then its outputs."""
+    """The program's access mode for each argument: the graph's inputs, then its outputs."""
     graph, places = memory.graph, memory.places
     origin = memory.spans
     read: set[Value] = set()
@@ -336,8 +336,8 @@ TAGS = Tags()
 
 
 def _extended(blocks: "_Blocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
-    """What a launch takes besides the packed arguments: values, one of them the first tag, and the variables
-    of all tokens.
+    """The further arguments of a launch: values, one of them the first tag, and the variables of all
+    tokens.
     """
     orders, tags = [order_of(name) for name in blocks.tokens], blocks.tags
     values = bytes(8 * len(orders))

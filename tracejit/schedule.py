@@ -40,7 +40,7 @@ _CODES = {
     "float32": "f4x",
     "float64": "d",
 }
-"""How `struct` packs a number in its own dtype into the low bytes of 8; of bfloat16, the bits."""
+"""The formats with which `struct` packs a number into the low bytes of 8; of bfloat16, the bits."""
 
 
 class Packer:
@@ -91,7 +91,7 @@ def _converted(type: ArrayType, value: Any) -> Any:
 
 
 class Planned(NamedTuple):
-    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
+    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage."""
 
     memory: MemoryPlan
     naive_bytes: int

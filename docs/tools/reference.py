@@ -238,7 +238,7 @@ def entries() -> Iterator[Entry]:
 
 
 def signature(entry: Entry) -> str:
-    """How `entry` is called; of an attribute, its name."""
+    """The call signature of `entry`; of an attribute, its name."""
     if isinstance(entry.value, property) or not callable(entry.value):
         return entry.name
     try:

@@ -146,7 +146,7 @@ def store(typingctx, address, value):
 
 
 def _slot(builder, address, kind=I64):
-    """What lies at an address, or at a pointer into a block, as a pointer."""
+    """A pointer to the slot at an address, or at a pointer into a block."""
     if isinstance(address.type, ir.PointerType):
         return builder.bitcast(address, kind.as_pointer())
     return builder.inttoptr(address, kind.as_pointer())

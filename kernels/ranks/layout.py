@@ -31,7 +31,7 @@ def notices_bytes(seats: int) -> int:
 
 
 PHASES = 2
-"""Of an exchange: slices, then sums. Each has a row of words in the head of a block."""
+"""Phases of an exchange: slices, then sums. Each has a row of words in the head of a block."""
 
 
 def head_bytes(seats: int) -> int:

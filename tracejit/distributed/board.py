@@ -65,7 +65,7 @@ def _calls() -> _Calls:
 
 
 class Board:
-    """What the rank at `seat` knows about the `parts` of memory of all seats, which are zero at first.
+    """The view that the rank at `seat` has of the `parts` of memory of all seats, which are zero at first.
 
     start, size, head: bytes before the first block, from block to block, and of a block's head.
     turn:              blocks that are lent in turn, as long as they are enough.

@@ -81,7 +81,7 @@ class Variable:
 
     __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
     __del__: Callable[[], None]
-    _settled: int  # how many writers cannot fail any more
+    _settled: int  # the number of writers that cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name

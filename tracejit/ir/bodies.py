@@ -110,7 +110,7 @@ def _holds(item: Any) -> bool:
 
 
 def part(item: Any, start: int, stop: int) -> Any:
-    """What stands for the rounds from `start` to `stop` of those that `item` stands for."""
+    """The part of `item` for the rounds from `start` to `stop` of its own."""
     if type(item) is Moving:
         return whole(item.each[start:stop])
     if not _holds(item):

@@ -269,7 +269,7 @@ class LateView(View):
 
 
 class NumPyView(LateView):
-    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
+    """The view of a NumPy view of a C-contiguous NumPy array: `_facts` holds both.
 
     Most views of small arrays are read or written through NumPy only.
     """

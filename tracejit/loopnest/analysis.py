@@ -1,7 +1,7 @@
-"""What one kernel makes of a body, the graph inside a `fused` node: its program, its schedule, its sweep.
+"""Analysis of a body, the graph inside a `fused` node, for one kernel: its program, schedule and sweep.
 
     analysis = analyse(body)          # raises Unfusable if no single kernel computes it
-    analysis.program, analysis.plan   # what is computed, and in which loops
+    analysis.program, analysis.plan   # the computation, and its loops
 
 Fusion asks, code generation asks again: the answer is kept in the notes of the body.
 """
@@ -97,8 +97,8 @@ class Analysis(NamedTuple):
 
 
 def computed(body: Graph) -> LoopProgram:
-    """What `analyse` finds that `body` computes. It takes no schedule to see that there is one, unless the
-    order of the steps matters: then `body` is analysed.
+    """The program of `body`, as `analyse` finds it. It takes no schedule to see that there is one, unless
+    the order of the steps matters: then `body` is analysed.
     """
     program = trace(body)
     return analyse(body, program).program if is_ordered(program) else program

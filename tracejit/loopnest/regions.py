@@ -72,7 +72,7 @@ def bounds(view: View, shape: Sequence[int]) -> Box | None:
 
 
 def inverse(view: View, shape: Sequence[int]) -> View | None:
-    """For a view that covers an array of `shape`: the view of its result that gives the array back.
+    """The inverse of a view that covers an array of `shape`: the view of its result that is the array.
 
     None if that is not affine, or if `view` does not cover the array.
     """

@@ -33,7 +33,7 @@ INEXACT = FLOATING | COMPLEX
 WHOLE = FLOATING - HALVES
 """The parts of complex numbers."""
 FACTORABLE = WHOLE | COMPLEX
-"""What LAPACK and the Fourier transforms are made for."""
+"""The dtypes of LAPACK and the Fourier transforms."""
 NUMERIC = INTEGERS | INEXACT
 REAL = ALL - COMPLEX
 REAL_NUMBERS = INTEGERS | FLOATING

@@ -58,7 +58,7 @@ def diagonal(producers: Mapping[Value, Node], value: Value, view: View, depth: i
 
 
 def _combined(node: Node, parts: list[Diagonal]) -> Diagonal | None:
-    """What an elementwise operator makes of matrices that change at the same diagonal."""
+    """The result of an elementwise operator on matrices that change at the same diagonal; None otherwise."""
     changes = {part.at for part in parts if part.below is not part.above}
     if len(changes) > 1:
         return None

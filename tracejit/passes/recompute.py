@@ -53,7 +53,7 @@ def recompute(graph: Graph) -> Graph:
 
 
 class _Lives:
-    """Where values come from, their depths, and the position of the last late use of those that have one."""
+    """The producers of values, their depths, and the position of the last late use of those that have one."""
 
     def __init__(self, graph: Graph):
         self.producers = {value: node for node in graph.nodes for value in node.outputs}

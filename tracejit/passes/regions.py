@@ -29,7 +29,7 @@ class Copier:
         self.made: dict[Node | Step, list[Node | Step]] = {}
 
     def found(self, value: Value) -> Value:
-        """What stands for a value: itself, if it was not copied."""
+        """The copy of a value; the value itself, if it was not copied."""
         return self.replaced.get(value, value)
 
     def copies(self, items: Items) -> list[Node | Step]:

@@ -28,14 +28,14 @@ def open_device(index: int) -> object:
 
 
 def job(task: PlannedTask) -> Job:
-    """What is issued for a task."""
+    """The job of a task."""
     from tracejit import assemble_gpu
 
     return assemble_gpu.job(task)
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """What is issued for a segment."""
+    """The job of a segment."""
     from tracejit import assemble_gpu
 
     return assemble_gpu.join(jobs, after)

@@ -5,7 +5,7 @@
         for i1 in independent(0, n1):
             ...
             t0 = maximum(t0, v0)
-        v1 = ...                                           # what is done once for a row
+        v1 = ...                                           # steps that run once for a row
         for i1 in independent(0, n1):
             ...
 
@@ -123,7 +123,7 @@ def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], p
 
 
 def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
-    """For each value of a row that its last section reads: another number, under which it outlives the row,
+    """A second number for each value of a row that its last section reads, under which it outlives the row,
     and its dtype.
     """
     made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
@@ -147,7 +147,7 @@ def begin_row(kernel: Loops) -> None:
 
 
 def row_section(kernel: Loops, section: Section) -> None:
-    """What is done once for each row, or a loop over it."""
+    """A section of a row: steps that run once, or a loop over the row."""
     if section.level == "full":
         reduce_rows(kernel, section)
         return

@@ -30,7 +30,7 @@ from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
-"""How many steps are few."""
+"""The most steps of a short loop."""
 
 
 def emit_gpu(spec: KernelSpec) -> str:
@@ -134,7 +134,7 @@ class _Kernel(Source):
     """The text of a kernel."""
 
     def name_threads(self) -> None:
-        """Which of the threads along each direction this is; in a MAP kernel, of all that share a unit."""
+        """Name this thread's index along each direction; in a MAP kernel, among all that share a unit."""
         spec = self.spec
         thread, threads = self.word("thread_x"), self.word("threads_x")
         line, lines = ("thread_y", "threads_y")

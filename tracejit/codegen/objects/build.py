@@ -66,7 +66,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Built:
-    """What a compilation gives: object code for the host, and the optimised LLVM IR it came from."""
+    """The result of a compilation: object code for the host, and the optimised LLVM IR it came from."""
 
     object_code: bytes
     llvm_ir: str

@@ -56,7 +56,7 @@ INTERVAL = 2e-4
 
 
 class Recipe(NamedTuple):
-    """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
+    """The description of a kernel. `source` returns executable Python that defines the functions `symbols`.
 
     Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
     another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
@@ -82,7 +82,7 @@ class Kernel:
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Where its functions are, by their names."""
+        """The addresses of its functions, by their names."""
         return self._code.addresses
 
 
@@ -445,7 +445,7 @@ def serve() -> None:
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no part of the answer
+    os.dup2(2, 1)  # printed text is no part of the answer
     made: list[dict[str, Any] | str] = []
     for name, structure, source, symbols, entries in pickle.load(sys.stdin.buffer):
         try:

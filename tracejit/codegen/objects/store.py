@@ -52,7 +52,7 @@ ABANDONED = 3600.0  # seconds after which another process's unfinished file is t
 
 
 class Stats(NamedTuple):
-    """What the store holds, and what this process had from it."""
+    """The contents of the store, and its use by this process."""
 
     path: pathlib.Path | None
     entries: int
@@ -64,7 +64,7 @@ class Stats(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What `Store.verify` found to be bad: key to reason."""
+    """The bad entries that `Store.verify` found: key to reason."""
 
     removed: dict[str, str]
     left: dict[str, str]
@@ -80,7 +80,7 @@ def _exposure(status: os.stat_result) -> str | None:
 
 
 def _difference(there: Mapping[str, str]) -> str:
-    """What changed from the environment `there` to ours, for people; the target is not known here."""
+    """A readable list of changes from the environment `there` to ours; the target is not known here."""
     here = environment(())
     changed = [name for name in here if name != "target" and here[name] != there.get(name)]
     text = ["sources changed" if n == "sources" else f"{n} {there.get(n)} is now {here[n]}" for n in changed]
@@ -175,7 +175,7 @@ class Store:
         return sorted(found, key=lambda entry: (-entry.last_used, entry.key))
 
     def stats(self) -> Stats:
-        """What there is, and what this process had from it."""
+        """The contents of the store, and its use by this process."""
         entries = self.entries()
         nbytes = sum(entry.nbytes for entry in entries)
         return Stats(self.path, len(entries), nbytes, self.limit, self.hits, dict(self.misses), self.problem)

@@ -29,7 +29,7 @@ VALUES = 500
 
 SETTER_SLOTS = VALUES + layout.SETTER_VALUES
 FINISH_SLOTS = 3
-THREADS = 128  # of a setter
+THREADS = 128  # threads of a setter
 
 PARAMETERS = struct.Struct("<q7I4xqqqq")
 """The driver's CUDA_KERNEL_NODE_PARAMS, version 2."""
@@ -162,7 +162,7 @@ class KernelGraph:
 
 
 def failed_task(status: int) -> tuple[int, int]:
-    """Which of the tasks that can fail it is that a status tells of, and its own status.
+    """The number, among the tasks that can fail, of the one that a status tells of, and its own status.
 
     >>> failed_task(3 * RANK + 8)
     (3, 8)

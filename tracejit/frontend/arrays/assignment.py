@@ -184,7 +184,7 @@ def _along(name: str, value: Any, to: Picked) -> Any:
 
 
 def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
-    """For each of `extent` places along `axis` the sum of the values whose position it is."""
+    """The sums of the values by position, for each of `extent` places along `axis`."""
     if values.dtype.kind == "c":
         parts = (_sums(dispatch.emit(part, values), position, extent, axis) for part in (real, imag))
         return dispatch.emit(complex_of, *parts)
@@ -192,7 +192,7 @@ def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
 
 
 def _last_writers(position: Any, extent: int) -> Any:
-    """For each of `extent` places the number of its last write, counted from 1; 0 for one never written."""
+    """The number of the last write to each of `extent` places, counted from 1; 0 for one never written."""
     line = position.reshape((position.size,))
     few = thread.trace is not None and max(line.size, extent) <= FEW
     return _last_by_bits(line, extent) if few else _last_by_order(line, extent)

@@ -68,7 +68,7 @@ NATIVE = frozenset({NumberProxy, bool, int, float, complex})
 """The types of numbers that are operands as they are."""
 
 Wrap = Callable[[Recording, Any], Any]
-"""What a result of a node is given as."""
+"""A function from a node's result to the object that the caller gets."""
 
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""What `tracejit.numpy` has under NumPy's names: functions with NumPy's signatures and defaults.
+"""The contents of `tracejit.numpy`, under NumPy's names: functions with NumPy's signatures and defaults.
 
 Nothing is computed in another way than by the functions of `tj`. `find` makes what stands for a name:
 
@@ -58,7 +58,7 @@ def _has_arrays(x: Any) -> bool:
 
 
 def _delivered(result: Any) -> Any:
-    """What NumPy made of numbers: its arrays as arrays of ours."""
+    """A result that NumPy computed of numbers, with its arrays as arrays of ours."""
     if isinstance(result, tuple | list):
         parts = map(_delivered, result)
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
@@ -225,7 +225,7 @@ READERS = frozenset(["frombuffer", "fromfile", "fromiter", "fromstring", "genfro
 
 
 def find(name: str) -> Any:
-    """What `tracejit.numpy` has under a name of NumPy's; raises AttributeError for what there is not."""
+    """The object under a name of NumPy's in `tracejit.numpy`; raises AttributeError if there is none."""
     if name in SPECIAL:
         return SPECIAL[name]()
     if name in MAKERS:

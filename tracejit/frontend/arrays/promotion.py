@@ -37,13 +37,13 @@ UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 SINGLE = np.dtype("float32")
 DOUBLES = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
-"""What single precision becomes beside double precision."""
+"""Double precision, by the single precision that is promoted to it."""
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
 
 Kind = np.dtype | type
-"""What promotion needs to know of an operand: its dtype, or the type of a weak number."""
+"""An operand's kind for promotion: its dtype, or the type of a weak number."""
 
 _NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
 

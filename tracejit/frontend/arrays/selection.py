@@ -1,4 +1,4 @@
-"""What a mask picks in a traced call, ``x[mask]``, without its extent, which depends on values.
+"""Selections by a mask in a traced call, ``x[mask]``, without their extent, which depends on values.
 
 A `Selection` is all of `x`, and the mask. Most uses need no extent and see no difference:
 
@@ -250,7 +250,7 @@ def picked_places(mask: Any) -> Any:
 
 
 def positions(mask: Any) -> tuple[Any, ...]:
-    """What NumPy's `nonzero` gives for a mask: one array of positions for each dimension."""
+    """The positions of a mask, as by NumPy's `nonzero`: one array for each dimension."""
     if not isinstance(mask, ArrayCore):
         return np.nonzero(mask)
     if type(thread.trace) is not Trace:

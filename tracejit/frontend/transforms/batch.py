@@ -107,12 +107,12 @@ class Batch(Recording):
 
     @property
     def numbers(self) -> Any:  # type: ignore[override]
-        """Those of the trace around."""
+        """The numbers of the outer trace."""
         return self.outer.numbers
 
     @property
     def recorded_numpy(self) -> bool | None:  # type: ignore[override]
-        """That of the trace around."""
+        """The flag of the outer trace."""
         return self.outer.recorded_numpy
 
     def note_device(self) -> None:
@@ -158,7 +158,7 @@ class Batch(Recording):
         return [(e.target, value) for e, value in held if value is not None and value is not e.value]
 
     def given(self, value: Value, *, mapped: bool) -> Value:
-        """What stands for a value of the recording around."""
+        """The batch's value for one of the outer recording."""
         kind = value.type
         inside = Value(ArrayType(kind.shape[1:], kind.dtype, kind.device) if mapped else kind)
         self._enter(inside, Given(value), mapped=mapped)
@@ -298,7 +298,7 @@ class Batch(Recording):
         return array._seen(what).item()
 
     def give_up(self, *args: Any, **options: Any) -> NoReturn:
-        """What the trace around cannot replay."""
+        """Give up in the outer trace, which cannot replay this."""
         outer: Any = self.outer
         outer.give_up(*args, **options)
         raise AssertionError("a trace that gives up raises")

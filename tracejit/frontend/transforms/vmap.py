@@ -279,7 +279,7 @@ class _Call:
             return self.batch.read(array._storage, array._view)
 
     def _changes(self, held: _Container) -> list[_Put]:
-        """What the function has put into a container of its arguments."""
+        """The items that the function has put into a container of its arguments or taken away."""
         found = parts_of(held.copy)
         assert found is not None
         kind, keys, children = found
@@ -337,7 +337,7 @@ class _Results:
 
 
 class _Put:
-    """What the function has put into a container of its arguments, or, if it is None, taken away."""
+    """An item that the function has put into a container of its arguments, or (None) taken away."""
 
     def __init__(self, container: Any, kind: type, key: Any, results: _Results | None):
         self.container, self.kind, self.key, self.results = container, kind, key, results

@@ -60,7 +60,7 @@ _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, on which both depend only."""
 
 _NUMBERS: dict[Hashable, int] = {}
-"""What keys of bodies consist of (see `Keys`)."""
+"""Numbers of the parts of bodies' keys (see `Keys`)."""
 
 
 class Fit(NamedTuple):
@@ -393,7 +393,7 @@ def open_domain(program: LoopProgram) -> Domain | None:
 
 
 def computed_again(program: LoopProgram) -> int:
-    """How many operators a kernel computes again, for other elements."""
+    """The number of operators that a kernel computes again, for other elements."""
     applied = [term.node for term in program.terms if term.kind is APPLY]
     return len(applied) - len(set(applied))
 

@@ -122,7 +122,7 @@ class _LoopMaker:
         return last, stacked
 
     def _carried(self) -> list[Source]:
-        """What the rounds carry, each once."""
+        """The sources that rounds carry, each once."""
         found = [s for sources in self.wiring.sources for s in sources if s.kind is Kind.CARRIED]
         for source in found:
             if source.value is None or source.value.type.on_host:

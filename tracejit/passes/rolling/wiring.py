@@ -1,4 +1,4 @@
-"""How the rounds of a run are wired, and how many of them alike.
+"""The wiring of the rounds of a run, and the number of rounds that are wired alike.
 
 Each operand of each node of a round is of one `Source`:
 
@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 
 
 class Source(NamedTuple):
-    """Where an operand comes from. `place`: (node of the round, output); `value`: that of the first round, or
+    """The source of an operand. `place`: (node of the round, output); `value`: that of the first round, or
     the base of the views; `step`: elements, or what numbers grow by.
     """
 
@@ -160,7 +160,7 @@ def _numbers_of(node: Node) -> tuple[int, ...]:
 
 
 def _affine(numbers: Sequence[int], step: int) -> int:
-    """How many of the first numbers grow by `step` each."""
+    """The number of first numbers that grow by `step` each."""
     for r in range(1, len(numbers)):
         if numbers[r] != numbers[r - 1] + step:
             return r
