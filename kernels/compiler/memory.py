@@ -54,7 +54,7 @@ def pointer(typingctx, address, dtype):
 
 
 def _typed(builder, address, kind):
-    """An address as a pointer; on a GPU LLVM is told that it leads to global memory."""
+    """An address as a pointer; on a GPU, one of LLVM's address space for global memory."""
     if not on_gpu(builder):
         return builder.inttoptr(address, kind)
     return builder.addrspacecast(builder.inttoptr(address, kind.pointee.as_pointer(GLOBAL_SPACE)), kind)

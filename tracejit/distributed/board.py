@@ -111,7 +111,7 @@ class Board:
         return moved > 0
 
     def _grow(self) -> None:
-        """Have twice the room for notices that nobody has asked for."""
+        """Have twice the room for notices that nobody has consumed."""
         before, room = self._heard, self._words[layout.BOARD_HEARD_ROOM >> 3]
         self._heard = Record(2 * room * layout.HEARD_BYTES)
         self._heard.words[: len(before.words)] = before.words

@@ -1,6 +1,6 @@
 """Variables, and waiting for them.
 
-A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks
+A `Variable` represents something that tasks read and write: a storage, a random stream, a communicator. Tasks
 that share a variable which one of them writes run in the order in which they were pushed; all others may run
 at once.
 

@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
 _LOCATION = re.compile(r' at ("(?:[^"\\]|\\.)*")$')
 LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61, 108, 23, 139, 66, 31, 43)
-"""Extents for which functions are recorded: far from one another, with all remainders by small divisors, and
+"""Extents for which functions are recorded: wide apart, with all remainders by small divisors, and
 rarely something else by chance.
 """
 NAMES = 3  # the most named extents: more would take too many recordings

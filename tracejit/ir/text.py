@@ -439,7 +439,7 @@ class Parser:
             self._define(names, name, value)
 
     def _append(self, builder: Builder, op: Any, inputs: Any, location: Any, attrs: Any) -> tuple[Value, ...]:
-        """Append a node; what its typing rule raises of no error of ours is told as one."""
+        """Append a node; other errors of its typing rule are raised as errors of ours."""
         try:
             values = builder.append(op, inputs, location, attrs)
         except TracejitError:

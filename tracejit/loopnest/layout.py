@@ -4,7 +4,7 @@ The first reduction says what is kept and what is reduced; without one, the shap
 kept. Dimensions are cut as finely as any array of the same size has them, so that reshapes inside the
 body stay index maps:
 
-    y = x.reshape(4, 30) + z          # x: (4, 5, 6), so the kernel walks (4, 5, 6) and y is one view of it
+    y = x.reshape(4, 30) + z          # x: (4, 5, 6), so the domain is (4, 5, 6) and y is one view of it
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -33,7 +33,7 @@ def is_fold(node: Node) -> bool:
 
 
 def keeps_order(fold: Node) -> bool:
-    """Whether a kernel that `fold` lays out walks its operand in the order of memory."""
+    """Whether a kernel that `fold` lays out reads its operand in the order of memory."""
     shape, axes = fold.inputs[0].type.shape, reduced_axes(fold)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     return View.of_shape(shape).permute([*kept, *axes]).is_contiguous()

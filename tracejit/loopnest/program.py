@@ -187,7 +187,7 @@ def are_one(views: Sequence[View], d: int, extent: int) -> bool:
 
 
 def merge(program: LoopProgram) -> LoopProgram:
-    """The same program over fewer dimensions: neighbours that every access walks as one become one.
+    """The same program over fewer dimensions: neighbours that are contiguous in every access become one.
 
     There is at least one kept dimension, and one reduced dimension if there is a reduction.
     """

@@ -92,7 +92,7 @@ class Attention(NamedTuple):
         return self.q, self.kt, self.v
 
     def takes_all(self, active: Set[Value], wrt: Iterable[Value]) -> bool:
-        """Whether the gradient to the operands is all that is asked for; `active`: what depends on `wrt`."""
+        """Whether only the gradient to the operands is wanted; `active`: the values that depend on `wrt`."""
         made = {value for node in self.inner for value in node.outputs}
         return made.isdisjoint(wrt) and not any(mask.base in active for mask in self.masks)
 

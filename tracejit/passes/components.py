@@ -213,7 +213,7 @@ def _components(graph: Graph) -> list[Component]:
 
 
 class _Names:
-    """Small numbers that stand for types and for attributes in keys: to hash these takes long, and most of
+    """Small numbers for types and attributes in keys: to hash these takes long, and most of
     those that are equal are one object.
     """
 

@@ -4,7 +4,7 @@
 
 Element (i, j) is `above` where ``i - j >= at``, else `below`. Indices are linear functions of i and j; a
 comparison of two of them is such a matrix, and so is what elementwise operators make of it and of numbers.
-Views are pushed inwards: the walk always asks for the elements that the matrix sees.
+Views are pushed inwards: the walk always looks for the elements that the matrix sees.
 
 No element is computed, so it takes no time for large matrices.
 """

@@ -20,7 +20,7 @@ def read_from_outside(items: Items) -> list[Value]:
 class Copier:
     """Appends nodes to `builder` again, on the copies of their operands.
 
-    replaced: what stands for a value; made: the copies of a node or step.
+    replaced: the copy of a value; made: the copies of a node or step.
     """
 
     def __init__(self, builder: Builder):

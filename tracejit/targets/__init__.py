@@ -1,4 +1,4 @@
-"""Targets: one record for each kind of device, where all that depends on it meets.
+"""Targets: one record for each kind of device, with all that depends on it.
 
     target = target_of(Device("cpu"))
     target.tuning.caches.far      # numbers; lower floors ask `tracejit.tuning` for them

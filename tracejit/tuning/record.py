@@ -48,7 +48,7 @@ class Units(NamedTuple):
     enough:       units with which a reduction is not split.
     part:         columns that count as one unit when a split is considered.
     far_pieces:   most pieces of a reduction over the rows of a `far` array: a unit then goes through whole
-                  rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+                  rows, which memory delivers 10 to 20 % faster than narrow tiles of them.
     """
 
     nanoseconds: int

@@ -60,7 +60,7 @@ def overlaps(spec: KernelSpec) -> bool:
 
 def emit_overlapping_rows(kernel: Loops) -> None:
     """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
-    its end, and a processor has something to do meanwhile.
+    its end, and a processor has other instructions to execute meanwhile.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]

@@ -37,7 +37,7 @@ SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
         for scalar, names in module.FUNCTIONS.items()
     ),
 ]
-"""Functions of which the optimiser is to know no more than declarations, and what gives their LLVM IR."""
+"""Functions of which the optimiser sees declarations only, and the functions that define them."""
 
 SPEED = 2
 """LLVM's level of optimisation; 3 duplicates loops and gains nothing."""

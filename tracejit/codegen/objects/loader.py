@@ -3,10 +3,10 @@
 A `Recipe` says what a kernel is (its structure, whose text the store's key hashes) and how its source comes
 about. `load` turns recipes into `Kernel`s. What always holds:
 
-- A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
+- A structure is compiled once, however many threads request it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
 - A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
-  referred to while a launch is in flight. Besides, the `KEPT` kernels that were asked for last are kept.
+  referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
 - LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
   only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
   its kernels in the store never pays for them.
@@ -87,7 +87,7 @@ class Kernel:
 
 
 class Promise:
-    """A kernel that one thread makes, for all that ask for it.
+    """A kernel that one thread makes, for all that request it.
 
     A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
     one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
@@ -135,7 +135,7 @@ class Promise:
 Promised = tuple[Recipe, Promise]
 
 _lock = make_lock()
-_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one asked for last comes last
+_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one requested last comes last
 _alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all that anybody refers to
 _store: Store | None = None
 _compiling = threading.RLock()  # held while Numba and LLVM are at work
@@ -209,7 +209,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
                     promise = Promise()
                     living = _alive.get(recipe.structure)
                     if living is None:
-                        mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                        mine.append((recipe, promise))  # first: if this is aborted, nobody requests it
                     else:
                         promise.keep(living)
                     _kernels[recipe.structure] = promise
@@ -233,7 +233,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
 
 
 def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
-    """Keep these kernels, and let those go that nobody has asked for since `KEPT` others."""
+    """Keep these kernels, and release those that nobody has requested since `KEPT` others."""
     with _lock:
         for recipe, kernel in zip(recipes, kernels, strict=True):
             _alive[recipe.structure] = kernel
@@ -245,7 +245,7 @@ def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
 
 
 def _fulfil(promised: Sequence[Promised]) -> None:
-    """Load or compile what this thread has promised to all that ask."""
+    """Load or compile the kernels that this thread has promised."""
     missing = []
     for recipe, promise in promised:
         kernel = _stored(recipe)

@@ -81,7 +81,7 @@ class Linker:
         return text
 
     def _said(self, name: str) -> str:
-        """The text that a function gives."""
+        """The text that a function returns."""
         text = c_char_p()
         self._function(name, c_int, POINTER(c_char_p))(text)
         return self._text(text)

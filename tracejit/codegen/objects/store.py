@@ -92,7 +92,7 @@ class Store:
 
     path:    the folder; None: there is none.
     hits:    how many entries this process loaded.
-    misses:  key to reason, for every key that was asked for and not found.
+    misses:  key to reason, for every key that was requested and not found.
     problem: why the folder is not used, or not written; None if all is well.
     """
 
@@ -133,7 +133,7 @@ class Store:
         return entry
 
     def reject(self, key: str, reason: str) -> None:
-        """Have the entry of `key`, which `get` gave, count as a miss, and remove it."""
+        """Have the entry of `key`, which `get` returned, count as a miss, and remove it."""
         left = self._remove(key)
         with self._lock:
             self._memory.pop(key, None)

@@ -102,7 +102,7 @@ class KernelGraph:
         return words, starts, places
 
     def _record(self, words: int, places: Sequence[int], setter: int) -> list[int | None]:
-        """Add the setters; the words of a task's block that give them their values."""
+        """Add the setters; the words of a task's block that hold their values."""
         record: list[int | None] = []
         self._setters: list[int] = []
         for first in range(0, max(len(places), 1), VALUES):

@@ -232,7 +232,7 @@ def add_at(name: str, x: ArrayCore, index: Any, values: Any, *, negate: bool = F
     """Add `values`, broadcast, to the elements ``x[index]`` in place, once for each time that they are named.
 
     With `negate` they are subtracted. Values for one element are added up in the order of the index, before
-    they meet the element: where floats are rounded, this may differ from one addition after the other.
+    they are added to it: where floats are rounded, this may differ from one addition after the other.
     """
     x, parts = with_places_for_masks(x, expanded(x, index))
     given = dispatch.as_operand(name, values)

@@ -114,8 +114,8 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap 
 
 
 def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> None:
-    """A float64 array without dimensions may stand for a number of NumPy's, which would be weak: give up
-    where that would make a difference.
+    """Fall back to piecewise execution where a float64 array without dimensions may be a number of NumPy's,
+    which would be weak, and that would make a difference.
     """
     if any(x.dtype == np.float64 and not x.ndim for x in arrays) and any(
         x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays

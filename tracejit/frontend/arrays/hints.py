@@ -1,4 +1,4 @@
-"""Names of other libraries, and what stands for them here: what errors about missing names say.
+"""Names of other libraries, and their counterparts here, for errors about missing names.
 
 >>> import tracejit as tj
 >>> tj.cat

@@ -1,6 +1,6 @@
 """The recording of one example of a batch, which is then replayed for all of them.
 
-`vmap` calls the function once, on arrays that stand for one example each. What it does is recorded here, with
+`vmap` calls the function once, on arrays that represent one example each. What it does is recorded here, with
 the shapes of one example, and nothing of it shows outside. `Replay` (see `examples`) then appends it to the
 recording around, for the whole batch.
 
@@ -269,10 +269,10 @@ class Batch(Recording):
             self.changed[storage] = None
         super().write(storage, wanted, new)
 
-    # -- what a trace is asked -------------------------------------------------------------------------------
+    # -- queries and requests to a trace ---------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
-        """A NumPy array was brought in by the function: an array of this batch, new to each example."""
+        """Import a NumPy array that the function uses: an array of this batch, new to each example."""
         tell = getattr(self.outer, "imported", None)
         with recording_operators():
             given = storage if tell is None else tell(storage, array)

@@ -45,7 +45,7 @@ class Replay(Copier):
         self.calls: list[tuple[int, list[Value]]] = []  # callbacks to call when all is recorded, and operands
 
     def run(self, items: Items) -> Items:
-        """Replay nodes and steps; what now stands for them. The caller records operators."""
+        """Replay nodes and steps; returns their replacements. The caller records operators."""
         self._find_inputs()
         with part(self.outer) as opened:
             copies = [*self.copies(items), *self._callbacks()]
@@ -61,7 +61,7 @@ class Replay(Copier):
     # -- inputs ----------------------------------------------------------------------------------------------
 
     def _find_inputs(self) -> None:
-        """Find what stands for the inputs of the batch that are new."""
+        """Find the outer values of new inputs of the batch."""
         inner, outer = self.inner, self.outer
         new = [row for row in zip(inner.inputs, inner.bound, strict=True) if row[0] not in self.replaced]
         arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, Window | Example)]

@@ -120,7 +120,7 @@ class Partition:
         return first
 
     def _replace(self, united: set[Group], first: Group) -> None:
-        """Make `first` stand for all of `united`."""
+        """Replace all of `united` by `first`."""
         first.before &= ~first.bits
         self._preceding[first] -= united
         for group in self._preceding[first]:

@@ -310,7 +310,7 @@ class _LoopMaker:
 
 
 class _MovingLoopMaker(_LoopMaker):
-    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    """A loop whose operands are seen in full, through views that move, and whose extents may differ between
     rounds: the numbers of its body are `Moving`.
     """
 

@@ -153,7 +153,7 @@ def _evenly(column: Sequence[Node]) -> int:
 
 
 def _numbers_of(node: Node) -> tuple[int, ...]:
-    """The whole numbers in which the rounds of a loop may differ."""
+    """The integers in which the rounds of a loop may differ."""
     seen: View | None = node.attrs.get("view")
     shape = [n for value in node.outputs for n in value.type.shape]
     return (*shape, *seen.shape, *seen.strides) if seen is not None else tuple(shape)
@@ -222,11 +222,11 @@ def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Sou
 
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
-"""Up to which whole numbers a float dtype counts exactly."""
+"""The integer up to which a float dtype represents all integers."""
 
 
 def _numbers(recorded: Recorded, values: Sequence[Value]) -> tuple[Source, int]:
-    """Whole constants that grow by one step; fractions would not add up exactly."""
+    """Integral constants that grow by one step; fractions would not add up exactly."""
     known = [recorded.constants.get(value) for value in values]
     alike = next((r for r, node in enumerate(known) if node is None), len(known))
     numbers = [node.attrs["value"] for node in known[:alike] if node is not None]

@@ -1,6 +1,6 @@
 """Grids of positions and the indices of parts of arrays: `indices`, `ix_`, triangles, flat positions.
 
-What depends on shapes alone is computed on the host or starts from `iota`.
+Results that depend on shapes only are computed on the host or start from `iota`.
 """
 
 from __future__ import annotations
