@@ -58,10 +58,13 @@ LOOP = Recipe(
 
 
 def plan_body(body: Graph) -> MemoryPlan:
-    """The memory plan of one round."""
-    legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
-    check("legalize", legal)
-    return plan(legal)
+    """The memory plan of one round, made once for all loops of a body."""
+    known: MemoryPlan | None = body.notes.get("plan")
+    if known is None:
+        legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
+        check("legalize", legal)
+        known = body.notes["plan"] = plan(legal)
+    return known
 
 
 CUTS = 4
@@ -100,11 +103,11 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
 
 
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    memory = plan_body(node.attrs["body"])
-    jobs = [job(task) for task in memory.tasks]
+    body: Graph = node.attrs["body"]
+    memory, jobs = plan_body(body), _jobs(body, job, 1)
     members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
     if members > 1:
-        jobs = [job(task._replace(parts=PARTS)) for task in memory.tasks]
+        jobs = _jobs(body, job, PARTS)
     blocks = _Blocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
@@ -140,6 +143,16 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     space = arena_at + blocks.inner_at + max((this.space for this in jobs), default=0)
     inner = tuple(zip([task.node for task in memory.tasks], jobs, strict=True))
     return Job("loop", tuple(recipes), words, 1, 1, max(scratch, LINE), inner=inner, space=space)
+
+
+def _jobs(body: Graph, job: Callable[[PlannedTask], Job], parts: int) -> list[Job]:
+    """The jobs of the tasks of a round, made once for a body; `parts`: their units are so many times shorter
+    than usual.
+    """
+    known: dict[int, list[Job]] = body.notes.setdefault("jobs", {})
+    if parts not in known:
+        known[parts] = [job(task._replace(parts=parts)) for task in plan_body(body).tasks]
+    return known[parts]
 
 
 def _until(node: Node) -> Word:

@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
+from tracejit.assembly.launch import EXECUTOR
 from tracejit.codegen.objects.link import Code
-from tracejit.codegen.objects.loader import Kernel, Promise
+from tracejit.codegen.objects.loader import Kernel, Promise, forget, load
 
 KERNEL = Kernel("k", "key", "", "compiled", 0.0, 4, Code({"kernel": 1}, None))
 PATIENCE = 20  # seconds
@@ -52,6 +53,15 @@ def wait(promise):
 def assert_comes(thread, got):
     thread.join(PATIENCE)
     assert got == [KERNEL]
+
+
+def test_one_structure_is_loaded_once():
+    forget()
+    (first, origin), (second, again), (third, _) = load([EXECUTOR[0], EXECUTOR[0], EXECUTOR[1]])
+    assert first is second
+    assert origin in ("loaded", "compiled")
+    assert again == "memory"
+    assert third is not first
 
 
 def test_who_asks_gets_the_kernel_before_and_after():

@@ -232,21 +232,23 @@ class Picked:
 
 def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
     """The elements that an expanded index with integer arrays means; `split`: see `is_split`."""
-    arrays = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
-    adjacent = not split and arrays == list(range(arrays[0], arrays[-1] + 1))
+    indexed = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
+    adjacent = not split and indexed == list(range(indexed[0], indexed[-1] + 1))
+    arrays = [i for i in indexed if type(parts[i]) is not int]  # an integer only chooses a part of the array
     seen = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
+    left = [i for i, p in enumerate(parts) if type(p) is not int]  # has a dimension in `seen`
     indices = [index_array(parts[i], x) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
-    rest = [a for a in range(len(seen.shape)) if a not in arrays]
-    lead = [a for a in rest if a < arrays[0]] if adjacent else []
-    tail = [a for a in rest if a not in lead]
-    extents = tuple(seen.shape[a] for a in arrays)
+    axes = [left.index(i) for i in arrays]
+    lead = [a for a, i in enumerate(left) if i not in arrays and i < indexed[0]] if adjacent else []
+    tail = [a for a, i in enumerate(left) if i not in arrays and a not in lead]
+    extents = tuple(seen.shape[a] for a in axes)
     position: Any = None
     for axis, index, extent in zip(arrays, indices, extents, strict=True):
         wide = ArrayCore.concrete(index._storage, index._view.broadcast(shape))
         checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
         position = checked if position is None else position * extent + checked
-    return Picked(seen.permute([*lead, *arrays, *tail]), len(lead), extents, position)
+    return Picked(seen.permute([*lead, *axes, *tail]), len(lead), extents, position)
 
 
 def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:

@@ -204,7 +204,7 @@ class _LoopMaker:
             low = self._low(base)
             if low is not None:
                 view = view.moved(-low)
-            elif step and node.op is ops.view and base.kind is Kind.FIXED and base.value is not None:
+            elif base.kind is Kind.FIXED and base.value is not None and _is_window(node, step):
                 self.values[q, 0] = self._seen(base.value, view, step)
                 return
             elif step:
@@ -307,6 +307,11 @@ class _LoopMaker:
         self.before += count.nodes
         attrs = {"body": body, "moves": tuple(self.moves), "rounds": rounds}
         return Node(ops.loop, (counted, *self.operands), tuple(finals), attrs, self.nodes[0].location)
+
+
+def _is_window(node: Node, step: int) -> bool:
+    """Whether a node sees a value from before the loop where a loop of this body may see another place."""
+    return node.op is ops.view and bool(step or node.attrs["view"].is_contiguous())
 
 
 class _MovingLoopMaker(_LoopMaker):

@@ -35,6 +35,11 @@ ROUNDS = 16
 LEAST = 3
 """The least rounds of a loop of which another one has `ROUNDS`."""
 
+PART, PARTS = 6, 256
+"""Nested loops whose rounds are recorded alike are one run, but places move evenly in the rounds of an inner
+loop only. If a run has more than `PARTS` operators, each of its parts with at least `PART` rounds is rolled.
+"""
+
 SHIFTS = 64
 """The most operators that are tried as the first one of a round."""
 
@@ -44,7 +49,7 @@ WORK = 1 << 18
 PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
 
-LONG, LONG_SCALE = 2000, 16
+LONG, LONG_SCALE = 2000, 64
 """Operators beyond which a first call takes seconds: they are rolled up to `LONG_SCALE` times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
@@ -168,9 +173,11 @@ class _Level:
         for start in range(position, end):
             if self.none.get(start, 0) >= below:
                 continue
-            # A failure at every start of a round is one in all of the run, also of several rounds as one.
-            barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
-            for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
+            # A failure at every start of a round is one in all of the run.
+            barred = {p for p, (first, last) in self.failed.items() if first <= start < last}
+            for period, rounds in self._runs(start, ROUNDS, below):
+                if period in barred:
+                    continue
                 inner = self._first_run(start, start + period, period // 2 + 1)
                 if inner is not None:
                     return inner
@@ -179,7 +186,7 @@ class _Level:
                 except Unlike as error:
                     self._tell(error)
                     self.failed[period] = start, start + period * rounds
-                    break
+                    continue
                 key = tuple(self.tokens[begin : begin + period])
                 if key not in self.rolling.refused:
                     return key, rounds * period, start + rounds * period
@@ -194,21 +201,21 @@ class _Level:
         for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
                 return start
-        least = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
-        counts = {}
-        error: Unlike | None = None
-        for shift in range(shifts):
-            try:
-                wiring = rounds_of(self.recorded, position + shift, period, least, least)
-            except Unlike as unlike:
-                error = error or unlike
-                continue
-            carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
-            counts[shift] = len(carried)
-        if not counts:
-            assert error is not None
-            raise error
-        return position + min(counts, key=lambda shift: (counts[shift], shift))
+        several = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
+        errors: list[Unlike] = []
+        for least in (several, PART) if rounds * period > PARTS else (several,):
+            counts = {}
+            for shift in range(shifts):
+                try:
+                    wiring = rounds_of(self.recorded, position + shift, period, least, least)
+                except Unlike as unlike:
+                    errors.append(unlike)
+                    continue
+                carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
+                counts[shift] = len(carried)
+            if counts:
+                return position + min(counts, key=lambda shift: (counts[shift], shift))
+        raise errors[0]
 
     def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
         """(period, rounds) of the runs from a position to the next cut."""
