@@ -34,7 +34,7 @@ def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
         return _number(items, runs)
     if isinstance(first, Graph):
         return _graph(items, runs)
-    if isinstance(first, tuple) and all(len(item) == len(first) for item in items):
+    if isinstance(first, tuple) and len(set(map(len, items))) == 1:
         return tuple([merge(column, runs) for column in zip(*items, strict=True)])
     if isinstance(first, View):
         return View(*[merge([getattr(v, name) for v in items], runs) for name in _VIEW])
@@ -50,7 +50,7 @@ _VIEW = ("offset", "shape", "strides")
 
 
 def _number(items: Sequence[Any], runs: Sequence[int]) -> Any:
-    if len(items) == sum(runs) and not any(type(item) is Moving for item in items):
+    if len(items) == sum(runs) and Moving not in set(map(type, items)):
         return whole(items)
     each = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
     return whole(np.concatenate(each))

@@ -57,4 +57,4 @@ class Periods:
                 return 0
             differ = np.flatnonzero(self._tokens[:-period] != self._tokens[period:])
             ends = self._ends[period] = np.append(differ, len(self._row) - period)
-        return int(ends[np.searchsorted(ends, start)]) - start
+        return int(ends[ends.searchsorted(start)]) - start

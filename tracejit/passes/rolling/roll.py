@@ -17,7 +17,7 @@ So does whatever is not proved equal. The recorded graph's note ``unrolled`` say
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
@@ -280,11 +280,20 @@ class _Tokens:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[object, int]] = {}  # by identity: an object and its number
 
     def __call__(self, node: Node) -> int:
-        types = tuple([_kind(v.type) for v in node.inputs])
+        types = tuple([self._number(v.type, _kind) for v in node.inputs])
         key = (node.op, node.location, self._attributes(node), types)
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def _number(self, item: Any, describe: Callable[[Any], Hashable]) -> int:
+        """The number of what `describe` says of `item`: it takes long, and many nodes have one type."""
+        found = self._known.get(id(item))
+        if found is None:
+            number = self._numbers.setdefault(describe(item), len(self._numbers))
+            found = self._known[id(item)] = item, number
+        return found[1]
 
     def _attributes(self, node: Node) -> Hashable:
         attrs = node.attrs
@@ -292,14 +301,14 @@ class _Tokens:
             seen = attrs["view"]
             return _sizes(seen.shape), seen.strides
         if node.op is ops.loop:
-            return self._body(attrs["body"]), len(attrs["moves"])
+            return self._number(attrs["body"], self._body), len(attrs["moves"])
         if "shape" in attrs:
             return attributes_key({**attrs, "shape": _sizes(attrs["shape"])})
         return attributes_key(attrs)
 
     def _body(self, body: Graph) -> Hashable:
         number = {value: i for i, value in enumerate(body.inputs)}
-        parts: list[Hashable] = [_kind(value.type) for value in body.inputs]
+        parts: list[Hashable] = [self._number(value.type, _kind) for value in body.inputs]
         for node in body.nodes:
             parts += (self(node), *map(number.__getitem__, node.inputs))
             for value in node.outputs:
