@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.frontend.recording.number import Computed, Looked, Source
+from tracejit.frontend.recording import operations
+from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import Bound, Extent
 from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Segment
+from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.program import Var
@@ -52,16 +54,19 @@ DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
 TRUTHS = "a truth value is used as a number"
 
 COMPARISONS = {
-    "({} < {})": ops.less,
-    "({} <= {})": ops.less_equal,
-    "({} > {})": ops.greater,
-    "({} >= {})": ops.greater_equal,
-    "({} == {})": ops.equal,
-    "({} != {})": ops.not_equal,
+    operations.LESS: ops.less,
+    operations.LESS_EQUAL: ops.less_equal,
+    operations.GREATER: ops.greater,
+    operations.GREATER_EQUAL: ops.greater_equal,
+    operations.EQUAL: ops.equal,
+    operations.NOT_EQUAL: ops.not_equal,
 }
-ARITHMETIC = {"({} + {})": ops.add, "({} - {})": ops.subtract, "({} * {})": ops.multiply}
-DIVISION = "({} / {})"
-UNARY: dict[str, Any] = {"(-{})": ops.negative, "abs({})": ops.abs, "(+{})": None}
+ARITHMETIC = {operations.ADD: ops.add, operations.SUBTRACT: ops.subtract, operations.MULTIPLY: ops.multiply}
+UNARY: dict[Operation, Any] = {
+    operations.NEGATIVE: ops.negative,
+    operations.ABS: ops.abs,
+    operations.POSITIVE: None,
+}
 
 
 class Unfit(Exception):
@@ -200,9 +205,9 @@ class _Rounds:
         for step in self.steps:
             operands = [self._operand_of(operand, numbers) for operand in step.operands]
             if isinstance(step, Computed):
-                numbers[step] = self._compute(step.form, operands, conditions)
-            elif isinstance(step, Looked) and type(step.value) is bool:
-                truth = self._truth(step.form, operands, conditions)
+                numbers[step] = self._compute(step.operation, operands, conditions)
+            elif isinstance(step, Question) and type(step.value) is bool:
+                truth = self._truth(step.operation, operands, conditions)
                 conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
             else:
                 raise Unfit(f"the value of {step.path} is asked for")
@@ -231,33 +236,33 @@ class _Rounds:
         self.literals.add(literal)
         return literal
 
-    def _compute(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
+    def _compute(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
         emit = self.body.emit
         if any(value.type.dtype == TRUTH for value in operands):
             raise Unfit(TRUTHS)
-        if form == "float({})":
+        if operation is operations.FLOAT:
             return self._as_float(operands[0], conditions)
-        if form in UNARY:
+        if operation in UNARY:
             self._bounded(operands[0], conditions)
-            return emit(UNARY[form], *operands) if UNARY[form] else operands[0]
-        if form == DIVISION:
+            return emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
+        if operation is operations.DIVIDE:
             x, y = [self._as_float(value, conditions) for value in operands]
             conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
             return emit(ops.divide, x, y)
-        if form not in ARITHMETIC:
-            raise Unfit(f"numbers are computed by {form.format('x', 'y')}")
+        if operation not in ARITHMETIC:
+            raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
         operands = self._together(operands, conditions)
-        if operands[0].type.dtype == INTEGER and ARITHMETIC[form] is ops.multiply:
+        if operands[0].type.dtype == INTEGER and ARITHMETIC[operation] is ops.multiply:
             raise Unfit("whole numbers are multiplied")
         for value in operands:
             self._bounded(value, conditions)
-        return emit(ARITHMETIC[form], *operands)
+        return emit(ARITHMETIC[operation], *operands)
 
-    def _truth(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
-        if form in COMPARISONS:
-            return self.body.emit(COMPARISONS[form], *self._together(operands, conditions))
-        if form != "bool({})":
-            raise Unfit(f"a round asks for {form.format('x', 'y')}")
+    def _truth(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
+        if operation in COMPARISONS:
+            return self.body.emit(COMPARISONS[operation], *self._together(operands, conditions))
+        if operation is not operations.TRUTH:
+            raise Unfit(f"a round asks for {operation.written('x', 'y')}")
         (x,) = operands
         if x.type.dtype == TRUTH:
             return x

@@ -22,10 +22,10 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit import numbers as asked
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
 from tracejit.frontend.jit.numbers import Variables
-from tracejit.frontend.recording.number import Computed, Source
 from tracejit.frontend.recording.recording import Extent
 from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Place, Segment
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.recording.ways import Looks

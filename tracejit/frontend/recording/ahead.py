@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from tracejit import engine
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
-from tracejit.frontend.recording.number import FORMS, Looked
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ops.loops import graph_can_fail
 
@@ -158,12 +158,12 @@ def _has_answers(steps: Sequence[Any], numbers: dict[Any, Any]) -> bool:
     for step in steps:
         operands = [numbers[o] if o in numbers else getattr(o, "value", o) for o in step.operands]
         try:
-            found = FORMS[step.form](*operands)
-        except (ArithmeticError, LookupError, ValueError):
-            return False  # the body will raise it, or the form is not known here
+            found = step.operation.function(*operands)
+        except (ArithmeticError, ValueError):
+            return False  # the body will raise it
         if type(found) is not type(step.value):
             return False
-        if isinstance(step, Looked) and repr(found) != repr(step.value):
+        if isinstance(step, Question) and repr(found) != repr(step.value):
             return False
         numbers[step] = found
     return True

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions
 from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
+from tracejit.frontend.recording.operations import IDENTITY
 from tracejit.frontend.recording.recording import thread
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> None:
 
 def counter(value: Any, numbers: Numbers) -> Any:
     """A run-time number that is a literal at first."""
-    proxy = numbers.compute("{}", value, value)
+    proxy = numbers.compute(IDENTITY, value, value)
     numbers.counted.add(proxy._source)
     return proxy
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.recording.number import Computed, NumberProxy
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.sources import Computed
 
 WORD = 1 << 64
 

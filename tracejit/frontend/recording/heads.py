@@ -17,10 +17,11 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.recording.number import Moving, NumberProxy, Varying
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.places import at_start
 from tracejit.frontend.recording.recording import Window, thread
 from tracejit.frontend.recording.rounds import Hidden, Walk
+from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 
@@ -138,7 +139,7 @@ class _HeadWalk(Walk):
     def _number(self, source: Any) -> Hashable:
         if type(source) is Varying and source.rounds is self.rounds:
             operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
-            return "varying", source.form, self.rounds.round - source.round, repr(operands)
+            return "varying", source.operation, self.rounds.round - source.round, repr(operands)
         if type(source) is not Moving or source.rounds is not self.rounds:
             return "number", id(source)
         ago = self.rounds.round - source.round

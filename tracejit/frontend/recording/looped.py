@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.backwards import Keeper
 from tracejit.frontend.recording.draws import DrawCounter, Total
 from tracejit.frontend.recording.heads import Head
-from tracejit.frontend.recording.number import Moving as MovingNumber
-from tracejit.frontend.recording.number import NumberProxy, Varying, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.places import fixed, moves, slope_of
 from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Trait
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
 
 VARYING = {
-    "({} + {})": add,
-    "({} - {})": subtract,
-    "({} * {})": multiply,
-    "({} / {})": divide,
-    "(-{})": negative,
+    operations.ADD: add,
+    operations.SUBTRACT: subtract,
+    operations.MULTIPLY: multiply,
+    operations.DIVIDE: divide,
+    operations.NEGATIVE: negative,
 }
 """Arithmetic of floats that loops do in each round."""
 
@@ -316,7 +317,7 @@ class _Body(Copier):
             return found
         dtype, moving = value.type.dtype, self.trace.moving.get(value)
         number: Number | None = None
-        while type(moving) is MovingNumber:
+        while type(moving) is Moving:
             if moving.rounds is self.rounds:
                 number = Number(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
@@ -358,8 +359,8 @@ class _Body(Copier):
             return found
         if type(source) is Varying:
             operands = [self._computed(o, device) for o in source.operands]
-            found = self.builder.emit(VARYING[source.form], *operands)
-        elif type(source) is MovingNumber:
+            found = self.builder.emit(VARYING[source.operation], *operands)
+        elif type(source) is Moving:
             type_ = ArrayType((), FLOAT64, HOST)
             number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
             found = self.builder.emit(full, number, shape=(), device=device)

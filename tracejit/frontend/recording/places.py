@@ -21,7 +21,8 @@ import types
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.sources import Moving
 from tracejit.ir import moving
 from tracejit.ir.view import LateView, View
 

@@ -31,20 +31,15 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.heads import Head, head_at
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looped import VARYING, Unequal, loop_of
-from tracejit.frontend.recording.number import (
-    FORMS,
-    Computed,
-    Moving,
-    NumberProxy,
-    Numbers,
-    Varying,
-    settled,
-)
+from tracejit.frontend.recording.number import NumberProxy, Numbers, settled
+from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.places import Outside, corners, does_move, fixed, left, slope_of
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
 from tracejit.ir.graph import Node
 from tracejit.ir.view import View
 from tracejit.passes.rolling.wiring import EXACT
@@ -292,7 +287,7 @@ class Rounds:
         for known in self.numbers:
             proxy = known()
             source: Any = proxy._source if proxy is not None else None
-            if proxy is None or type(source) not in (Moving, Varying) or source.rounds is not self:
+            if proxy is None or type(source) not in OF_LOOPS or source.rounds is not self:
                 continue
             last = _after(source, rest, self.trace.numbers)
             if type(last) is NumberProxy:
@@ -303,11 +298,11 @@ class Rounds:
                 proxy._value, proxy._source, proxy._numbers = last, None, PLAIN
 
 
-def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
+def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Any:
     """The result of arithmetic on numbers that move: it moves, too, or the loop is unrolled."""
-    inner = max((o.rounds for o in operands if type(o) in (Moving, Varying)), key=Rounds.depth)
+    inner = max((o.rounds for o in operands if type(o) in OF_LOOPS), key=Rounds.depth)
     if type(value) is float:
-        return _vary(inner, form, value, operands)
+        return _vary(inner, operation, value, operands)
     bases, slopes = [], []
     for operand in operands:
         if type(operand) is Moving and operand.rounds is inner:
@@ -323,17 +318,19 @@ def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
             slopes.append(0)
         else:
             inner.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
-    slope = _slope(form, bases, slopes)
+    slope = _slope(operation, bases, slopes)
     if slope is None or type(value) is not int:
-        inner.unroll(f"{form.format(*['i'] * len(operands))} does not grow evenly with the loop variable i")
-    return inner.moving(slope, FORMS[form](*bases))
+        told = operation.written(*["i"] * len(operands))
+        inner.unroll(f"{told} does not grow evenly with the loop variable i")
+    return inner.moving(slope, operation.function(*bases))
 
 
-def _vary(rounds: Rounds, form: str, value: float, operands: tuple[Any, ...]) -> NumberProxy:
+def _vary(rounds: Rounds, operation: Operation, value: float, operands: tuple[Any, ...]) -> NumberProxy:
     """A float that is computed in each round, or the loop is unrolled."""
-    what = Varying(rounds, form, operands, value).path
+    source = Varying(rounds, operation, operands, value)
+    what = source.path
     for operand in operands:
-        if type(operand) in (Moving, Varying):
+        if type(operand) in OF_LOOPS:
             of_outer = type(operand) is Moving and does_move(operand.base)
             if of_outer or (operand.rounds, operand.round) != (rounds, rounds.round):
                 rounds.unroll(f"{what} of a number of another round or loop")
@@ -343,9 +340,9 @@ def _vary(rounds: Rounds, form: str, value: float, operands: tuple[Any, ...]) ->
             rounds.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
         elif type(operand) is int and abs(operand) >= EXACT["float64"]:
             rounds.unroll(f"{what} of a number that float64 does not hold")
-    if form not in VARYING or (form == "({} / {})" and not _divides(rounds, operands[1])):
+    if operation not in VARYING or (operation is operations.DIVIDE and not _divides(rounds, operands[1])):
         rounds.unroll(f"{what} is no arithmetic that a loop does")
-    proxy = NumberProxy(value, Varying(rounds, form, operands, value), rounds.trace.numbers)
+    proxy = NumberProxy(value, source, rounds.trace.numbers)
     rounds.numbers.append(weakref.ref(proxy))
     return proxy
 
@@ -362,7 +359,7 @@ def _divides(rounds: Rounds, divisor: Any) -> bool:
 def in_front(source: Any, numbers: Numbers) -> Any:
     """What a number is in the rounds that are being recorded: a plain number, or a run-time number."""
     if type(source) is Varying:
-        return FORMS[source.form](*[in_front(o, numbers) for o in source.operands])
+        return source.operation.function(*[in_front(o, numbers) for o in source.operands])
     if type(source) is Moving:
         return origin_of(source)
     return source if type(source) in (int, float) else NumberProxy(source.value, source, numbers)
@@ -371,26 +368,26 @@ def in_front(source: Any, numbers: Numbers) -> Any:
 def _after(source: Any, rest: Any, numbers: Numbers) -> Any:
     """What a number is after `rest` further rounds."""
     if type(source) is Varying:
-        return FORMS[source.form](*[_after(o, rest, numbers) for o in source.operands])
+        return source.operation.function(*[_after(o, rest, numbers) for o in source.operands])
     if type(source) is Moving:
         return source.base + rest * source.slope
     return in_front(source, numbers)
 
 
-def _slope(form: str, bases: list[Any], slopes: list[int]) -> int | None:
+def _slope(operation: Operation, bases: list[Any], slopes: list[int]) -> int | None:
     """By how much a result grows in each round; None if not evenly."""
-    match form:
-        case "({} + {})":
+    match operation:
+        case operations.ADD:
             return slopes[0] + slopes[1]
-        case "({} - {})":
+        case operations.SUBTRACT:
             return slopes[0] - slopes[1]
-        case "({} * {})" if slopes[0] == 0 and type(bases[0]) is int:
+        case operations.MULTIPLY if slopes[0] == 0 and type(bases[0]) is int:
             return bases[0] * slopes[1]
-        case "({} * {})" if slopes[1] == 0 and type(bases[1]) is int:
+        case operations.MULTIPLY if slopes[1] == 0 and type(bases[1]) is int:
             return slopes[0] * bases[1]
-        case "(-{})":
+        case operations.NEGATIVE:
             return -slopes[0]
-        case "(+{})" | "int({})":
+        case operations.POSITIVE | operations.INT:
             return slopes[0]
     return None
 

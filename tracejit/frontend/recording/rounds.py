@@ -25,8 +25,9 @@ import numpy as np
 
 from tracejit.frontend.python.kinds import has_attributes
 from tracejit.frontend.recording.counters import enclosing
-from tracejit.frontend.recording.number import Computed, NumberProxy, Source
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import Extent
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:

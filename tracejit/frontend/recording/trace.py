@@ -28,7 +28,7 @@ from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
+from tracejit.frontend.recording.number import Numbers, is_of
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
@@ -45,6 +45,7 @@ from tracejit.frontend.recording.recording import (
 from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
+from tracejit.frontend.recording.sources import OF_LOOPS, Moving, Source, Varying
 from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.frontend.recording.ways import Looks
 from tracejit.ir.graph import Graph, Value, constant_of
@@ -238,7 +239,7 @@ class Trace(Recording):
         is made, as a value of its own.
         """
         source = number.source
-        if type(source) not in (Moving, Varying):
+        if type(source) not in OF_LOOPS:
             return super().number(number, dtype)
         key = "moving", source, dtype
         value = self.scalars.get(key)
@@ -299,7 +300,7 @@ class Trace(Recording):
             made = cut(self, value, source, looked)
             self.cuts.append(made)
             self.segments_found.add(made.segment)
-            self.numbers.looked(source, made)
+            self.numbers.find(source, made)
             self.looks.note(made)
             run_ahead(self)
         finally:

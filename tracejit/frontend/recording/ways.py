@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
-from tracejit.frontend.recording.number import Computed, Looked, Numbers, Source
+from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.recording import Bound, RuntimeNumber
 from tracejit.frontend.recording.rounds import State
+from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
 
     done: list[Hashable] = []
     for step in steps:
-        done.append((type(step), step.form, *map(name_of_number, step.operands)))
-        if isinstance(step, Looked):
+        done.append((type(step), step.operation, *map(name_of_number, step.operands)))
+        if isinstance(step, Question):
             done.append((type(step.value), repr(step.value)))
         else:
             names[step] = "computed", len(done)

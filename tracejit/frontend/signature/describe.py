@@ -23,7 +23,8 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, factory_of
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Computed, NumberProxy, Source, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
 from tracejit.frontend.signature.program import (

@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tracejit.frontend.recording.number import FUNCTIONS, TESTS, computed_by
+from tracejit.frontend.recording.number import computed_by
+from tracejit.frontend.recording.operations import FUNCTIONS, TESTS
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
