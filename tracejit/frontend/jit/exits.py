@@ -22,9 +22,9 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.frontend.recording import operations
+from tracejit.frontend.recording.loops.states import State
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import Bound, Extent
-from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
@@ -96,15 +96,15 @@ def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence
     assert now is not None
     assert then is not None
     try:
-        rounds = _Rounds(trace.cuts[index + 1], now, then, looks.between(index))
-        graph = rounds.graph(arrays, numbers)
+        builder = _LoopBuilder(trace.cuts[index + 1], now, then, looks.between(index))
+        graph = builder.graph(arrays, numbers)
     except (Unfit, Unlike) as error:
         return str(error)
     segment = trace.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(rounds.words), tuple(rounds.whole))
+    return ExitLoop(segment, tuple(builder.words), tuple(builder.whole))
 
 
-class _Rounds:
+class _LoopBuilder:
     """A loop under construction: the graph around it, and its body."""
 
     def __init__(self, cut: Cut, now: State, then: State, steps: Sequence[Any]) -> None:

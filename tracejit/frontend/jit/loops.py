@@ -1,6 +1,6 @@
 """The looks of a recorded path as steps of its replay: what is launched at each, and which ones are a loop.
 
-Looks at which the rest of the body depends on the same (`recording.ways`) begin rounds, which may have
+Looks at which the rest of the body depends on the same (`recording.loops.ways`) begin rounds, which may have
 branches and loops in them. From the first look with such a state to the last one, the path is a `Loop`: its
 states, and the ways from each that the body has gone. A replay is in one state, goes the way whose checks
 hold, launches its segment, and is in the next state:
@@ -22,13 +22,13 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit import numbers as asked
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
 from tracejit.frontend.jit.numbers import Variables
+from tracejit.frontend.recording.loops.states import State
+from tracejit.frontend.recording.loops.ways import StateGraph
 from tracejit.frontend.recording.recording import Extent
-from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Place, Segment
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.recording.ways import Looks
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
     Bind,
@@ -293,14 +293,14 @@ def _meanings(program: ReplayProgram) -> dict[Expr, int]:
 # -- which looks are loops -----------------------------------------------------------------------------------
 
 
-def state_at(looks: Looks, index: int) -> State:
+def state_at(looks: StateGraph, index: int) -> State:
     """The state at a look of a loop."""
     state = looks.states[index]
     assert state is not None
     return state
 
 
-def number_at(looks: Looks, index: int) -> int:
+def number_at(looks: StateGraph, index: int) -> int:
     """The number of that state."""
     number = looks.at[index]
     assert number is not None
@@ -321,7 +321,7 @@ def regions_of(trace: Trace) -> list[Region]:
     return found
 
 
-def _end(looks: Looks, first: int, last: dict[int, int]) -> int:
+def _end(looks: StateGraph, first: int, last: dict[int, int]) -> int:
     """The last look of the loop that begins at a look; that itself, if there is none."""
     end = index = first
     while index <= end and index < len(looks.at):
@@ -333,7 +333,7 @@ def _end(looks: Looks, first: int, last: dict[int, int]) -> int:
     return end
 
 
-def _region(looks: Looks, first: int, last: int) -> Region:
+def _region(looks: StateGraph, first: int, last: int) -> Region:
     """The ways between the looks, and what they change."""
     ways: dict[int, tuple[int, ...]] = {}
     known = set()
@@ -352,7 +352,7 @@ def _region(looks: Looks, first: int, last: int) -> Region:
     return Region(first, last, ways, arrays, numbers)
 
 
-def _kept(looks: Looks, first: int, last: int) -> set[Any]:
+def _kept(looks: StateGraph, first: int, last: int) -> set[Any]:
     """Which arrays and numbers of the states are what they were before the loop, whatever ways are gone."""
     objects: dict[Any, set[Any]] = {}
     for index in range(first, last + 1):
@@ -377,14 +377,14 @@ def _kept(looks: Looks, first: int, last: int) -> set[Any]:
             del kept[place]
 
 
-def _places(looks: Looks, index: int) -> dict[tuple[str, int, int], Any]:
+def _places(looks: StateGraph, index: int) -> dict[tuple[str, int, int], Any]:
     """The arrays and numbers of the state at a look."""
     state, at = state_at(looks, index), number_at(looks, index)
     arrays: dict[Any, Any] = {("array", at, k): storage for k, storage in enumerate(state.carriers)}
     return arrays | {("number", at, k): source for k, source in enumerate(state.sources)}
 
 
-def _made_inside(looks: Looks, first: int, last: int) -> set[Any]:
+def _made_inside(looks: StateGraph, first: int, last: int) -> set[Any]:
     """What is made, computed or found after look `first`, up to look `last`."""
     cuts = looks.cuts[first + 1 : last + 1]
     made: set[Any] = {storage for cut in cuts for storage in cut.made} | {cut.source for cut in cuts}

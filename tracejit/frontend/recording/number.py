@@ -127,7 +127,7 @@ class Numbers:
         for operand in operands:
             if type(operand) in OF_LOOPS:
                 asked = shown(operation, operands)
-                operand.rounds.unroll(f"the value of the loop variable is asked for: {asked}")
+                operand.loop.unroll(f"the value of the loop variable is asked for: {asked}")
         key = operation, *map(identity, operands)
         if key not in self._asked:
             self._asked.add(key)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.loops.states import State, state_at
 from tracejit.frontend.recording.recording import Bound, Extent, Literal
-from tracejit.frontend.recording.rounds import State, state_at
 from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value

@@ -55,23 +55,28 @@ class Question(Evaluation):
 
 
 class Moving:
-    """A number that is `base` in one `round` of a loop, and grows by `slope` with each round."""
+    """A number of a loop that is `base` in one `round`, and grows by `slope` with each.
 
-    __slots__ = ("base", "path", "round", "rounds", "slope")
+    base:  a whole number, or a stand-in for one: of the call, or of a loop around.
+    value: what that is now.
+    """
 
-    def __init__(self, rounds: Any, slope: int, base: Any, round: int) -> None:
-        self.rounds, self.slope, self.base, self.round = rounds, slope, base, round
+    __slots__ = ("base", "loop", "path", "round", "slope", "value")
+
+    def __init__(self, loop: Any, slope: int, base: Any, value: int) -> None:
+        self.loop, self.slope, self.base, self.value = loop, slope, base, value
+        self.round = loop.round
         self.path = "the loop variable"
 
 
 class Varying(Evaluation):
     """A float that a loop computes in each round, of numbers that move, vary, or stay."""
 
-    __slots__ = ("round", "rounds")
+    __slots__ = ("loop", "round")
 
-    def __init__(self, rounds: Any, operation: Operation, operands: tuple[Any, ...], value: float) -> None:
+    def __init__(self, loop: Any, operation: Operation, operands: tuple[Any, ...], value: float) -> None:
         super().__init__(operation, operands, value)
-        self.rounds, self.round = rounds, rounds.round
+        self.loop, self.round = loop, loop.round
 
 
 OF_LOOPS = (Moving, Varying)

@@ -24,13 +24,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
-from tracejit.frontend.recording.ahead import run_ahead
-from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Numbers, is_of
+from tracejit.frontend.recording.loops.ahead import run_ahead
+from tracejit.frontend.recording.loops.counters import CountedRange, count_in, may_count
+from tracejit.frontend.recording.loops.induction import follow, value_of
+from tracejit.frontend.recording.loops.states import State, frames_of_body
+from tracejit.frontend.recording.loops.ways import StateGraph
+from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
     Bound,
     Extent,
@@ -39,20 +41,16 @@ from tracejit.frontend.recording.recording import (
     RuntimeNumber,
     Window,
     in_operation,
-    number_type,
     thread,
 )
 from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
-from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.sources import OF_LOOPS, Moving, Source, Varying
 from tracejit.frontend.recording.storage import Computed, Storage
-from tracejit.frontend.recording.ways import Looks
-from tracejit.ir.graph import Graph, Value, constant_of
+from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, Device
 from tracejit.ir.view import View
-from tracejit.ops import constant
 
 SEGMENTS = 256
 """Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
@@ -105,7 +103,7 @@ class Trace(Recording):
         self.looked_at: dict[Value, Source] = {}  # by value of one element: the number that it is
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
-        self.looks = Looks(self.cuts, self.numbers, self.draws)
+        self.looks = StateGraph(self.cuts, self.numbers, self.draws)
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
@@ -235,28 +233,10 @@ class Trace(Recording):
         self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
-        """A run-time number: an input on the host. One that moves is what it is in this round until its loop
-        is made, as a value of its own.
-        """
-        source = number.source
-        if type(source) not in OF_LOOPS:
-            return super().number(number, dtype)
-        key = "moving", source, dtype
-        value = self.scalars.get(key)
-        if value is None:
-            if type(source) is Moving:
-                check_exact(source, dtype)
-            elif source.round != source.rounds.round:
-                source.rounds.unroll(f"{source.path} of the round before is used")
-            first = in_front(source, self.numbers)
-            if is_of(first, self.numbers):
-                value = Value(number_type(dtype))
-                self._add_input(value, RuntimeNumber(first._value, first._source))
-            else:
-                value = self.emit(constant, **constant_of(number.value, dtype))
-            self.scalars[key] = value
-            self.moving[value] = source
-        return value
+        """A run-time number: an input on the host, or of a loop."""
+        if type(number.source) in OF_LOOPS:
+            return value_of(self, number, dtype)
+        return super().number(number, dtype)
 
     def unroll(self, site: Any, reason: str, line: str) -> NoReturn:
         """Record the call again: all rounds of the `tj.range` at a place of the body."""

@@ -5,7 +5,7 @@
         x = f(x); n += 1
         if x.max() < 1e-5: break
 
-Rounds are equal (`rounds`) if numbers that differ are run-time numbers. What a body begins with a literal is
+Rounds are equal (`states`) if numbers that differ are run-time numbers. What a body begins with a literal is
 none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
 state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
 become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A body that asks for the

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from tracejit.frontend.recording.recording import Recording, lock, quiet
 from tracejit.ir.graph import Builder, Effect, Node, Value, constant_of
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import add, constant, copy, empty, full, iota, view
-from tracejit.ops.loops import loop
+from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.gradient import Items, Step, gradient, nodes_between
 from tracejit.passes.regions import CopiedStep, Copier
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.looped import _Body
+    from tracejit.frontend.recording.loops.body import LoopBody
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 AGAIN = frozenset({constant, full, iota})
 """Made again instead of kept."""
@@ -93,7 +94,7 @@ def read_by(pulled: Pulled) -> list[Value]:
 class Keeper:
     """What the rounds of a loop keep for their gradient, whatever it is taken of. It adds to the body."""
 
-    def __init__(self, body: _Body):
+    def __init__(self, body: LoopBody):
         builder = body.builder
         self.round = Round(body.items, list(builder.inputs), list(body.effects), builder.nodes)
         self.moves = list(body.moves)
@@ -144,7 +145,7 @@ class Keeper:
 
     def step(
         self,
-        body: _Body,
+        body: LoopBody,
         operands: Sequence[Value],
         outputs: Sequence[Value],
         nodes: Sequence[Node],
@@ -152,7 +153,7 @@ class Keeper:
     ) -> Step:
         """What stands for the loop on the tape. `last`: what numbers are in the last round."""
         inputs = list(operands[: len(self.round.inputs)])
-        return LoopStep(self, body.trace, body.rounds, int(body.count), inputs, outputs, nodes, last)
+        return LoopStep(self, body.loop, int(body.count), inputs, outputs, nodes, last)
 
 
 def _is_differentiable(value: Value) -> bool:
@@ -167,8 +168,7 @@ class LoopStep(CopiedStep):
     def __init__(
         self,
         keeper: Keeper,
-        trace: Any,
-        rounds: Any,
+        loop: RangeLoop,
         count: int,
         operands: Sequence[Value],
         outputs: Sequence[Value],
@@ -176,7 +176,7 @@ class LoopStep(CopiedStep):
         last: dict[int, Value],
     ):
         super().__init__(operands, outputs)
-        self.keeper, self.trace, self.rounds, self.count = keeper, trace, rounds, count
+        self.keeper, self.loop, self.count = keeper, loop, count
         self.nodes, self.last = nodes, last
 
     def copy_for(self, copier: Copier) -> Step:
@@ -184,7 +184,7 @@ class LoopStep(CopiedStep):
         nodes = [node for node in copier.copies(self.nodes) if isinstance(node, Node)]
         inputs, outputs = ([copier.found(v) for v in values] for values in (self.inputs, self.outputs))
         last = {i: copier.found(v) for i, v in self.last.items()}
-        return LoopStep(self.keeper, self.trace, self.rounds, self.count, inputs, outputs, nodes, last)
+        return LoopStep(self.keeper, self.loop, self.count, inputs, outputs, nodes, last)
 
     def pull_back_onto(
         self,
@@ -194,8 +194,9 @@ class LoopStep(CopiedStep):
         totals: Sequence[Value | None],
     ) -> Sequence[Value | None]:
         """Append the loop over the rounds in reverse."""
-        if type(builder) is not Builder and (len(self.trace.tapes) > 1 or builder is not self.trace):
-            self.rounds.unroll("a gradient is taken of a gradient, or of many examples")
+        trace = self.loop.trace
+        if type(builder) is not Builder and (len(trace.tapes) > 1 or builder is not trace):
+            self.loop.unroll("a gradient is taken of a gradient, or of many examples")
         guard = _Locked if isinstance(builder, Recording) else nullcontext
         round = self.keeper.round
         wrt = self._wrt(active)
@@ -274,7 +275,7 @@ class _Backward:
             effects.append(Effect(target, new))
         count = self.around.emit(constant, **constant_of(step.count, np.dtype("int64")))
         attrs = {"body": self.body.graph([], effects), "moves": tuple(self.moves), "rounds": step.count}
-        ends = self.around.emit(loop, count, *self.operands, location=self.location, **attrs)
+        ends = self.around.emit(loop_op, count, *self.operands, location=self.location, **attrs)
         for value, end in zip(pulled.seeds, ends, strict=True):
             operand = step.inputs[self.number[value]]
             known = sums.get(operand)

@@ -7,7 +7,7 @@
         else:
             t *= 0.5
 
-What the rest of a body does depends on its state at a look (`rounds.State`), and on the answers to its
+What the rest of a body does depends on its state at a look (`states.State`), and on the answers to its
 questions. So looks with equal states have one number, and what was recorded between two looks, a *way*, is
 what every call does that is in the state where the way begins and has its answers: compute numbers, ask,
 launch a segment. In the example there are ways from A to B, from B to C, and two from C to A.
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
+from tracejit.frontend.recording.loops.states import State
 from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.recording import Bound, RuntimeNumber
-from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 
@@ -41,8 +41,9 @@ class Unknown(Exception):
     """A way uses what is not in the state where it begins."""
 
 
-class Looks:
-    """The looks of a trace, of which this knows the cuts, numbers and draws.
+class StateGraph:
+    """The states of a body at its looks, and the ways between them. It knows the trace's cuts, numbers and
+    draws.
 
     states: of each look; None where not even what was made since the last known one is told.
     at:     the number of each state; equal states have one.
@@ -116,7 +117,7 @@ class Looks:
             return None
 
 
-def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks: Looks) -> Hashable:
+def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
     """Equal for ways from one state that do and ask the same, and leave their results in the same places.
 
     Raises Unknown if a way uses what is neither in its state nor older than all looks.
@@ -127,7 +128,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
     def name(operand: Any) -> Hashable:
         if operand in names:
             return names[operand]
-        if isinstance(operand, Computed | Source) or operand in looks.made:
+        if isinstance(operand, Computed | Source) or operand in graph.made:
             raise Unknown
         return operand
 
@@ -142,7 +143,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         source = bound.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = looks.draws.totals[source.stream][0]
+        stream = graph.draws.totals[source.stream][0]
         return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
 
     done: list[Hashable] = []
@@ -153,7 +154,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         else:
             names[step] = "computed", len(done)
     inputs = [origin(bound) for bound in cut.bound]
-    totals = [looks.draws.totals[index][1] for index in cut.draws]
+    totals = [graph.draws.totals[index][1] for index in cut.draws]
     inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
     names |= {storage: ("made", k) for k, storage in enumerate(cut.made)} | {cut.source: "found"}
     ends = () if then is None else (*map(name, then.carriers), *map(name, then.sources))

@@ -1,9 +1,9 @@
 """From a recorded round to a node `loop` that stands for it and all further ones.
 
-The nodes between two equal heads leave the recording and become the body. What a variable holds at the first
-head is an input of the body, which it writes if the variable holds something else at the second head; what
+The nodes between two equal headers leave the recording and become the body. What a variable holds at the
+first one is an input of the body, which it writes if the variable holds something else at the second; what
 else the body reads was there before. Numbers that move are inputs that grow. What is read at places that move
-(`places`) is an input seen through a window that moves; a carried array that is read and stored at such
+(`positions`) is an input seen through a window that moves; a carried array that is read and stored at such
 places is one window, which must move as a whole.
 """
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.recording import operations
-from tracejit.frontend.recording.backwards import Keeper
 from tracejit.frontend.recording.draws import DrawCounter, Total
-from tracejit.frontend.recording.heads import Head
+from tracejit.frontend.recording.loops.headers import Header
+from tracejit.frontend.recording.loops.induction import OPERATORS
+from tracejit.frontend.recording.loops.positions import fixed, moves, slope_of
+from tracejit.frontend.recording.loops.reverse import Keeper
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.places import fixed, moves, slope_of
 from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
 from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
@@ -30,25 +30,17 @@ from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops import add, astype, constant, copy, divide, full, multiply, negative, subtract, update, view
-from tracejit.ops.loops import loop
+from tracejit.ops import astype, constant, copy, full, update, view
+from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.gradient import Items, Step
 from tracejit.passes.regions import Copier
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
 if TYPE_CHECKING:
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
-
-VARYING = {
-    operations.ADD: add,
-    operations.SUBTRACT: subtract,
-    operations.MULTIPLY: multiply,
-    operations.DIVIDE: divide,
-    operations.NEGATIVE: negative,
-}
-"""Arithmetic of floats that loops do in each round."""
 
 _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDictionary()
 """Equal bodies are one graph, so that recordings with them are equal."""
@@ -58,11 +50,11 @@ class Unequal(Exception):
     """The round does not stand for the next ones."""
 
 
-def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, location: str) -> None:
-    """Let a loop of `count` rounds stand for what was recorded between two equal heads. Raises `Unequal`
+def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location: str) -> None:
+    """Let a loop of `count` rounds stand for what was recorded between two equal headers. Raises `Unequal`
     where that is not possible. While a gradient is taken, the loop keeps what its rounds need for that.
     """
-    carried = _carried(before, after)
+    carried, trace = _carried(before, after), loop.trace
     try:
         check_plain([node for node in trace.nodes[before.nodes :] if node.op is not constant])
     except Unlike as error:
@@ -73,14 +65,14 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
     if tape is not None:
         count = operator.index(count)  # a look: memory for what is kept depends on it
     items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
-    body = _Body(trace, rounds, items, trace.nodes[before.nodes :], carried, count)
+    body = LoopBody(loop, items, trace.nodes[before.nodes :], carried, count)
     body.draws(before)
     body.record(items)
     keeper = Keeper(body) if tape is not None else None
     graph = body.graph()
     if tape is not None:
         tape.forget(before.nodes)
-    _forget(trace, before, rounds)
+    _forget(loop, before)
     final = dict(zip(carried, body.emit(graph, keeper, location), strict=True))
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
         if first is last:
@@ -91,7 +83,7 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
             holder.pending = final[first]
 
 
-def _carried(before: Head, after: Head) -> dict[Value, Value]:
+def _carried(before: Header, after: Header) -> dict[Value, Value]:
     """What the round makes of the values that it begins with, where it changes them."""
     found: dict[Value, Value] = {}
     for first, last in zip(before.values, after.values, strict=True):
@@ -100,21 +92,22 @@ def _carried(before: Head, after: Head) -> dict[Value, Value]:
     return {first: last for first, last in found.items() if first is not last}
 
 
-def _forget(trace: Trace, head: Head, rounds: Any) -> None:
-    """Take back what was recorded since a head, but for inputs."""
-    for node in trace.nodes[head.nodes :]:
+def _forget(loop: RangeLoop, header: Header) -> None:
+    """Take back what was recorded since a header, but for inputs."""
+    trace = loop.trace
+    for node in trace.nodes[header.nodes :]:
         trace.defined.difference_update(node.outputs)
-    added = list(zip(trace.inputs, trace.bound, strict=True))[head.inputs :]
+    added = list(zip(trace.inputs, trace.bound, strict=True))[header.inputs :]
     for value, _ in added:
         trace.defined.remove(value)
-    del trace.nodes[head.nodes :]
-    del trace.inputs[head.inputs :], trace.bound[head.inputs :]
+    del trace.nodes[header.nodes :]
+    del trace.inputs[header.inputs :], trace.bound[header.inputs :]
     for value, bound in added:
         moving = trace.moving.get(value)
-        if moving is None or moving.rounds is not rounds:
+        if moving is None or moving.loop is not loop:
             trace._add_input(value, bound)
     scalars = trace.scalars
-    trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in head.scalars}
+    trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
 
 class _Range(NamedTuple):
@@ -128,7 +121,7 @@ class _Range(NamedTuple):
     step: int
 
 
-class _Body(Copier):
+class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
     operands: for each input of the body, what it begins as: a value, a number, or a part of a value.
@@ -143,20 +136,19 @@ class _Body(Copier):
 
     def __init__(
         self,
-        trace: Trace,
-        rounds: Any,
+        loop: RangeLoop,
         items: Items,
         nodes: list[Node],
         carried: dict[Value, Value],
         count: Any,
     ) -> None:
         super().__init__(Builder())
-        self.trace, self.rounds, self.nodes, self.carried = trace, rounds, nodes, carried
+        self.loop, self.trace, self.nodes, self.carried = loop, loop.trace, nodes, carried
         self.count = count
-        self.depth = rounds.depth()
+        self.depth = loop.depth()
         self.operands: list[Value | Number | Counter | Part] = []
         self.moves: list[tuple[int, int]] = []
-        self.constants = {node.output: node for node in trace.nodes if node.op is constant}
+        self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.made_here = {value for node in nodes for value in node.outputs}
         self.ranges = {value: found for value in carried if (found := self._range_of(value)) is not None}
         self.low: dict[Value, Any] = {}
@@ -166,7 +158,7 @@ class _Body(Copier):
         self.items: list[Node | Step] = []
         self.counters: dict[Value, Counter] = {}
 
-    def draws(self, before: Head) -> None:
+    def draws(self, before: Header) -> None:
         """Find the counters of what the round draws of random streams."""
         of_round = self.trace.draws.of_round(before.drawn)
         if of_round is None:
@@ -318,12 +310,12 @@ class _Body(Copier):
         dtype, moving = value.type.dtype, self.trace.moving.get(value)
         number: Number | None = None
         while type(moving) is Moving:
-            if moving.rounds is self.rounds:
+            if moving.loop is self.loop:
                 number = Number(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
                 return found
-            if moving.rounds in self.trace.open_ranges:  # an outer loop
-                number = Number(self.rounds.number(moving), dtype)
+            if moving.loop in self.trace.open_ranges:  # an outer loop
+                number = Number(self.loop.number(moving), dtype)
                 break
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
@@ -340,7 +332,7 @@ class _Body(Copier):
     def _spread(self, value: Value, node: Node) -> Value:
         """A number that varies as an array of the shape of a node's result."""
         source, result = self.trace.moving[value], node.output.type
-        if source.rounds is not self.rounds:
+        if source.loop is not self.loop:
             raise Unequal("a number of a loop around is computed in each round")
         number = self._computed(source, result.device)
         if value.type.dtype != FLOAT64:
@@ -359,7 +351,7 @@ class _Body(Copier):
             return found
         if type(source) is Varying:
             operands = [self._computed(o, device) for o in source.operands]
-            found = self.builder.emit(VARYING[source.operation], *operands)
+            found = self.builder.emit(OPERATORS[source.operation], *operands)
         elif type(source) is Moving:
             type_ = ArrayType((), FLOAT64, HOST)
             number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
@@ -385,9 +377,9 @@ class _Body(Copier):
             last = {i: v for i in range(len(self.operands)) if (v := self._last(i)) is not None}
             begin = len(trace.nodes)
             operands += keeper.memory(trace, self.count, location)
-        rounds, first = int(settled(self.count)), self.rounds.round - 1
+        rounds, first = int(settled(self.count)), self.loop.round - 1
         attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
-        outputs = trace.emit(loop, counted, *operands, location=location, **attrs)
+        outputs = trace.emit(loop_op, counted, *operands, location=location, **attrs)
         if keeper is not None:
             step = keeper.step(self, operands, outputs, trace.nodes[begin:], last)
             trace.tapes[0].stand(step, begin)

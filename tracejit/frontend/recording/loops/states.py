@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracejit.frontend.python.kinds import has_attributes
-from tracejit.frontend.recording.counters import enclosing
+from tracejit.frontend.recording.location import is_ours
+from tracejit.frontend.recording.loops.counters import enclosing
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -88,7 +89,7 @@ def frames_of_body() -> list[types.FrameType]:
     """
     frame: types.FrameType | None = sys._getframe(1)
     found = []
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+    while frame is not None and is_ours(frame):
         if frame.f_code in LOOPS:
             found.append(frame)
         frame = frame.f_back

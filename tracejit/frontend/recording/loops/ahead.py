@@ -5,7 +5,7 @@
         rounds += 1
 
 When a body stands at a look in a state in which it stood before, the ways that it went from there are known
-(`ways.Looks`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
+(`ways.StateGraph`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
 segment of the one that has all its answers, on what the last one left, until there is none. What is left when
 the body's state came last becomes what the body holds: the body goes on from there. What counts the rounds is
 a number of the call (`counters`), computed like all others.
@@ -25,7 +25,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.rounds import State
+    from tracejit.frontend.recording.loops.states import State
     from tracejit.frontend.recording.segments import Cut
     from tracejit.frontend.recording.trace import Trace
 
@@ -42,18 +42,18 @@ def run_ahead(trace: Trace) -> None:
     if looks.again > 0:  # the ways that were run last lead to one that is not known
         looks.again -= 1
         return
-    rounds = Rounds(trace, here, state)
-    held, since, drawn = rounds.held, 0, 0
+    execution = Execution(trace, here, state)
+    held, since, drawn = execution.held, 0, 0
     try:
-        while rounds.go():
+        while execution.go():
             since += 1
-            if rounds.at == here and rounds.can_replace(state.carriers):
-                held, since, drawn = rounds.held, 0, len(rounds.drawn)
+            if execution.at == here and execution.can_replace(state.carriers):
+                held, since, drawn = execution.held, 0, len(execution.drawn)
     except BaseException:  # an error of a segment, an interrupt: the call ends here
-        rounds.give_back(0)
+        execution.give_back(0)
         raise
     looks.again = since if since <= SHORT else 0
-    rounds.give_back(drawn)
+    execution.give_back(drawn)
     hold(trace, state, *held)
 
 
@@ -69,8 +69,8 @@ def hold(trace: Trace, state: State, arrays: Sequence[Storage], numbers: Sequenc
         proxy._value = proxy._source.value
 
 
-class Rounds:
-    """A body that is in a state again.
+class Execution:
+    """A body in a state of its graph, which goes on without running.
 
     at:    the number of its state now.
     held:  the arrays and the numbers of that.
