@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit.complete import Described
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
-from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.program import (

@@ -24,7 +24,7 @@ from tracejit import ops
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.loops.states import State
 from tracejit.frontend.recording.operations import Operation
-from tracejit.frontend.recording.recording import Bound, Extent
+from tracejit.frontend.recording.origins import Bound, Extent
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
@@ -91,16 +91,14 @@ def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence
     """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
     or why there is none.
     """
-    looks = trace.looks
-    now, then = looks.states[index], looks.states[index + 1]
-    assert now is not None
-    assert then is not None
+    states = trace.looks.graph
+    now, then = states.state(index), states.state(index + 1)
     try:
-        builder = _LoopBuilder(trace.cuts[index + 1], now, then, looks.between(index))
+        builder = _LoopBuilder(trace.looks.cuts[index + 1], now, then, states.between(index))
         graph = builder.graph(arrays, numbers)
     except (Unfit, Unlike) as error:
         return str(error)
-    segment = trace.segments.find(("rounds", structure(graph)), graph)
+    segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
     return ExitLoop(segment, tuple(builder.words), tuple(builder.whole))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 
 WORD = 1 << 64

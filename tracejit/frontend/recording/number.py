@@ -44,15 +44,18 @@ class Numbers:
     found:  sources of the numbers that depend on what arrays hold.
     raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
-    follow: what arithmetic on a number that moves gives (see `ranges`).
     counted: sources of the numbers that count rounds (see `counters`), or are computed of such.
     recount: called when the body asks for the very value of one of them.
     """
 
-    def __init__(self, *, plain: bool = False, refuse: Callable[[str], Any] | None = None) -> None:
-        self.plain, self.refuse = plain, refuse
-        self.follow: Callable[..., Any] | None = None
-        self.recount: Callable[[], Any] | None = None
+    def __init__(
+        self,
+        *,
+        plain: bool = False,
+        refuse: Callable[[str], Any] | None = None,
+        recount: Callable[[], Any] | None = None,
+    ) -> None:
+        self.plain, self.refuse, self.recount = plain, refuse, recount
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -105,8 +108,9 @@ class Numbers:
         """The result `value` of an operation of Python's."""
         if self.closed:
             return value
-        if self.follow is not None and any(type(each) in OF_LOOPS for each in operands):
-            return self.follow(operation, value, operands)
+        for operand in operands:
+            if type(operand) in OF_LOOPS:
+                return operand.loop.follow(operation, value, operands)
         key = operation, *map(identity, operands)
         source = self._computed.get(key)
         if source is None:

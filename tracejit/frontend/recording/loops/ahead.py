@@ -16,13 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit import engine
-from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
-from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.loops.states import State
@@ -35,12 +32,12 @@ SHORT = 8
 
 def run_ahead(trace: Trace) -> None:
     """Go on to the last time that the body is in its state by ways that are known."""
-    looks = trace.looks
-    here, state = looks.at[-1], looks.states[-1]
-    if here is None or state is None or here not in looks.ways:
+    graph = trace.looks.graph
+    here, state = graph.at[-1], graph.states[-1]
+    if here is None or state is None or here not in graph.ways:
         return
-    if looks.again > 0:  # the ways that were run last lead to one that is not known
-        looks.again -= 1
+    if graph.again > 0:  # the ways that were run last lead to one that is not known
+        graph.again -= 1
         return
     execution = Execution(trace, here, state)
     held, since, drawn = execution.held, 0, 0
@@ -52,7 +49,7 @@ def run_ahead(trace: Trace) -> None:
     except BaseException:  # an error of a segment, an interrupt: the call ends here
         execution.give_back(0)
         raise
-    looks.again = since if since <= SHORT else 0
+    graph.again = since if since <= SHORT else 0
     execution.give_back(drawn)
     hold(trace, state, *held)
 
@@ -85,29 +82,26 @@ class Execution:
 
     def go(self) -> bool:
         """Go the way that has all the answers, if one is known."""
-        looks = self.trace.looks
-        for index in looks.ways.get(self.at, {}).values():
-            now, then = looks.states[index], looks.states[index + 1]
-            assert now is not None
-            assert then is not None
+        graph = self.trace.looks.graph
+        for index in graph.ways.get(self.at, {}).values():
+            now, then = graph.state(index), graph.state(index + 1)
             arrays: dict[Any, Storage] = dict(zip(now.carriers, self.held[0], strict=True))
             numbers = dict(zip(now.sources, self.held[1], strict=True))
-            if not _has_answers(looks.between(index), numbers):
+            if not _has_answers(graph.between(index), numbers):
                 continue
-            cut = self.trace.cuts[index + 1]
-            made = self._launch(cut, arrays, numbers)
+            cut = self.trace.looks.cuts[index + 1]
+            made, numbers[cut.source] = self._launch(cut, arrays, numbers)
             arrays |= zip(cut.made, made, strict=True)
-            numbers[cut.source] = made[0].memory().reshape(-1)[0].item()
             self.held = tuple(map(arrays.__getitem__, then.carriers)), tuple(map(numbers.get, then.sources))
-            self.at = looks.at[index + 1]  # type: ignore[assignment]
+            self.at = graph.number(index + 1)
             return True
         return False
 
     def _launch(
         self, cut: Cut, held: Mapping[Any, Storage], numbers: Mapping[Any, Any]
-    ) -> tuple[Storage, ...]:
-        """Launch the segment of a way, and wait for the value that is looked at."""
-        trace, segment = self.trace, cut.segment
+    ) -> tuple[tuple[Storage, ...], Any]:
+        """Launch the segment of a way: what it makes, and the number that is looked at."""
+        trace = self.trace
         first = len(self.drawn)
         for index in cut.draws:
             stream, total = trace.draws.totals[index]
@@ -123,16 +117,13 @@ class Execution:
                 start = self.drawn[first + each.source.stream - cut.draws.start][1]
                 value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
             bound.append(RuntimeNumber(value, each.source))
-        places = [Storage(storage.type) for storage in cut.made]
-        self.made.update(places)
-        eager.run(segment.graph, bound, places, segment.schedule)
-        awaited = places if graph_can_fail(segment.graph) else places[:1]
-        engine.wait(*(storage.variable for storage in awaited))
-        return tuple(places)
+        made, number = cut.segment.run(bound)
+        self.made.update(made)
+        return made, number
 
     def can_replace(self, carriers: Sequence[Storage]) -> bool:
         """Whether arrays of the state can become those that are held: both are results of segments."""
-        made = self.trace.looks.made
+        made = self.trace.looks.graph.made
         return all(
             new is old or (old in made and (new in made or new in self.made))
             for new, old in zip(self.held[0], carriers, strict=True)

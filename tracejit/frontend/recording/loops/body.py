@@ -19,13 +19,12 @@ import numpy as np
 from tracejit.frontend.recording.draws import DrawCounter, Total
 from tracejit.frontend.recording.loops.headers import Header
 from tracejit.frontend.recording.loops.induction import OPERATORS
-from tracejit.frontend.recording.loops.positions import fixed, moves, slope_of
+from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
 from tracejit.frontend.recording.loops.reverse import Keeper
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.origins import Literal, RuntimeNumber, Window
 from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.moving import Differs
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import HOST, ArrayType, Device
@@ -46,10 +45,6 @@ _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDiction
 """Equal bodies are one graph, so that recordings with them are equal."""
 
 
-class Unequal(Exception):
-    """The round does not stand for the next ones."""
-
-
 def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location: str) -> None:
     """Let a loop of `count` rounds stand for what was recorded between two equal headers. Raises `Unequal`
     where that is not possible. While a gradient is taken, the loop keeps what its rounds need for that.
@@ -65,7 +60,7 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
     if tape is not None:
         count = operator.index(count)  # a look: memory for what is kept depends on it
     items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
-    body = LoopBody(loop, items, trace.nodes[before.nodes :], carried, count)
+    body = LoopBody(loop, trace.nodes[before.nodes :], carried, count)
     body.draws(before)
     body.record(items)
     keeper = Keeper(body) if tape is not None else None
@@ -103,29 +98,18 @@ def _forget(loop: RangeLoop, header: Header) -> None:
     del trace.nodes[header.nodes :]
     del trace.inputs[header.inputs :], trace.bound[header.inputs :]
     for value, bound in added:
-        moving = trace.moving.get(value)
+        moving = trace.nest.values.get(value)
         if moving is None or moving.loop is not loop:
             trace._add_input(value, bound)
     scalars = trace.scalars
     trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
 
-class _Range(NamedTuple):
-    """A place that moves with the rounds: `size` elements from `low` on, further by `step` each round.
-
-    `low` is a number that moves with the loops around, or an integer.
-    """
-
-    low: Any
-    size: int
-    step: int
-
-
 class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
     operands: for each input of the body, what it begins as: a value, a number, or a part of a value.
-    ranges: where carried values are read and stored, if that moves. While a gradient is taken, also where
+    slices: where carried values are read and stored, if that moves. While a gradient is taken, also where
         values from before the loop are read.
     low: for recorded values that are such a part of their array in the body, where it begins.
     seen: inputs for parts of values from before the loop.
@@ -137,7 +121,6 @@ class LoopBody(Copier):
     def __init__(
         self,
         loop: RangeLoop,
-        items: Items,
         nodes: list[Node],
         carried: dict[Value, Value],
         count: Any,
@@ -150,7 +133,11 @@ class LoopBody(Copier):
         self.moves: list[tuple[int, int]] = []
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.made_here = {value for node in nodes for value in node.outputs}
-        self.ranges = {value: found for value in carried if (found := self._range_of(value)) is not None}
+        self.slices = {
+            value: found
+            for value in carried
+            if (found := slice_of(value, nodes, carried, self.depth)) is not None
+        }
         self.low: dict[Value, Any] = {}
         self.seen: dict[Any, Value] = {}
         self.arrays: dict[Any, Value] = {}
@@ -192,34 +179,6 @@ class LoopBody(Copier):
 
     # ---- places that move
 
-    def _range_of(self, first: Value) -> _Range | None:
-        """Where a value is read and stored, if that moves: in one range, which moves as a whole."""
-        members, last = {first}, self.carried.get(first, first)
-        accesses: list[View] = []
-        others = False
-        for node in self.nodes:
-            if members.isdisjoint(node.inputs):
-                continue
-            if node.op not in (view, update) or not members.isdisjoint(node.inputs[1:]):
-                others = True
-            else:
-                accesses.append(node.attrs["view"])
-            if node.op is update and node.inputs[0] in members:
-                members.add(node.output)
-        if not any(map(moves, accesses)):
-            return None
-        steps = {slope_of(seen.offset, self.depth) for seen in accesses}
-        elsewhere = any(v in members for f, v in self.carried.items() if f is not first)
-        if others or len(steps) > 1 or last not in members or elsewhere:
-            raise Unequal("an array is used at places that move, and at others")
-        try:
-            low, high = accesses[0].span()
-            for seen in accesses[1:]:
-                low, high = min(low, seen.span()[0]), max(high, seen.span()[1])
-        except Differs:
-            raise Unequal("the places of an array move apart") from None
-        return _Range(low, high - low, steps.pop())
-
     def _input(
         self, type: ArrayType, operand: Value | Number | Counter | Part, move: tuple[int, int]
     ) -> Value:
@@ -227,7 +186,7 @@ class LoopBody(Copier):
         self.moves.append(move)
         return self.builder.input(type)
 
-    def _part_input(self, base: Value, place: _Range, shape: tuple[int, ...]) -> Value:
+    def _part_input(self, base: Value, place: MovingSlice, shape: tuple[int, ...]) -> Value:
         """An input that is a part of a value from before the loop."""
         type = ArrayType(shape, base.type.dtype, base.type.device)
         low, size, step = fixed(place.low, self.depth), place.size, place.step
@@ -240,7 +199,7 @@ class LoopBody(Copier):
         return self._input(type, part, (start, step))
 
     def _target(self, value: Value) -> Value:
-        place = self.ranges.get(value)
+        place = self.slices.get(value)
         if place is None:
             self.replaced[value] = found = self._input(value.type, value, (0, 0))
             return found
@@ -265,7 +224,7 @@ class LoopBody(Copier):
                     raise Unequal("a place moves in an array that each round makes anew")
                 self.replaced[node.output] = self._seen(base, seen)
                 return self.builder.nodes[start:]
-        varying = [v for v in node.inputs if type(self.trace.moving.get(v)) is Varying]
+        varying = [v for v in node.inputs if type(self.trace.nest.values.get(v)) is Varying]
         if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
             raise Unequal(f"{node.op.name} of a number that is computed in each round")
         inputs = [self._spread(v, node) if v in varying else self.found(v) for v in node.inputs]
@@ -283,9 +242,9 @@ class LoopBody(Copier):
     def _seen(self, base: Value, seen: View) -> Value:
         """A view that moves, of a value from before the loop. All that a gradient reads of it is one part."""
         low, high = seen.span()
-        place = _Range(low, high - low, slope_of(seen.offset, self.depth))
+        place = MovingSlice(low, high - low, slope_of(seen.offset, self.depth))
         if self.trace.tapes:
-            found = self._range_of(base)
+            found = slice_of(base, self.nodes, self.carried, self.depth)
             assert found is not None
             place = found
         whole = seen.is_contiguous() and not self.trace.tapes
@@ -307,20 +266,20 @@ class LoopBody(Copier):
             counter = self.counters[value]
             self.replaced[value] = found = self._input(value.type, counter, (0, counter.step))
             return found
-        dtype, moving = value.type.dtype, self.trace.moving.get(value)
+        dtype, moving = value.type.dtype, self.trace.nest.values.get(value)
         number: Number | None = None
         while type(moving) is Moving:
             if moving.loop is self.loop:
                 number = Number(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
                 return found
-            if moving.loop in self.trace.open_ranges:  # an outer loop
+            if moving.loop in self.trace.nest.loops:  # an outer loop
                 number = Number(self.loop.number(moving), dtype)
                 break
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
             (found,) = self.builder.copy(self.constants[value], ())
-        elif number is None and isinstance(literal := self.trace.carried.get(value), Literal):
+        elif number is None and isinstance(literal := self.trace.looks.carried.get(value), Literal):
             found = self.builder.emit(constant, **literal.attrs)
         else:
             found = self._input(value.type, number or value, (0, 0))
@@ -331,7 +290,7 @@ class LoopBody(Copier):
 
     def _spread(self, value: Value, node: Node) -> Value:
         """A number that varies as an array of the shape of a node's result."""
-        source, result = self.trace.moving[value], node.output.type
+        source, result = self.trace.nest.values[value], node.output.type
         if source.loop is not self.loop:
             raise Unequal("a number of a loop around is computed in each round")
         number = self._computed(source, result.device)

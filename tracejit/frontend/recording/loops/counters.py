@@ -79,7 +79,7 @@ def counter(value: Any, numbers: Numbers) -> Any:
 def counted_range(*bounds: Any) -> Any:
     """Python's `range` as a body with counters finds it."""
     trace, frame = thread.trace, sys._getframe(1)
-    if trace is None or not trace.counted or not all(_is_whole(bound, trace) for bound in bounds):
+    if trace is None or not trace.assumed.counted or not all(_is_whole(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
@@ -89,7 +89,7 @@ def counted_range(*bounds: Any) -> Any:
     numbers = trace.numbers
     first = start if type(start) is NumberProxy else counter(start, numbers)
     made = CountedRange(first, stop, step)
-    trace.counting[id(frame), place] = weakref.ref(made)
+    trace.looks.ranges[id(frame), place] = weakref.ref(made)
     return made
 
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from tracejit.frontend.recording.loops.positions import at_start
 from tracejit.frontend.recording.loops.states import Hidden, Walk
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.recording import Window, thread
+from tracejit.frontend.recording.origins import Window
+from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
@@ -93,8 +94,10 @@ def header_at(loop: RangeLoop, frame: types.FrameType) -> Header:
             header.difference = f"{name} is an object that cannot be compared"
             parts.append((name, walk.key(value)))
         header.difference = "something that is changed elsewhere"
-        parts += [("an argument", walk.key(copy)) for copy in trace.containers()]
-        parts += [("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.changes()]
+        parts += [("an argument", walk.key(copy)) for copy in trace.body.containers()]
+        parts += [
+            ("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.body.changes()
+        ]
     except Hidden:
         return header
     header.difference, header.moving = "", walk.moving
@@ -103,7 +106,7 @@ def header_at(loop: RangeLoop, frame: types.FrameType) -> Header:
     parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
     parts.append(("the arrays that are used", tuple(map(id, windows))))
     parts.append(("random numbers that are drawn", tuple(id(s) for s, _ in trace.draws.totals)))
-    parts.append(("a look at a value", len(trace.cuts)))
+    parts.append(("a look at a value", len(trace.looks.cuts)))
     parts.append(("a call of Python's", (len(trace.callbacks), len(trace.rules), len(trace.imports))))
     parts.append(("the device", (thread.device, thread.tapes, trace.vouched)))
     header.parts = parts

@@ -19,7 +19,8 @@ import numpy as np
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
 from tracejit.frontend.recording.operations import Operation
-from tracejit.frontend.recording.recording import RuntimeNumber, number_type
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import number_type
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
 from tracejit.ir.graph import Value, constant_of
 from tracejit.ops import add, constant, divide, multiply, negative, subtract
@@ -161,7 +162,7 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
     else:
         value = trace.emit(constant, **constant_of(number.value, dtype))
     trace.scalars[key] = value
-    trace.moving[value] = source
+    trace.nest.values[value] = source
     return value
 
 

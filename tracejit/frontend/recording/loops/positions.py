@@ -18,19 +18,27 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit.frontend.recording.location import is_ours, user_location
 from tracejit.frontend.recording.loops.induction import does_move, ends_of
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir import moving
+from tracejit.ir.graph import Node, Value
+from tracejit.ir.moving import Differs
 from tracejit.ir.view import LateView, View
+from tracejit.ops import update, view
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 DEPTH = 3
 """So many loops in one another may move a place."""
+
+
+class Unequal(Exception):
+    """The round does not stand for the next ones."""
 
 
 class Outside(NamedTuple):
@@ -148,6 +156,51 @@ def at_start(view: View, loop: RangeLoop) -> Any:
         return view
     first = view.offset - slope_of(view.offset, loop.depth()) * loop.round
     return _samples(first), view.shape, view.strides
+
+
+class MovingSlice(NamedTuple):
+    """A place that moves with the rounds: `size` elements from `low` on, further by `step` each round.
+
+    `low` is a number that moves with the loops around, or an integer.
+    """
+
+    low: Any
+    size: int
+    step: int
+
+
+def slice_of(
+    first: Value, nodes: Sequence[Node], carried: Mapping[Value, Value], depth: int
+) -> MovingSlice | None:
+    """Where the nodes of a round read and store a value, if that moves: in one slice, which moves as a whole.
+
+    carried: what the round makes of the values that it begins with.
+    """
+    members, last = {first}, carried.get(first, first)
+    accesses: list[View] = []
+    others = False
+    for node in nodes:
+        if members.isdisjoint(node.inputs):
+            continue
+        if node.op not in (view, update) or not members.isdisjoint(node.inputs[1:]):
+            others = True
+        else:
+            accesses.append(node.attrs["view"])
+        if node.op is update and node.inputs[0] in members:
+            members.add(node.output)
+    if not any(map(moves, accesses)):
+        return None
+    steps = {slope_of(seen.offset, depth) for seen in accesses}
+    elsewhere = any(v in members for f, v in carried.items() if f is not first)
+    if others or len(steps) > 1 or last not in members or elsewhere:
+        raise Unequal("an array is used at places that move, and at others")
+    try:
+        low, high = accesses[0].span()
+        for seen in accesses[1:]:
+            low, high = min(low, seen.span()[0]), max(high, seen.span()[1])
+    except Differs:
+        raise Unequal("the places of an array move apart") from None
+    return MovingSlice(low, high - low, steps.pop())
 
 
 class Left(LateView):

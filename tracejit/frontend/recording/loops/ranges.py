@@ -24,14 +24,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.bytecode import instructions
 from tracejit.frontend.recording.location import is_ours, user_location
-from tracejit.frontend.recording.loops.body import Unequal, loop_of
+from tracejit.frontend.recording.loops.body import loop_of
 from tracejit.frontend.recording.loops.headers import Header, header_at
-from tracejit.frontend.recording.loops.induction import after
-from tracejit.frontend.recording.loops.positions import Outside, fixed, left, slope_of
+from tracejit.frontend.recording.loops.induction import after, follow
+from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
 from tracejit.frontend.recording.number import NumberProxy, Numbers, settled
+from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
-from tracejit.ir.graph import Node
+from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
@@ -135,15 +137,16 @@ def range(*bounds: Any) -> Range:
 def may_roll(frame: types.FrameType) -> bool:
     """Whether the rounds of a loop in this frame may be recorded a few times."""
     trace = thread.trace
-    if trace is None or trace.unrolled is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
+    places = trace.unrolled if trace is not None else None
+    if places is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
         return False
-    return _site_of(frame) not in trace.unrolled
+    return _site_of(frame) not in places
 
 
 def record_all(reason: str) -> None:
     """Record all rounds of the innermost loop that is being recorded, if there is one."""
-    if thread.trace is not None and thread.trace.open_ranges:
-        thread.trace.open_ranges[-1].unroll(reason)
+    if thread.trace is not None and thread.trace.nest.loops:
+        thread.trace.nest.loops[-1].unroll(reason)
 
 
 def _site_of(frame: types.FrameType) -> Hashable:
@@ -167,6 +170,18 @@ def _is_for(code: types.CodeType, offset: int) -> bool:
 GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
+class Nest:
+    """The loops over `tj.range` that are being recorded.
+
+    loops:  outermost first.
+    values: of the graph, for numbers that differ from round to round.
+    """
+
+    def __init__(self) -> None:
+        self.loops: list[RangeLoop] = []
+        self.values: dict[Value, Moving | Varying] = {}
+
+
 class RangeLoop:
     """The iterator of a ``for``: round after round, until two headers are equal."""
 
@@ -180,7 +195,7 @@ class RangeLoop:
         self.numbers: list[weakref.ref[NumberProxy]] = []  # that move
         self.begin = 0  # the node at which round 1 begins, of those that stay in front of the loop
         self.outside: Outside | None = None  # an index of this round, in a later one
-        trace.open_ranges.append(self)
+        trace.nest.loops.append(self)
 
     def __iter__(self) -> RangeLoop:
         return self
@@ -213,17 +228,21 @@ class RangeLoop:
 
     def depth(self) -> int:
         """How many loops are around this one; -1 if it has ended."""
-        return self.trace.open_ranges.index(self) if self in self.trace.open_ranges else -1
+        return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
     def number(self, source: Moving | Computed) -> NumberProxy:
         """What a source stands for, in this round."""
         return NumberProxy(source.value, source, self.trace.numbers)
 
+    def follow(self, operation: Operation, value: Any, operands: tuple[Any, ...]) -> NumberProxy:
+        """The result `value` of arithmetic on numbers of this loop, and others."""
+        return follow(operation, value, operands)
+
     def unroll(self, reason: str, *, detail: bool = False) -> NoReturn:
         """Record the call again, with Python's `range` here."""
         if detail and self.header is not None:
             reason += f": {self.header.difference}"
-        self.trace.unroll(self.site, reason, self.location)
+        self.trace.interrupt(Restart(unrolled=(self.site, (reason, self.location))))
 
     def _ends(self, frame: types.FrameType) -> bool:
         """End the loop if the round that was just recorded stands for all further ones."""
@@ -245,14 +264,14 @@ class RangeLoop:
             return False
         self._draw_on(before)
         self._settle(header)
-        trace.open_ranges.remove(self)
+        trace.nest.loops.remove(self)
         return True
 
     def _draw_on(self, before: Header) -> None:
         """The further rounds draw random numbers, each as many as the one recorded since `before`."""
         trace, rest = self.trace, self.count - self.round
         of_round = trace.draws.of_round(before.drawn) or []
-        if any(of_round) and (trace.tapes or len(trace.open_ranges) > 1):
+        if any(of_round) and (trace.tapes or len(trace.nest.loops) > 1):
             rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
         trace.draws.go_on(of_round, rest)
 
@@ -269,7 +288,7 @@ class RangeLoop:
             if isinstance(seen, View) and slope_of(seen.offset, depth):
                 attrs = {**node.attrs, "view": seen.moved(fixed(seen.offset, depth) - seen.offset)}
                 nodes[i] = Node(node.op, node.inputs, node.outputs, attrs, node.location)
-        moving = self.trace.moving
+        moving = self.trace.nest.values
         for value in [v for v, s in moving.items() if type(s) is Varying and s.loop is self]:
             del moving[value]  # of a round in front of the loop
         for known in self.numbers:

@@ -15,7 +15,6 @@ of the unrolled loop. A value of which nothing behind the loop depends has a cot
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -197,7 +196,6 @@ class LoopStep(CopiedStep):
         trace = self.loop.trace
         if type(builder) is not Builder and (len(trace.tapes) > 1 or builder is not trace):
             self.loop.unroll("a gradient is taken of a gradient, or of many examples")
-        guard = _Locked if isinstance(builder, Recording) else nullcontext
         round = self.keeper.round
         wrt = self._wrt(active)
         given = [
@@ -208,8 +206,11 @@ class LoopStep(CopiedStep):
         if not given:
             return [None] * len(self.inputs)
         pulled = pull_back_rounds(round, given, wrt)
-        with guard():
-            return _Backward(self, builder, pulled).emit(cotangents, totals)
+        backward = _Backward(self, builder, pulled)
+        if not isinstance(builder, Recording):
+            return backward.emit(cotangents, totals)
+        with lock, quiet:
+            return backward.emit(cotangents, totals)
 
     def _wrt(self, active: Set[Value]) -> list[Value]:
         """The inputs of the body that depend on what is active."""
@@ -222,18 +223,6 @@ class LoopStep(CopiedStep):
             if more <= found:
                 return [v for v in round.inputs if v in found]
             found |= more
-
-
-class _Locked:
-    """Around the recording of operators that are no user's call."""
-
-    def __enter__(self) -> None:
-        lock.acquire()
-        quiet.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        quiet.__exit__(*error)
-        lock.release()
 
 
 class _Backward:

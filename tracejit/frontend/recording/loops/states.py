@@ -27,7 +27,7 @@ from tracejit.frontend.python.kinds import has_attributes
 from tracejit.frontend.recording.location import is_ours
 from tracejit.frontend.recording.loops.counters import enclosing
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.recording import Extent
+from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage, Uncounted
 
@@ -71,8 +71,8 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
         ]
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
-        arguments = [walk.key(copy) for copy in trace.containers()]
-        changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
+        arguments = [walk.key(copy) for copy in trace.body.containers()]
+        changed = [(id(slot), walk.key(now)) for slot, now in trace.body.changes()]
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
@@ -112,7 +112,7 @@ class Walk:
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
-        counting = self.trace.counting.get((id(frame), place))
+        counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
         if known is None:
             raise Hidden
@@ -120,13 +120,13 @@ class Walk:
 
     def carried(self, value: Any) -> Hashable:
         """A value of the graph: where an earlier segment has put it."""
-        bound = self.trace.carried.get(value)
+        bound = self.trace.looks.carried.get(value)
         if not isinstance(bound, Extent):
             raise Hidden
         if type(bound) is not Extent:
             return "window", id(bound.storage)
         number = self.carriers.setdefault(bound.storage, len(self.carriers))
-        looked = self.trace.looked_at.get(value)  # there is no second look at it
+        looked = self.trace.looks.found.get(value)  # there is no second look at it
         return "carried", number, looked if looked is None else self.number(looked)
 
     def number(self, source: Computed | Source) -> Hashable:
@@ -156,7 +156,8 @@ class Walk:
                 return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
             return "new", number, self.carried(storage.pending), self.view(value)
-        if kind is types.FunctionType and id(value) not in self._open and self.trace.defines(value.__code__):
+        is_function = kind is types.FunctionType and id(value) not in self._open
+        if is_function and self.trace.body.defines(value.__code__):
             return self._function(value)
         if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
             return "method", value.__name__, self.key(value.__self__)

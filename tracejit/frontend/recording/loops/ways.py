@@ -26,7 +26,7 @@ import numpy as np
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.loops.states import State
 from tracejit.frontend.recording.number import Numbers
-from tracejit.frontend.recording.recording import Bound, RuntimeNumber
+from tracejit.frontend.recording.origins import Bound, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 
@@ -66,13 +66,12 @@ class StateGraph:
         self._blind = 0
         self.again = 0
 
-    def note(self, cut: Cut) -> None:
-        """The body has made a look, which is the last of the trace's steps."""
+    def note(self, cut: Cut, state: State | None) -> None:
+        """The body has made a look, the last of the trace's steps, in this state, if that is known."""
         self._places.append(len(self.numbers.steps) - 1)
         self.made.update(cut.made)
         begin = len(self.states) - 1
         before = self.states[-1] if self.states else None
-        state = cut.state
         self._blind = 0 if state is not None else self._blind + 1
         if state is None and before is not None and self._blind <= BLIND:
             state = self._after(begin, before, cut)
@@ -90,6 +89,18 @@ class StateGraph:
         self.described.append(found)
         if found is not None:
             self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
+
+    def state(self, index: int) -> State:
+        """The state at a look, where it is known."""
+        state = self.states[index]
+        assert state is not None
+        return state
+
+    def number(self, index: int) -> int:
+        """The number of that state."""
+        number = self.at[index]
+        assert number is not None
+        return number
 
     def between(self, index: int) -> list[Any]:
         """Computations and questions between a look and the next one."""
