@@ -44,7 +44,7 @@ class Numbers:
     found:  sources of the numbers that depend on what arrays hold.
     raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
-    counted: sources of the numbers that count rounds (see `counters`), or are computed of such.
+    counted: sources of the numbers that count rounds (see `loops.counters`), or are computed of such.
     recount: called when the body asks for the very value of one of them.
     """
 

@@ -60,8 +60,8 @@ class Recording(Builder):
 
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
-    recorded_numpy: bool | None = None  # see `trace.Trace`
-    unrolled: dict[Any, tuple[str, str]] | None = None  # see `trace.Trace`
+    recorded_numpy: bool | None = None  # whether what NumPy makes is recorded (see `Assumptions.numpy`)
+    unrolled: dict[Any, tuple[str, str]] | None = None  # loops of which all rounds are (see `Assumptions`)
 
     def __init__(self) -> None:
         super().__init__()

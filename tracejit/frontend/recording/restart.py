@@ -28,7 +28,7 @@ class Assumptions:
 
     plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
-    counted:  what counts rounds is a run-time number (see `counters`). None: it need not be yet.
+    counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.

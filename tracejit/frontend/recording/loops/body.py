@@ -105,6 +105,34 @@ def _forget(loop: RangeLoop, header: Header) -> None:
     trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
 
+class NumberOperand(NamedTuple):
+    """A number in front of the loop, as `dtype`."""
+
+    number: Any
+    dtype: np.dtype
+
+
+class CounterOperand(NamedTuple):
+    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
+    many numbers a round draws.
+    """
+
+    value: Value
+    stream: int
+    drawn: Total
+    step: int
+
+
+class PartOperand(NamedTuple):
+    """A part of a value, in front of the loop."""
+
+    base: Value
+    view: View
+
+
+Operand = Value | NumberOperand | CounterOperand | PartOperand
+
+
 class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
@@ -129,7 +157,7 @@ class LoopBody(Copier):
         self.loop, self.trace, self.nodes, self.carried = loop, loop.trace, nodes, carried
         self.count = count
         self.depth = loop.depth()
-        self.operands: list[Value | Number | Counter | Part] = []
+        self.operands: list[Operand] = []
         self.moves: list[tuple[int, int]] = []
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.made_here = {value for node in nodes for value in node.outputs}
@@ -143,7 +171,7 @@ class LoopBody(Copier):
         self.arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
         self.items: list[Node | Step] = []
-        self.counters: dict[Value, Counter] = {}
+        self.counters: dict[Value, CounterOperand] = {}
 
     def draws(self, before: Header) -> None:
         """Find the counters of what the round draws of random streams."""
@@ -157,7 +185,7 @@ class LoopBody(Copier):
             begin, stream = before.drawn[source.stream], source.stream
             if source.further is begin.further and source.fixed >= begin.fixed:
                 drawn = begin.plus(source.fixed - begin.fixed)
-                self.counters[value] = Counter(value, stream, drawn, of_round[stream])
+                self.counters[value] = CounterOperand(value, stream, drawn, of_round[stream])
 
     def record(self, items: Items) -> None:
         """Append a round to the body."""
@@ -180,7 +208,10 @@ class LoopBody(Copier):
     # ---- places that move
 
     def _input(
-        self, type: ArrayType, operand: Value | Number | Counter | Part, move: tuple[int, int]
+        self,
+        type: ArrayType,
+        operand: Operand,
+        move: tuple[int, int],
     ) -> Value:
         self.operands.append(operand)
         self.moves.append(move)
@@ -195,7 +226,7 @@ class LoopBody(Copier):
         # what moves with a loop around is narrowed there
         reach = abs(step) * (operator.index(self.count) - 1)
         start = reach if step < 0 else 0
-        part = Part(base, View(low - start, (reach + size,), (1,)))
+        part = PartOperand(base, View(low - start, (reach + size,), (1,)))
         return self._input(type, part, (start, step))
 
     def _target(self, value: Value) -> Value:
@@ -267,14 +298,14 @@ class LoopBody(Copier):
             self.replaced[value] = found = self._input(value.type, counter, (0, counter.step))
             return found
         dtype, moving = value.type.dtype, self.trace.nest.values.get(value)
-        number: Number | None = None
+        number: NumberOperand | None = None
         while type(moving) is Moving:
             if moving.loop is self.loop:
-                number = Number(moving.base, dtype)
+                number = NumberOperand(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
                 return found
             if moving.loop in self.trace.nest.loops:  # an outer loop
-                number = Number(self.loop.number(moving), dtype)
+                number = NumberOperand(self.loop.number(moving), dtype)
                 break
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
@@ -313,11 +344,11 @@ class LoopBody(Copier):
             found = self.builder.emit(OPERATORS[source.operation], *operands)
         elif type(source) is Moving:
             type_ = ArrayType((), FLOAT64, HOST)
-            number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
+            number = self._input(type_, NumberOperand(source.base, FLOAT64), (0, source.slope))
             found = self.builder.emit(full, number, shape=(), device=device)
         else:
             held = NumberProxy(source.value, source, self.trace.numbers)
-            found = self._input(ArrayType((), FLOAT64, HOST), Number(held, FLOAT64), (0, 0))
+            found = self._input(ArrayType((), FLOAT64, HOST), NumberOperand(held, FLOAT64), (0, 0))
         self.arrays[source] = found
         return found
 
@@ -344,7 +375,7 @@ class LoopBody(Copier):
             trace.tapes[0].stand(step, begin)
         finals = []
         for value, operand, result in zip(self.carried, self.operands, outputs, strict=False):
-            if isinstance(operand, Part):
+            if isinstance(operand, PartOperand):
                 result = trace.emit(update, value, result, location=location, view=operand.view)
             finals.append(result)
         return finals
@@ -352,45 +383,20 @@ class LoopBody(Copier):
     def _last(self, i: int) -> Value | None:
         """What a number is in the last round, whose count is known."""
         trace, operand, further = self.trace, self.operands[i], self.moves[i][1] * (self.count - 1)
-        if isinstance(operand, Counter):
+        if isinstance(operand, CounterOperand):
             counter = trace.draws.counter(operand.stream, operand.drawn.plus(further))
             return trace.number(counter, operand.value.type.dtype)
-        if isinstance(operand, Number):
+        if isinstance(operand, NumberOperand):
             return _number_of(trace, operand.number + further, operand.dtype)
         return None
 
-    def _operand(self, operand: Value | Number | Counter | Part) -> Value:
-        if isinstance(operand, Number):
+    def _operand(self, operand: Operand) -> Value:
+        if isinstance(operand, NumberOperand):
             return _number_of(self.trace, *operand)
-        if isinstance(operand, Part):
+        if isinstance(operand, PartOperand):
             made: Value = self.trace.emit(view, operand.base, view=operand.view)
             return made
-        return operand.value if isinstance(operand, Counter) else operand
-
-
-class Number(NamedTuple):
-    """A number in front of the loop, as `dtype`."""
-
-    number: Any
-    dtype: np.dtype
-
-
-class Counter(NamedTuple):
-    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
-    many numbers a round draws.
-    """
-
-    value: Value
-    stream: int
-    drawn: Total
-    step: int
-
-
-class Part(NamedTuple):
-    """A part of a value, in front of the loop."""
-
-    base: Value
-    view: View
+        return operand.value if isinstance(operand, CounterOperand) else operand
 
 
 def _number_of(trace: Trace, number: Any, dtype: np.dtype) -> Any:
