@@ -121,7 +121,8 @@ class Numbers:
                 if not noted.isdisjoint(known):
                     noted.add(source)
         if operation is operations.POWER:  # an integer, float or complex, by the values of its operands
-            self.ask(True, operations.type_is(type(value)), source)
+            kind: Any = type(value)
+            self.ask(True, operations.type_is(kind), source)
         return self.proxy(source)
 
     def ask(self, value: Any, operation: Operation, *operands: Any) -> None:

@@ -67,7 +67,9 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
     walk.sources[source] = 0
     try:
         loops = [
-            walk.loop(frame, place) for frame in frames for place in enclosing(frame.f_code, frame.f_lasti)
+            walk.range_around(frame, place)
+            for frame in frames
+            for place in enclosing(frame.f_code, frame.f_lasti)
         ]
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
@@ -110,7 +112,7 @@ class Walk:
         self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
-    def loop(self, frame: types.FrameType, place: int) -> Hashable:
+    def range_around(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
         counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
