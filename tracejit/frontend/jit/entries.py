@@ -25,7 +25,7 @@ class Timing(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a path asks of the numbers that it has found, and the answer that it has.
+    """A question that a path asks of the numbers that it has found, and the answer that it has.
 
     text:     for people.
     question: equal for equal questions about the same numbers.

@@ -167,7 +167,7 @@ class _LoopBuilder:
         return self.outer.input(type)
 
     def _operand(self, value: Value) -> Value:
-        """What stands for a value in the body."""
+        """An input of the body for a value around it."""
         self.operands.append(value)
         return self.body.input(value.type)
 
@@ -323,7 +323,7 @@ class _LoopBuilder:
         return [values[value] for value in self.cut.segment.graph.outputs]
 
     def _bound(self, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
-        """What the body finds for an input of the segment."""
+        """The value of the body for an input of the segment."""
         if isinstance(bound, Extent):
             if bound.storage in places:
                 return places[bound.storage]

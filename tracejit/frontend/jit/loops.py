@@ -45,7 +45,7 @@ from tracejit.frontend.signature.runtime import element_of
 
 
 class Told(NamedTuple):
-    """What became of rounds, for people.
+    """The way in which rounds run, for people.
 
     path:    the look with which they end.
     segment: the rounds as one launch, if they are one.
@@ -100,7 +100,7 @@ class Loops:
                 computed[source] = var
 
     def _carried(self, region: Region, index: int) -> list[tuple[Storage | None, Any, Var]]:
-        """What the variables of a state hold at a look: (array, None, variable), (None, number, variable)."""
+        """The variables of a state, each with the array or the number that it holds at a look."""
         graph = self.graph
         state, at = graph.state(index), graph.number(index)
         arrays = [(state.carriers[k], None) for k in region.arrays[at]]
@@ -192,7 +192,7 @@ class Loops:
         return exit_loop(self.trace, index, *self._changed(region, index))
 
     def _changed(self, region: Region, index: int) -> tuple[list[int], list[int]]:
-        """Which arrays and numbers of its state a way back to it changes."""
+        """Arrays and numbers of its state that a way back to it changes."""
         now, then = self.graph.state(index), self.graph.state(index + 1)
         at = self.graph.number(index)
         arrays = [k for k in region.arrays[at] if now.carriers[k] is not then.carriers[k]]
@@ -256,7 +256,7 @@ class Loops:
 
 
 def _meanings(program: ReplayProgram) -> dict[Expr, int]:
-    """What the variables mean that a program has bound so far."""
+    """Meanings of the variables that a program has bound so far."""
     known: dict[Expr, int] = {}
     for var, form in program.copies:
         known[var] = meaning(form, known)

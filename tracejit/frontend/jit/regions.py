@@ -1,4 +1,4 @@
-"""Which looks of a path are a loop: from the first look in a state of the body to the last one, if the path
+"""Regions of a path that are a loop: from the first look in a state of the body to the last one, if the path
 comes to that state again.
 
     look 1: A, look 2: B, look 3: B, look 4: A, look 5: B, last part
@@ -76,7 +76,7 @@ def _region(graph: StateGraph, first: int, last: int) -> Region:
 
 
 def _kept(graph: StateGraph, first: int, last: int) -> set[Any]:
-    """Which arrays and numbers of the states are what they were before the loop, whatever ways are gone."""
+    """Arrays and numbers of the states that are what they were before the loop, whatever ways are gone."""
     objects: dict[Any, set[Any]] = {}
     for index in range(first, last + 1):
         for place, held in _places(graph, index).items():
@@ -108,7 +108,7 @@ def _places(graph: StateGraph, index: int) -> dict[tuple[str, int, int], Any]:
 
 
 def _made_inside(graph: StateGraph, first: int, last: int) -> set[Any]:
-    """What is made, computed or found after look `first`, up to look `last`."""
+    """Arrays and numbers made, computed or found after look `first`, up to look `last`."""
     cuts = graph.cuts[first + 1 : last + 1]
     made: set[Any] = {storage for cut in cuts for storage in cut.made} | {cut.source for cut in cuts}
     return made.union(*({s for s in graph.between(i) if isinstance(s, Computed)} for i in range(first, last)))

@@ -24,7 +24,7 @@ RETURN = "return arrays, numbers and containers of them"
 
 @dataclass
 class Assumptions:
-    """What the recordings of a call have found out so far.
+    """Assumptions under which a call is recorded: the first ones, corrected by what recordings found out.
 
     plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.

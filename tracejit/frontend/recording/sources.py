@@ -1,4 +1,4 @@
-"""What the run-time numbers of a traced call are: each is identified by its source.
+"""Sources of the run-time numbers of a traced call: what identifies each.
 
 lr = 0.1 among the arguments    the variable in which a replay finds it (`signature.program.Var`)
 float(x) of an array            `Source`

@@ -71,7 +71,7 @@ class Body:
 
 
 class Masks:
-    """What masks pick: arrays whose extents depend on values (see `arrays.selection`).
+    """The picks of masks: arrays whose extents depend on values (see `arrays.selection`).
 
     uncounted: storages of which nobody has asked for the extent.
     places:    by the storage of a mask: what it held, and the places that it picks.
@@ -238,8 +238,8 @@ class Trace(Recording):
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 
     def refuse_number(self, what: str) -> NoReturn:
-        """What an array without dimensions does, a number of NumPy's would do otherwise, and it may stand for
-        one, since the trace records what NumPy makes.
+        """Give up: `what` an array without dimensions does, a number of NumPy's would do otherwise, and the
+        array may stand for one, since the trace records what NumPy makes.
         """
         self.give_up(
             f"{what}, and NumPy's numbers would not do that",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 SHORT = 8
-"""So many looks are recorded again rather than run ahead."""
+"""Most looks that are recorded again rather than run ahead."""
 
 
 def run_ahead(trace: Trace) -> None:
@@ -139,7 +139,7 @@ class Execution:
 
 
 def _value(further: Any, numbers: Mapping[Any, Any]) -> int:
-    """What a loop of a run-time count has drawn."""
+    """The count of random numbers that a loop of a run-time count has drawn."""
     value: int = 0 if further is None else numbers.get(further, further.value)
     return value
 

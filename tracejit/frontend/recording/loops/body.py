@@ -79,7 +79,7 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
 
 
 def _carried(before: Header, after: Header) -> dict[Value, Value]:
-    """What the round makes of the values that it begins with, where it changes them."""
+    """Values with which the round begins and that it changes, and what it makes of each."""
     found: dict[Value, Value] = {}
     for first, last in zip(before.values, after.values, strict=True):
         if found.setdefault(first, last) is not last:
@@ -332,7 +332,7 @@ class LoopBody(Copier):
         return number
 
     def _computed(self, source: Any, device: Device) -> Value:
-        """What stands for a number in arithmetic of floats; arrays for those that move or vary."""
+        """The value of a number in arithmetic of floats: an array for one that moves or varies."""
         if type(source) in (int, float):
             number: Value = self.builder.emit(constant, **constant_of(float(source), FLOAT64))
             return number
@@ -381,7 +381,7 @@ class LoopBody(Copier):
         return finals
 
     def _last(self, i: int) -> Value | None:
-        """What a number is in the last round, whose count is known."""
+        """The value of a number in the last round, if the operand is one; the count is known."""
         trace, operand, further = self.trace, self.operands[i], self.moves[i][1] * (self.count - 1)
         if isinstance(operand, CounterOperand):
             counter = trace.draws.counter(operand.stream, operand.drawn.plus(further))

@@ -46,7 +46,7 @@ def does_move(number: Any) -> bool:
 
 
 def ends_of(number: Any) -> list[Any]:
-    """What a number is in this round and in the last one of each loop that it moves with."""
+    """The values of a number in this round and in the last one of each loop that it moves with."""
     if not does_move(number):
         return [number]
     source: Moving = number._source
@@ -167,7 +167,7 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
 
 
 def after(source: Moving | Varying, rest: Any, numbers: Numbers) -> Any:
-    """What a number is after `rest` further rounds."""
+    """A number as it is after `rest` further rounds."""
     return _evaluated(source, numbers, lambda moving: moving.base + rest * moving.slope)
 
 
@@ -181,7 +181,7 @@ def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Moving], Any]) ->
 
 
 def _origin_of(source: Moving) -> Any:
-    """What a number is in the rounds that are being recorded: a whole number, or a run-time number."""
+    """A number as it is in the rounds that are being recorded: a whole number, or a run-time number."""
     base = source.base
     outer = base._source if type(base) is NumberProxy else None
     return _origin_of(outer) if type(outer) is Moving else base

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 DEPTH = 3
-"""So many loops in one another may move a place."""
+"""Loops in one another that may move a place."""
 
 
 class Unequal(Exception):
@@ -87,7 +87,7 @@ def _bound(part: Any, extent: int, loop: RangeLoop) -> Any:
 
 
 def _sampled(part: NumberProxy) -> Any:
-    """What a number is now, and a round further of each loop."""
+    """Samples of a number: now, and a round further of each loop."""
     slopes, number = [0] * DEPTH, part
     while does_move(number):
         source = number._source

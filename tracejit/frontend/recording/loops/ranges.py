@@ -43,10 +43,10 @@ LEAST = 4
 """The least rounds of a loop: counts below it are recorded round by round."""
 
 HEADERS = 5
-"""So many rounds may differ before all are recorded."""
+"""Rounds that may differ before all are recorded."""
 
 PLAIN = Numbers()
-"""Those of numbers that are nothing but their value."""
+"""For numbers that are nothing but their value."""
 PLAIN.closed = True
 
 
@@ -231,7 +231,7 @@ class RangeLoop:
         return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
     def number(self, source: Moving | Computed) -> NumberProxy:
-        """What a source stands for, in this round."""
+        """The number of a source, in this round."""
         return NumberProxy(source.value, source, self.trace.numbers)
 
     def follow(self, operation: Operation, value: Any, operands: tuple[Any, ...]) -> NumberProxy:

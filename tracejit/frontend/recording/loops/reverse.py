@@ -83,7 +83,7 @@ def pull_back_rounds(round: Round, carried: Sequence[Value], wrt: Sequence[Value
 
 
 def read_by(pulled: Pulled) -> list[Value]:
-    """What a gradient reads of its round."""
+    """The values of its round that a gradient reads."""
     inside = {*pulled.seeds.values(), *(v for node in pulled.nodes for v in node.outputs)}
     read = [v for node in pulled.nodes for v in node.inputs]
     read += [v for v in pulled.found.values() if v is not None]
@@ -91,7 +91,7 @@ def read_by(pulled: Pulled) -> list[Value]:
 
 
 class Keeper:
-    """What the rounds of a loop keep for their gradient, whatever it is taken of. It adds to the body."""
+    """The values that the rounds of a loop keep for their gradient, whatever it is taken of."""
 
     def __init__(self, body: LoopBody):
         builder = body.builder
@@ -150,7 +150,7 @@ class Keeper:
         nodes: Sequence[Node],
         last: dict[int, Value],
     ) -> Step:
-        """What stands for the loop on the tape. `last`: what numbers are in the last round."""
+        """The loop on the tape. `last`: numbers of the last round, by operand."""
         inputs = list(operands[: len(self.round.inputs)])
         return LoopStep(self, body.loop, int(body.count), inputs, outputs, nodes, last)
 
