@@ -23,7 +23,8 @@ from tracejit.frontend.recording.loops.ahead import run_ahead
 from tracejit.frontend.recording.loops.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.loops.states import State, frames_of_body, state_at
 from tracejit.frontend.recording.loops.ways import StateGraph
-from tracejit.frontend.recording.number import NumberProxy, Numbers
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, Extent, Literal
 from tracejit.frontend.recording.recording import in_operation, thread
 from tracejit.frontend.recording.restart import Restart

@@ -18,125 +18,20 @@ from __future__ import annotations
 import math
 import operator
 import types
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.operations import Operation, call_of
-from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Question, Source, identity, shown
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.numbers import Numbers
 
 ANSWERING: set[type] = set()
 """Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
-
-
-class Numbers:
-    """The numbers of a trace.
-
-    steps:  what was computed and asked, in the body's order, with the looks at arrays (`segments.Cut`).
-    given:  whether there are any.
-    closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
-            value then, in later recordings, too.
-    plain:  the body gets plain numbers, which are guarded.
-    found:  sources of the numbers that depend on what arrays hold.
-    raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
-    refuse: called when the body asks for the very value of a float that it found in an array.
-    counted: sources of the numbers that count rounds (see `loops.counters`), or are computed of such.
-    recount: called when the body asks for the very value of one of them.
-    """
-
-    def __init__(
-        self,
-        *,
-        plain: bool = False,
-        refuse: Callable[[str], Any] | None = None,
-        recount: Callable[[], Any] | None = None,
-    ) -> None:
-        self.plain, self.refuse, self.recount = plain, refuse, recount
-        self.steps: list[Any] = []
-        self.given = False
-        self.closed = False
-        self.raised = False
-        self._computed: dict[Any, Computed] = {}
-        self._asked: set[Any] = set()
-        self.found: set[Any] = set()
-        self.counted: set[Any] = set()
-        self._alive: list[weakref.ref[NumberProxy]] = []
-
-    def argument(self, value: Any, source: Any) -> NumberProxy:
-        """The number that replays find at `source`, which has a `path` for people."""
-        self.given = True
-        return NumberProxy(value, source, self)
-
-    def find(self, source: Source, cut: Any) -> None:
-        """The body has found a number in an array, by a look that replays repeat."""
-        self.given = True
-        self.steps.append(cut)
-        self.found.add(source)
-        self._computed, self._asked = {}, set()  # the next round of a loop asks again
-
-    def proxy(self, source: Computed | Source) -> NumberProxy:
-        """A stand-in for a number that was computed or found, which is among those `alive`."""
-        made = NumberProxy(source.value, source, self)
-        self._alive.append(weakref.ref(made))
-        return made
-
-    def alive(self) -> list[NumberProxy]:
-        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
-        made: variables, containers, and what an expression has computed so far.
-        """
-        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
-        self._alive = [reference for reference, _ in held]
-        return [proxy for _, proxy in held]
-
-    def is_noted(self, source: Any) -> bool:
-        """Whether a number is found in an array, counts rounds, or is computed of such."""
-        return source in self.found or source in self.counted
-
-    def check(self, proxy: NumberProxy) -> None:
-        """Refuse a guard that would hold once: on all digits of a number that was computed."""
-        is_open = self.refuse is not None and not self.closed
-        if is_open and proxy._source in self.counted:
-            self.recount()  # type: ignore[misc]
-        if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
-            self.refuse(shown(operations.IDENTITY, (proxy._source,)))  # type: ignore[misc]
-
-    def compute(self, operation: Operation, value: Any, *operands: Any) -> Any:
-        """The result `value` of an operation of Python's."""
-        if self.closed:
-            return value
-        for operand in operands:
-            if type(operand) in OF_LOOPS:
-                return operand.loop.follow(operation, value, operands)
-        key = operation, *map(identity, operands)
-        source = self._computed.get(key)
-        if source is None:
-            source = self._computed[key] = Computed(operation, operands, value)
-            self.steps.append(source)
-            known = [each for each in operands if isinstance(each, Computed | Source)]
-            for noted in (self.found, self.counted):
-                if not noted.isdisjoint(known):
-                    noted.add(source)
-        if operation is operations.POWER:  # an integer, float or complex, by the values of its operands
-            kind: Any = type(value)
-            self.ask(True, operations.type_is(kind), source)
-        return self.proxy(source)
-
-    def ask(self, value: Any, operation: Operation, *operands: Any) -> None:
-        """The body asked for the result of an operation: the trace holds only where it is `value` again."""
-        if self.closed:
-            return
-        for operand in operands:
-            if type(operand) in OF_LOOPS:
-                asked = shown(operation, operands)
-                operand.loop.unroll(f"the value of the loop variable is asked for: {asked}")
-        key = operation, *map(identity, operands)
-        if key not in self._asked:
-            self._asked.add(key)
-            self.steps.append(Question(operation, operands, value))
 
 
 class NumberProxy:
@@ -324,34 +219,42 @@ def guarding(*operands: Any) -> Iterator[None]:
         raise
 
 
-def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
-    function = operation.function
+def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[..., Any]) -> Any:
+    """A method for an operator: `note` of what is a number, else `function`, unless the other operand has the
+    method `answering`.
+    """
 
-    def forward(self: NumberProxy, other: Any) -> Any:
+    def apply(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
         if type(other) in ANSWERING:
             return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
-            return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
-        value, source = known
+            return NotImplemented if _answers(other, answering) else function(self._look(), other)
+        return note(self, other, *known)
+
+    return apply
+
+
+def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
+    """The methods of an operator, with the proxy on its left and on its right."""
+    function = operation.function
+
+    def forward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
         with guarding(self, other):
             result = function(self._value, value)
         return self._numbers.compute(operation, result, self._source, source)
 
-    def backward(self: NumberProxy, other: Any) -> Any:
-        if self._numbers.closed:
-            return function(other, self._value)
-        known = _operand(other, self._numbers)
-        if known is None:
-            return NotImplemented if _answers(other, f"__{name}__") else function(other, self._look())
-        value, source = known
+    def backward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
         with guarding(self, other):
             result = function(value, self._value)
         return self._numbers.compute(operation, result, source, self._source)
 
-    return forward, backward
+    return (
+        _method(f"__r{name}__", function, forward),
+        _method(f"__{name}__", lambda x, y: function(y, x), backward),
+    )
 
 
 def _modular(power: Callable[[Any, Any], Any]) -> Any:
@@ -364,21 +267,13 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
 
 
 def _comparison(mirrored: str, operation: Operation, function: Callable[[Any, Any], Any]) -> Any:
-    def compare(self: NumberProxy, other: Any) -> Any:
-        if self._numbers.closed:
-            return function(self._value, other)
-        if type(other) in ANSWERING:
-            return NotImplemented
-        known = _operand(other, self._numbers)
-        if known is None:
-            return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)
-        value, source = known
+    def note(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
         truth = function(self._value, value)  # NumPy's for NumPy's numbers: ``~`` has another meaning there
         asked = operation if truth is bool(truth) else operation.truth
         self._numbers.ask(bool(truth), asked, self._source, source)  # type: ignore[arg-type]
         return truth
 
-    return compare
+    return _method(f"__{mirrored}__", function, note)
 
 
 def _unary(operation: Operation) -> Any:

@@ -36,7 +36,7 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, Extent, Literal, RuntimeNumber, Window
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of

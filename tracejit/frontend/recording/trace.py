@@ -29,7 +29,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looks import Looks, look_at
 from tracejit.frontend.recording.loops.induction import value_of
 from tracejit.frontend.recording.loops.ranges import Nest
-from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
 from tracejit.frontend.recording.recording import Recording, thread

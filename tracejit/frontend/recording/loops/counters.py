@@ -24,7 +24,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions
-from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
+from tracejit.frontend.recording.number import NumberProxy, is_of
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import IDENTITY
 from tracejit.frontend.recording.recording import thread
 

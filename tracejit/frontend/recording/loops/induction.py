@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.recording import operations
-from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
+from tracejit.frontend.recording.number import NumberProxy, is_of
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import number_type

@@ -28,7 +28,8 @@ from tracejit.frontend.recording.loops.body import loop_of
 from tracejit.frontend.recording.loops.headers import Header, header_at
 from tracejit.frontend.recording.loops.induction import after, follow
 from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
-from tracejit.frontend.recording.number import NumberProxy, Numbers, settled
+from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart

@@ -25,7 +25,7 @@ import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.loops.states import State
-from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
