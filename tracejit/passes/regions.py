@@ -66,5 +66,5 @@ class CopiedStep(Step):
     calls_python = False
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for the copies of its values; what it stands for may have to be copied, too."""
+        """The step for copies of its values; the nodes that it summarises may have to be copied, too."""
         raise NotImplementedError
