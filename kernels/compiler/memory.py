@@ -80,6 +80,22 @@ def slot(typingctx, block, index):
 
 
 @intrinsic
+def stride_slot(typingctx, block, index):
+    """The stride in a slot of an argument block, of a loop whose operand does not lie along it.
+
+    LLVM takes a loop whose step is an unknown integer for one whose step is probably 1: it vectorises that
+    case, and leaves all others to a loop over single elements. So the sign bit, which a stride repeats, is
+    written out once more: what it reads is no bare integer any more, and it vectorises the loop as it is.
+    """
+
+    def codegen(context, builder, signature, args):
+        stride = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+        return stride if on_gpu(builder) else builder.ashr(builder.shl(stride, I64(1)), I64(1))
+
+    return types.int64(_block(block), index), codegen
+
+
+@intrinsic
 def number_slot(typingctx, block, index, dtype):
     """The number in a slot of an argument block."""
     element = element_type(dtype)

@@ -1,5 +1,5 @@
 """The slots of the argument block of a loop (`executor.loop`): rows of 8 bytes each. Imports nothing; Python
-uses it too: `tracejit.rounds` fills it in.
+uses it too: `tracejit.assembly.loops` fills it in.
 """
 
 from __future__ import annotations

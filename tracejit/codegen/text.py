@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.codegen.spec import Access, KernelSpec, Section, Step
+from tracejit.ir.op import EXPENSIVE, OPS
 
 INDENT = "    "
 
@@ -69,6 +70,10 @@ MOST_STEPS = 16
 def memory_type(dtype: str) -> str:
     """The Numba type of a dtype in memory: a bool is a byte."""
     return "uint8" if dtype == "bool" else dtype
+
+
+DEAR = {"divide", "reciprocal", "sqrt"}
+"""Functions that take longer than to read the elements for them, besides those with the trait EXPENSIVE."""
 
 
 class Source:
@@ -197,6 +202,8 @@ class Source:
     def load_slots(self, skip: Sequence[str] = ()) -> None:
         """One line for each slot of the block, but for those that end like one of `skip`."""
         spec = self.spec
+        across = {f"s{n}_{spec.lane}" for n, layout in enumerate(spec.layouts) if layout.lane == "step"}
+        across = across if computes_much(spec) else set()
         for position, name in enumerate(spec.slot_names()):
             kind, number = name[0], name[1:]
             if name.endswith((*skip, "_imag")):  # the second half of a complex number, read with the first
@@ -211,6 +218,8 @@ class Source:
             elif kind == "c" and number.isdigit():
                 dtype = self.type(memory_type(spec.numbers[int(number)]))
                 self.line(f"{name} = {self.memory('number_slot')}(block, {position}, {dtype})")
+            elif name in across:
+                self.line(f"{name} = {self.memory('stride_slot')}(block, {position})")
             else:
                 self.line(f"{name} = {self.memory('slot')}(block, {position})")
 
@@ -285,6 +294,18 @@ def summary(spec: KernelSpec) -> str:
     names += [step.kind for step in steps if step.kind in ("gather", "check", "match")]
     text = f"# {spec.orientation}: {', '.join(dict.fromkeys(names)) or 'copy'}"
     return text if len(text) <= 110 else text[:107] + "..."
+
+
+def computes_much(spec: KernelSpec) -> bool:
+    """Whether a kernel gains from vectors although it has to collect their elements one by one."""
+    steps = [step for section in spec.sections for step in section.steps]
+    return any(step.kind == "fold" or is_dear(step.function) for step in steps)
+
+
+def is_dear(function: str) -> bool:
+    """Whether a scalar function takes longer than to read the elements for it."""
+    op = OPS.get(function)
+    return function in DEAR or (op is not None and EXPENSIVE in op.traits)
 
 
 def moving_results(spec: KernelSpec, steps: Iterable[Step]) -> set[int]:

@@ -187,6 +187,21 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
                 raise find_failure(sequence)
 
 
+def wait_once(variable: Variable) -> None:
+    """Wait as `wait` does, but raise a failure only if no wait has raised it yet.
+
+    >>> import tracejit as tj
+    >>> v = tj.engine.Variable()
+    >>> tj.engine.push(lambda: 1 / 0, writes=[v])
+    >>> try:
+    ...     tj.engine.wait_all()
+    ... except tj.errors.EngineError:
+    ...     tj.engine.wait_once(v)
+    """
+    if not succeeded(variable) and not failures.told(variable._words[VARIABLE_POISON >> 3]):
+        wait(variable)
+
+
 def settle(*variables: Variable) -> None:
     """Note that what writes the variables so far cannot fail any more, though it may still run."""
     for variable in variables:

@@ -50,7 +50,7 @@ from tracejit.loopnest.program import (
     piece_length,
     row_tile,
 )
-from tracejit.loopnest.regions import disjoint
+from tracejit.loopnest.regions import Region, disjoint
 from tracejit.tuning import tuning_of_values
 
 INT64 = np.dtype("int64")
@@ -111,12 +111,13 @@ class _Tracer:
             return
         if base not in self.inputs:
             raise Unfusable("update writes into an input of the kernel only")
-        views: list[View] = []
+        written: list[Region] = []
         for part in reversed(parts):
             view: View = part.attrs["view"]
-            if not all(disjoint(view, other, base.type.shape) for other in views):
+            region = Region(view, base.type.shape)
+            if not all(map(region.is_apart, written)):
                 raise Unfusable("updates of one array overlap")
-            views.append(view)
+            written.append(region)
             store = self.store(position, part.inputs[1])
             yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
 

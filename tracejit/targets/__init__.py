@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracejit.assembly.words import Job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
 from tracejit.targets.target import Target
 from tracejit.tuning import tuning_of
-from tracejit.words import Job
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}
 """The target of each kind of device."""

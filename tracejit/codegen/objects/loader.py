@@ -199,6 +199,15 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
+    structures = [id(recipe.structure) for recipe in recipes]  # to hash one takes long; most are one object
+    distinct = dict(zip(structures, recipes, strict=True))
+    found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
+    again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
+    return [found.pop(structure, None) or again[structure] for structure in structures]
+
+
+def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
+    """As `load`, of different structures, most of them."""
     mine: list[Promised] = []
     promises = []
     try:

@@ -375,8 +375,8 @@ class _Fuser:
         """Whether all other readers of `value` have run before `group`."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
-        others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
-        return all(other.bits & group.before for other in others)
+        others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # late ones first
+        return all(other is group or other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""

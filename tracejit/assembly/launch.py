@@ -14,7 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import engine
-from tracejit.assemble import failure, locations
+from tracejit.assembly.jobs import failure, locations
+from tracejit.assembly.loops import LINE, LOOP
+from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
+from tracejit.assembly.segments import segments
+from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.config import config
 from tracejit.engine import native
@@ -26,10 +30,6 @@ from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
-from tracejit.rounds import LINE, LOOP
-from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.segments import segments
-from tracejit.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 
 Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 

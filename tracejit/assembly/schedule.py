@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracejit.assembly.words import kernel_name
 from tracejit.engine import Program, Task
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
@@ -23,7 +24,6 @@ from tracejit.ir.printer import Names
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.plan import MemoryPlan
-from tracejit.words import kernel_name
 
 _CODES = {
     "bool": "?7x",

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
@@ -31,7 +32,6 @@ from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
 from tracejit.passes.rolling.roll import Run
-from tracejit.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 
 LINE = 64  # bytes: the alignment of the parts of a loop's memory
 
