@@ -207,7 +207,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
 
 
 def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
-    """As `load`, of different structures, most of them."""
+    """Load recipes of different structures, most of them."""
     mine: list[Promised] = []
     promises = []
     try:
