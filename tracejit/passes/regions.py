@@ -43,7 +43,7 @@ class Copier:
         return [copy for item in items for copy in self.made[item]]
 
     def copy_node(self, node: Node) -> Items:
-        """Append a copy of a node; what was appended."""
+        """Append a copy of a node; the appended nodes."""
         start = len(self.builder.nodes)
         inputs = [self.found(v) for v in node.inputs]
         results = self.builder.emit(node.op, *inputs, location=node.location, **node.attrs)
