@@ -207,7 +207,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
 
 
 def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
-    """Load recipes of different structures, most of them."""
+    """Load kernels as `load` does; most of the recipes differ."""
     mine: list[Promised] = []
     promises = []
     try:
