@@ -22,7 +22,8 @@ from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Uncounted
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op, Trait

@@ -22,11 +22,12 @@ from tracejit.frontend.jit.loops import Loops
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.recording import device_contexts, thread
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.recording.segments import Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
-from tracejit.frontend.signature.describe import Description, Unreplayable
+from tracejit.frontend.signature.describe import Description
 from tracejit.frontend.signature.program import (
     Bind,
     Check,
@@ -101,10 +102,10 @@ class Completion:
         self._describe(result)
         self._check_escapes()
         self._keep_constants(frozen)
-        if trace.cuts:  # before anything is launched
+        if trace.looks.cuts:  # before anything is launched
             self._check_separate()
         self.loops.emit(program)
-        if not trace.cuts:
+        if not trace.looks.cuts:
             self._check_separate()
 
     def described(self, graph: Graph) -> Described:

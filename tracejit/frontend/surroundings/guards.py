@@ -20,8 +20,8 @@ from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.describe import Unreplayable
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings

@@ -18,7 +18,8 @@ from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import part, recorded, recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
