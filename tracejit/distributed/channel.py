@@ -54,7 +54,7 @@ class Channel:
         return self._like(self.window, 1)
 
     def apart(self) -> Channel:
-        """The same without shared memory."""
+        """The channel without shared memory."""
         return self._like(None, 0)
 
     def _like(self, window: Window | None, later: int) -> Channel:

@@ -99,12 +99,12 @@ class Promise:
         self._waiting: list[queue.SimpleQueue[None]] = []
 
     def keep(self, kernel: Kernel) -> None:
-        """The kernel is there."""
+        """Fulfil the promise with a kernel."""
         self._kernel = kernel
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """There will be no kernel: whoever waits raises `error`."""
+        """Break the promise: whoever waits raises `error`."""
         self._error = error
         self.wake()
 
@@ -178,7 +178,7 @@ def _after_fork() -> None:
 
 
 def _start_anew_after_fork() -> None:
-    """In a forked child, the threads that promised kernels or compiled are gone."""
+    """Reset a forked child, where the threads that promised kernels or compiled are gone."""
     global _compiling, _torn
     link.start_anew()
     if threading.get_ident() in _forking:

@@ -215,7 +215,7 @@ class Batch(Recording):
             holder.release(storage)
 
     def release(self, storage: Storage) -> None:
-        """Nobody else can use what belongs to one example."""
+        """Raise: an array of one example cannot be used outside."""
         raise locate(
             ReplayError(
                 f"an array made at {storage.made_at} in a function that vmap calls is used outside of it, "
