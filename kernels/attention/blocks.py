@@ -54,7 +54,7 @@ def line_of(width, itemsize):
 
 @subroutine
 def seen_by(row, keys, causal):
-    """How many keys the rows up to `row` see."""
+    """The number of keys that the rows up to `row` see."""
     return min(row + 1, keys) if causal else keys
 
 

@@ -54,7 +54,7 @@ def pointer(typingctx, address, dtype):
 
 
 def _typed(builder, address, kind):
-    """An address as a pointer; on a GPU LLVM is told that it leads to global memory."""
+    """An address as a pointer; on a GPU, one of LLVM's address space for global memory."""
     if not on_gpu(builder):
         return builder.inttoptr(address, kind)
     return builder.addrspacecast(builder.inttoptr(address, kind.pointee.as_pointer(GLOBAL_SPACE)), kind)
@@ -162,7 +162,7 @@ def store(typingctx, address, value):
 
 
 def _slot(builder, address, kind=I64):
-    """What lies at an address, or at a pointer into a block, as a pointer."""
+    """A pointer to the slot at an address, or at a pointer into a block."""
     if isinstance(address.type, ir.PointerType):
         return builder.bitcast(address, kind.as_pointer())
     return builder.inttoptr(address, kind.as_pointer())

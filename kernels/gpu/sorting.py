@@ -115,7 +115,7 @@ def make_argsort(dtype, itemsize):
 
 
 def make_search_sorted(dtype, itemsize):
-    """Where values go in sorted rows."""
+    """A kernel of the places where values go in sorted rows, by binary search."""
 
     @subroutine
     def search(block, unit):

@@ -1,4 +1,4 @@
-"""What kernels for GPUs say beside loads and stores: which thread this is, barriers, shared memory.
+"""Intrinsics of kernels for GPUs beside loads and stores: indices of threads, barriers, shared memory.
 
     at = block_x() * threads_x() + thread_x()
     box = shared(0, float32)          # memory of the block of threads; how much there is, the launch says

@@ -1,8 +1,8 @@
 """Short notices between ranks of one machine, through rings in the memory that they share, and blocks.
 
 A notice is a key and a word. For each pair of ranks the sender's part holds a ring and counts what it has
-written; the reader's part counts what it has read: each word of memory has one writer. What has come waits
-in the board until somebody asks for its key. Notices with the same key keep their order.
+written; the reader's part counts what it has read: each word of memory has one writer. Arrived notices wait
+in the board until somebody takes their key. Notices with the same key keep their order.
 """
 
 from __future__ import annotations

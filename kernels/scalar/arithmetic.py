@@ -99,7 +99,7 @@ def sign(x):
 
 @on_half("sign")
 def sign_half(x):
-    """As of float32; of a zero of bfloat16, that zero, as ml_dtypes has it."""
+    """The sign, computed in float32; a zero of bfloat16 keeps its sign, as in ml_dtypes."""
     single = convert(x, "float32")
     zero = single if dtype_of(x) == "bfloat16" else fill(single, 0.0)
     return convert(select(single == 0, zero, sign(single)), dtype_of(x))

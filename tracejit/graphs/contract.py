@@ -53,7 +53,7 @@ def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitE
 
 @dataclass(frozen=True)
 class Contract:
-    """What a call takes, gives and changes.
+    """The arguments, results and changes of a call.
 
     function:   its name.
     extents:    the names of extents.

@@ -202,7 +202,7 @@ class KeptGraph:
         return self.draw().svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph and its parameters to one file, whole or not at all; `tj.load_graph` reads it.
+        """Write the graph and its parameters to one file, atomically; `tj.load_graph` reads it.
 
         The file is a safetensors file, which names the user's source lines and holds no code.
 

@@ -376,7 +376,7 @@ class _Emission:
                 )
 
     def _compute_numbers(self) -> None:
-        """What is computed of numbers, and the branches that were taken."""
+        """Compute with numbers, and check the branches that were taken."""
         for what, form, sources, *rest in self.contract.numbers:
             operands = [self.source(source) for source in sources]
             result = _function(form)(*operands)
@@ -410,7 +410,7 @@ class _Emission:
         return self.array(self.contract.inputs[self.graph.inputs.index(value)])
 
     def _check_apart(self, written: Sequence[NDArray]) -> None:
-        """What is written shares no memory with anything else, as in the call that was recorded."""
+        """Check that written arrays share no memory with others, as in the call that was recorded."""
         arrays = [leaf for leaf in self.matched.leaves if isinstance(leaf, NDArray)]
         arrays += self.parameters.values()
         shared = Counter(array._storage for array in arrays)
@@ -469,7 +469,7 @@ def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -
 
 @functools.cache
 def _function(form: str) -> Callable[..., Any]:
-    """What a form of numbers means; a file names those of `FORMS` only."""
+    """The function of a form of numbers; a file names those of `FORMS` only."""
     match = TYPE_FORM.fullmatch(form)
     if match is not None:
         name = match[1]

@@ -137,7 +137,7 @@ def _masks(mask: Any, q: Any, k: Any) -> tuple[Any, int]:
 
 
 def _groups(q: Any, k: Any, v: Any) -> int:
-    """How many heads of keys there are, if each serves several of the queries; else 0."""
+    """The number of heads of keys, if each serves several of the queries; else 0."""
     if min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or k.shape[-3] < 2:
         return 0
     heads, groups = q.shape[-3], k.shape[-3]

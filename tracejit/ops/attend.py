@@ -132,7 +132,7 @@ def _scores(
 
 
 def _heads(x: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """What is there for each matrix of queries, as (matrices of keys, heads, ...)."""
+    """Rows of `x`, one for each matrix of queries, as (matrices of keys, heads, ...)."""
     return x.reshape(k.shape[0], x.shape[0] // k.shape[0], *x.shape[1:])
 
 

@@ -20,7 +20,7 @@ def read_from_outside(items: Items) -> list[Value]:
 class Copier:
     """Appends nodes to `builder` again, on the copies of their operands.
 
-    replaced: what stands for a value; made: the copies of a node or step.
+    replaced: the copy of a value; made: the copies of a node or step.
     """
 
     def __init__(self, builder: Builder):
@@ -29,7 +29,7 @@ class Copier:
         self.made: dict[Node | Step, list[Node | Step]] = {}
 
     def found(self, value: Value) -> Value:
-        """What stands for a value: itself, if it was not copied."""
+        """The copy of a value; the value itself, if it was not copied."""
         return self.replaced.get(value, value)
 
     def copies(self, items: Items) -> list[Node | Step]:

@@ -1,4 +1,4 @@
-"""Sizes, units and costs of each kind of device, which passes, loop nests and code generation ask for.
+"""Sizes, units and costs of each kind of device, which passes, loop nests and code generation use.
 
 A body is on one device, whose `Tuning` decides what fits a cache, how work is cut and what is worth fusing:
 

@@ -1,4 +1,4 @@
-"""What all kernels for the CPU share: the innermost loop, its steps, and reductions.
+"""The parts that all kernels for the CPU share: the innermost loop, its steps, and reductions.
 
 Rules that keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes
 nothing that another one reads (buffers are disjoint, or the same and indexed alike); everything that does not
@@ -76,7 +76,7 @@ class Loops(Source):
                         self.stream(bases, step)
 
     def hoist(self, placed: Sequence[Placed]) -> list[Placed]:
-        """What is left of steps in a loop along the lane; those that do not change along it are written."""
+        """Write the loop-invariant steps of a loop along the lane; returns the others."""
         moving = moving_results(self.spec, [step for _, step in placed])
         inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
         for bases, step in placed:

@@ -2,7 +2,7 @@
 
     for unit in range(lo, hi):
         a1 = ...                                           # a tile
-        transpose_tile(...)                                # what lies across the loop
+        transpose_tile(...)                                # operands that lie across the loop
         for i0 in range(a0, b0):
             p0 = i0 * s0_0
             for i1 in independent(a1, b1):
@@ -19,10 +19,10 @@ from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
 BAND = 16
-"""Rows of a far tile whose results are streamed at a time."""
+"""Rows whose results are streamed at a time, in a tile of arrays that no cache holds."""
 
 TILES_AHEAD = 2
-"""Which of the next far tiles is asked for: not the mirror image, which comes next and is there already."""
+"""The distance of the tile to prefetch: the next one, a mirror image, is in the cache already."""
 
 
 def emit_map(kernel: Loops) -> None:
@@ -74,7 +74,7 @@ def emit_far_tile(kernel: Loops, section: Section) -> None:
 
 
 def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[str, str]:
-    """Where an element of a layout that goes along the lane lies, and how far its rows are apart."""
+    """The place of an element of a layout that goes along the lane, and the distance of its rows."""
     down = kernel.spec.lane - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
     stride = f"s{layout}_{down}"

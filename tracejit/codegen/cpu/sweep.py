@@ -135,12 +135,12 @@ def _inner_loops(kernel: Source) -> Iterator[None]:
 
 
 def _place(kernel: Source, layout: int) -> str:
-    """Where the innermost dimension of row `row` begins in the array, at the current index."""
+    """The start of the innermost dimension of row `row` in the array, at the current index."""
     return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
 
 
 def _line(kernel: Source, row: str) -> str:
-    """Where the innermost dimension begins in contiguous memory: in row `row`, at the current index."""
+    """The start of the innermost dimension in contiguous memory: in row `row`, at the current index."""
     place = f"{row} * n1"
     for d in range(1, kernel.spec.lane):
         place = f"({place} + i{d}) * n{d + 1}"

@@ -50,7 +50,7 @@ HEADER: dict[str, type | tuple[type, ...]] = {
     "created": (int, float),
     "sizes": list,
 }
-"""What there is in an entry's line of JSON, besides the key."""
+"""Fields of an entry's line of JSON, besides the key, and their types."""
 
 VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
 

@@ -1,4 +1,4 @@
-"""Indexing: basic indices give views that alias, integer arrays gather, boolean masks look at values.
+"""Indexing: basic indices make views that alias, integer arrays gather, boolean masks look at values.
 
 `view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view, `picked` says which elements
 an index with integer arrays means. `getitem` is what ``x[index]`` does; rules and results are NumPy's.
@@ -172,7 +172,7 @@ def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
 
 
 def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
-    """Boolean masks become the integer arrays NumPy's ``nonzero`` gives: this looks at their values."""
+    """Boolean masks become the integer arrays of NumPy's ``nonzero``: this looks at their values."""
     out: list[Any] = []
     axis = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What a mask picks in a traced call, ``x[mask]``, without its extent, which depends on values.
+"""Selections by a mask in a traced call, ``x[mask]``, without their extent, which depends on values.
 
 A `Selection` is all of `x`, and the mask. Most uses need no extent and see no difference:
 
@@ -66,7 +66,7 @@ class Selection:
         self._shape: tuple[int, ...] | None = None  # when it is counted
 
     def array(self) -> Any:
-        """The array that stands for this selection."""
+        """The array of this selection."""
         storage = Uncounted(self)
         self._storage = weakref.ref(storage)
         view: Any = UncountedView.__new__(UncountedView)
@@ -152,7 +152,7 @@ class Selection:
     # -- counting --------------------------------------------------------------------------------------------
 
     def settle(self) -> tuple[int, ...]:
-        """Count what the mask picks, and gather it. Gives the shape."""
+        """Count the selected elements, and gather them; the shape."""
         if self._shape is None:
             if self.trace.numbers.closed:
                 text = "an array that a mask picked in a traced function is used outside of it; return it"
@@ -190,7 +190,7 @@ def filled(mask: Any, x: Any) -> Any:
 
 
 def selection_of(x: Any) -> Selection | None:
-    """The selection that an array stands for; None if it has an extent."""
+    """The selection of an array; None if it has an extent."""
     if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
         return x._storage.buffer
     return None
@@ -250,7 +250,7 @@ def picked_places(mask: Any) -> Any:
 
 
 def positions(mask: Any) -> tuple[Any, ...]:
-    """What NumPy's `nonzero` gives for a mask: one array of positions for each dimension."""
+    """The positions of a mask, as by NumPy's `nonzero`: one array for each dimension."""
     if not isinstance(mask, ArrayCore):
         return np.nonzero(mask)
     if type(thread.trace) is not Trace:

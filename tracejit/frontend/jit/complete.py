@@ -198,13 +198,13 @@ class Completion:
 
     def _keep_constants(self, frozen: list[Storage]) -> None:
         """Constant arrays that nobody writes or gets need no copy for each replay."""
-        program = self.program
+        program, found = self.program, {}
         for storage in frozen:
             is_written = any(window.written for window in self.trace.windows.get(storage, ()))
             if storage not in self.description.kept and not is_written:
-                var = self.arguments.arrays[storage][0]
-                program.copies = [copy for copy in program.copies if copy[0] is not var]
-                program.constants[var] = storage
+                found[self.arguments.arrays[storage][0]] = storage
+        program.copies = [copy for copy in program.copies if copy[0] not in found]
+        program.constants |= found
 
     # -- results ---------------------------------------------------------------------------------------------
 

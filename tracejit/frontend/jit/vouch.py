@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
+from tracejit.assembly.launch import order_of
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
@@ -20,7 +21,6 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settle
 from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
-from tracejit.launch import order_of
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.structure import callback as callback_op
 

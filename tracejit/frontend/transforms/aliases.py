@@ -20,9 +20,7 @@ from tracejit.frontend.recording.recording import Window
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.ir.view import View
 
-EFFORT: Any = (
-    1 << 14
-)  # how many candidates are tried for a common element; beyond, views count as sharing one
+EFFORT: Any = 1 << 14  # the most candidates tried for a common element; beyond, views count as sharing one
 SOMEWHERE = 1 << 40  # an address that nobody reads
 
 

@@ -60,7 +60,7 @@ class InTurn:
         self.builder, self.last = builder, cotangents
 
     def before(self, builder: Builder) -> list[Value]:
-        """What the next one has to wait for; not for what has been launched."""
+        """The values that the next one has to wait for, except those that have been launched."""
         if self.builder is not builder or not isinstance(builder, Recording):
             return []
         return [value for value in self.last if value in builder.defined]

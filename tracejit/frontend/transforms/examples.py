@@ -1,7 +1,7 @@
-"""What was recorded for one example, for all of them: the replay of a `Batch` on the recording around it.
+"""Vectorisation of a recording of one example over all: the replay of a `Batch` on the outer recording.
 
-Every node is appended by its operator's batching rule if an operand is mapped, and as it is if none is: what
-is the same for all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
+Every node is appended by its operator's batching rule if an operand is mapped, and as it is if none is: a
+value common to all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
 gradient taken around `vmap` knows the rules of functions inside. A rule that is a Python function stays one
 for a single example: it is called in the batch, opened again, and what it records is replayed in turn.
 A callback happens once for each example, in their order.
@@ -45,7 +45,7 @@ class Replay(Copier):
         self.calls: list[tuple[int, list[Value]]] = []  # callbacks to call when all is recorded, and operands
 
     def run(self, items: Items) -> Items:
-        """Replay nodes and steps; what now stands for them. The caller records operators."""
+        """Replay nodes and steps; returns their replacements. The caller records operators."""
         self._find_inputs()
         with part(self.outer) as opened:
             copies = [*self.copies(items), *self._callbacks()]
@@ -61,7 +61,7 @@ class Replay(Copier):
     # -- inputs ----------------------------------------------------------------------------------------------
 
     def _find_inputs(self) -> None:
-        """Find what stands for the inputs of the batch that are new."""
+        """Find the outer values of new inputs of the batch."""
         inner, outer = self.inner, self.outer
         new = [row for row in zip(inner.inputs, inner.bound, strict=True) if row[0] not in self.replaced]
         arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, Window | Example)]
@@ -120,7 +120,7 @@ class Replay(Copier):
         return self.builder.nodes[start:]
 
     def _of_example(self, value: Value, example: int) -> Value:
-        """What stands for a value of the batch, for one example."""
+        """The outer value of one example of the batch's value."""
         found = self.found(value)
         if value not in self.inner.mapped:
             return found
@@ -151,7 +151,7 @@ class Replay(Copier):
     # -- results ---------------------------------------------------------------------------------------------
 
     def cotangent(self, value: Value, cotangent: Value) -> Value:
-        """What stands for a cotangent of the batch: of all examples together where `value` is not mapped."""
+        """The outer value of a cotangent of the batch: summed over examples where `value` is not mapped."""
         mapped = self.inner.mapped
         if value in mapped or cotangent not in mapped:
             return self.result(cotangent, 0 if value in mapped else None)
@@ -159,7 +159,7 @@ class Replay(Copier):
             return Sym(self.found(cotangent)).sum((0,)).value
 
     def result(self, value: Value, axis: int | None) -> Value:
-        """What stands for a value of the batch, with the examples along `axis`; None: it is not mapped."""
+        """The outer value of one of the batch, with the examples along `axis`; None: it is not mapped."""
         found = self.found(value)
         if axis is None:
             return found
@@ -220,7 +220,7 @@ class BatchedStep(CopiedStep):
 
 
 def recorded_items(inner: Batch, run: Any) -> tuple[Items, Any]:
-    """What `run()` records on a batch that is open, with steps if a gradient is being taken; its result."""
+    """The nodes that `run()` records on an open batch, with steps while a gradient is taken; its result."""
     start = len(inner.nodes)
     if not thread.tapes:
         result = run()

@@ -60,7 +60,7 @@ _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, on which both depend only."""
 
 _NUMBERS: dict[Hashable, int] = {}
-"""What keys of bodies consist of (see `Keys`)."""
+"""Numbers of the parts of bodies' keys (see `Keys`)."""
 
 
 class Fit(NamedTuple):
@@ -375,8 +375,8 @@ class _Fuser:
         """Whether all other readers of `value` have run before `group`."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
-        others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
-        return all(other.bits & group.before for other in others)
+        others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # late ones first
+        return all(other is group or other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""
@@ -393,7 +393,7 @@ def open_domain(program: LoopProgram) -> Domain | None:
 
 
 def computed_again(program: LoopProgram) -> int:
-    """How many operators a kernel computes again, for other elements."""
+    """The number of operators that a kernel computes again, for other elements."""
     applied = [term.node for term in program.terms if term.kind is APPLY]
     return len(applied) - len(set(applied))
 

@@ -122,7 +122,7 @@ class _LoopMaker:
         return last, stacked
 
     def _carried(self) -> list[Source]:
-        """What the rounds carry, each once."""
+        """The sources that rounds carry, each once."""
         found = [s for sources in self.wiring.sources for s in sources if s.kind is Kind.CARRIED]
         for source in found:
             if source.value is None or source.value.type.on_host:
@@ -310,7 +310,7 @@ class _LoopMaker:
 
 
 class _MovingLoopMaker(_LoopMaker):
-    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    """A loop whose operands are seen in full, through views that move, and whose extents may differ between
     rounds: the numbers of its body are `Moving`.
     """
 

@@ -50,7 +50,7 @@ class Periods:
             other = self._next[other]
 
     def _run(self, start: int, period: int) -> int:
-        """How many tokens from `start` on are equal to those a period later."""
+        """The number of tokens from `start` on that are equal to those a period later."""
         ends = self._ends.get(period)
         if ends is None:
             if len(self._ends) >= PERIODS:

@@ -55,7 +55,7 @@ def _known(x: Any) -> Any:
 
 
 def _asked(name: str, ask: Callable[..., T], *dtypes: Any) -> T:
-    """What `ask` says of dtypes; what it raises names the function `name` and the user's line."""
+    """The result of `ask` for dtypes; its errors name the function `name` and the user's line."""
     try:
         return ask(*dtypes)
     except (TypeError, ValueError) as error:

@@ -150,7 +150,7 @@ def seed(value: int | None) -> None:
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:
-    """Key and counter (uint64 numbers of the recording) for `count` numbers, which the stream gives up."""
+    """Key and counter (uint64 numbers of the recording) for `count` numbers, which the stream skips then."""
     draw = getattr(recording, "draw", None)
     if draw is not None:
         return draw(source, count)
