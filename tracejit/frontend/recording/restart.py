@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracejit.frontend.python.bytecode import Stores
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, Device
 
@@ -34,6 +35,8 @@ class Assumptions:
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
     place:    the device on which the body has NumPy arrays among the arguments.
+    stores:   what code of the body assigns, where one of it read a number before another one was known to
+              assign it. None: that has not been so.
     """
 
     plain: bool = False
@@ -44,6 +47,7 @@ class Assumptions:
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     place: Device = CPU
+    stores: Stores | None = None
 
 
 class Restart(BaseException):
@@ -61,12 +65,14 @@ class Restart(BaseException):
         counted: bool | None = None,
         math: bool | None = None,
         place: Device | None = None,
+        stores: Stores | None = None,
         reached: Any = None,
         whole: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
         self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math, "place": place}
+        self._flags["stores"] = stores
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:
