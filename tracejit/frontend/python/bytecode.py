@@ -69,12 +69,15 @@ class Facts(NamedTuple):
 
 @dataclass
 class Mentions:
-    """Names that several code objects mention together, as `Facts` have them for one."""
+    """Names that several code objects mention together, as `Facts` have them for one; `uses` by name."""
 
     attributes: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
     handed: set[str] = field(default_factory=set)
-    uses: dict[str, set[str]] = field(default_factory=dict)  # by name
+    stored: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
+    uses: dict[str, set[str]] = field(default_factory=dict)
+    stores_items: bool = False
     compares: bool = False
 
     def add(self, found: Facts) -> None:
@@ -82,28 +85,20 @@ class Mentions:
         self.attributes |= found.attributes
         self.variables |= found.variables
         self.handed |= found.handed
+        self.add_stores(found)
         for name, attribute in found.uses:
             self.uses.setdefault(name, set()).add(attribute)
         self.compares |= found.compares
 
+    def add_stores(self, found: "Facts | Mentions") -> None:
+        """Add what code assigns."""
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+
     def uses_of(self, names: Iterable[str]) -> set[str]:
         """Attributes that are read directly from what has one of these names, and "" for all else."""
         return set().union(*(self.uses.get(name, ()) for name in names))
-
-
-@dataclass
-class Stores:
-    """What some code assigns: names of attributes, globals and cells, and items, maybe those of `strings`."""
-
-    names: set[str] = field(default_factory=set)
-    strings: set[str] = field(default_factory=set)
-    items: bool = False
-
-    def add(self, found: Facts) -> None:
-        """Add what code assigns of which these are the facts."""
-        self.names |= found.stored
-        self.strings |= found.strings
-        self.items |= found.stores_items
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:

@@ -46,7 +46,7 @@ BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, colle
 """Classes written in C whose behaviour is known."""
 
 
-def is_record(cls: type) -> bool:
+def is_namespace(cls: type) -> bool:
     """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import Stores, computed_access, facts, is_made_by_dataclass, mention
+from tracejit.frontend.python.bytecode import Mentions, computed_access, facts, is_made_by_dataclass, mention
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording.numpy_views import Captured
@@ -51,8 +51,11 @@ class Surroundings(Visitor):
     logs:     ids of containers that only callbacks write.
     """
 
-    def __init__(self, arguments: Arguments, stores: Stores | None):
-        super().__init__(arguments.trace.numbers, arguments.originals, stores)
+    def __init__(self, arguments: Arguments, foreseen: Mentions | None):
+        super().__init__(arguments.trace.numbers, arguments.originals)
+        self.is_foreseen = foreseen is not None
+        if foreseen is not None:
+            self.mentions.add_stores(foreseen)
         self.arguments = arguments
         self.aliased: set[Storage] = set()
         self.captured: dict[int, Captured] = {}
@@ -133,9 +136,9 @@ class Surroundings(Visitor):
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:
-            named = not isinstance(slot.key, str) or slot.key in self.stores.strings | self.stores.names
-            return self.stores.items and named
-        return slot.key in self.stores.names
+            named = not isinstance(slot.key, str) or slot.key in self.mentions.strings | self.mentions.stored
+            return self.mentions.stores_items and named
+        return slot.key in self.mentions.stored
 
     def foresee(self, slot: Slot) -> None:
         """Start again with what is known now to be assigned, if the body would have found a stand-in then for
@@ -145,7 +148,7 @@ class Surroundings(Visitor):
             slot.deep and self.stores_in(slot.value) if isinstance(slot, Content) else self._assigned(slot)
         )
         if known and not self.is_foreseen:
-            raise Restart(stores=self.stores)
+            raise Restart(stores=self.mentions)
 
     # -- what the body changed -------------------------------------------------------------------------------
 
@@ -178,7 +181,9 @@ class Surroundings(Visitor):
 
     def is_ours(self, slot: Slot) -> bool:
         """Whether code of the body can have changed the slot; else it was another thread, say."""
-        if type(slot) is Item and (self.stores.items or not CHANGES.isdisjoint(self.mentions.attributes)):
+        if type(slot) is Item and (
+            self.mentions.stores_items or not CHANGES.isdisjoint(self.mentions.attributes)
+        ):
             return True
         return slot.assignable and (slot.value is GONE or self._assigned(slot))
 

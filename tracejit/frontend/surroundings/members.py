@@ -101,8 +101,9 @@ class SeenFunction(Seen):
 
     def _asked(self, visitor: Visitor) -> AbstractSet[str]:
         """It is rarely asked for any."""
-        asked = visitor.mentions.uses_of([getattr(self.value, "__name__", "")])
-        return super()._asked(visitor) & (visitor.stores.names | visitor.stores.strings | asked)
+        known = visitor.mentions
+        asked = known.uses_of([getattr(self.value, "__name__", "")])
+        return known.attributes & (known.stored | known.strings | asked)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         namespace = self.namespace()
@@ -173,7 +174,7 @@ class SeenObject(Seen):
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         cls, held = type(self.value), Attributes(self.value)
-        is_closed = trusted(cls.__module__) and not kinds.is_record(cls)
+        is_closed = trusted(cls.__module__) and not kinds.is_namespace(cls)
         for name in sorted(names):
             found = held.get(name)
             if name == "__class__":

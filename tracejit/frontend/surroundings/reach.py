@@ -32,7 +32,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
-from tracejit.frontend.python.bytecode import Mentions, Stores, codes, facts, looks_up
+from tracejit.frontend.python.bytecode import Mentions, codes, facts, looks_up
 from tracejit.frontend.python.content import GONE, content_of, factory_of, own_attributes, own_items
 from tracejit.frontend.python.kinds import (
     FIXED,
@@ -61,19 +61,17 @@ class Visitor:
     """The values that a function can reach, as they were before the body could change them.
 
     rebuilt: ids of the caller's containers of which the body gets copies.
-    stores:  what code that ran assigns, and code that is foreseen to run.
     """
 
-    def __init__(self, numbers: Numbers, rebuilt: Container[int], stores: Stores | None):
+    def __init__(self, numbers: Numbers, rebuilt: Container[int]):
         self.numbers, self.rebuilt = numbers, rebuilt
-        self.stores, self.is_foreseen = stores or Stores(), stores is not None
         self.slots: dict[Any, Slot] = {}  # by place; cells by identity
         self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.executed: set[types.CodeType] = set()  # code that runs, which this keeps alive
         self.codes: set[types.CodeType] = set()  # that, and code of the functions defined in it
         self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
         self.refused: list[Slot] = []  # what a replay cannot check
-        self.mentions = Mentions()  # of the code that runs
+        self.mentions = Mentions()  # by that
         self.seen: list[Seen] = []
         self.shadows: list[tuple[Expr, set[str]]] = []  # (globals, names of builtins)
         self._vars: dict[int, Expr] = {}
@@ -207,7 +205,6 @@ class Visitor:
         """Note the names of a code object and visit the globals among them."""
         found = facts(code)
         self.mentions.add(found)
-        self.stores.add(found)
         self._imports(found.imports, namespace)
         asks = found.compares_types and "type" not in namespace
         asks |= any(namespace.get(name) is type for name in found.globals)
@@ -320,7 +317,8 @@ class Visitor:
 
     def stores_in(self, content: Any) -> bool:
         """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
-        return self.stores.items and isinstance(content, dict) and not self.stores.strings.isdisjoint(content)
+        known = self.mentions
+        return known.stores_items and isinstance(content, dict) and not known.strings.isdisjoint(content)
 
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)
