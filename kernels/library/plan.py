@@ -112,4 +112,4 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call]]
     "copy": copy_call,
     "scatter_add": scatter_call,
 }
-"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""
+"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""

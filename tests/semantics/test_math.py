@@ -14,7 +14,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.test_tree import bits
-from tracejit.frontend.recording.number import FUNCTIONS, TESTS
+from tracejit.frontend.recording.operations import FUNCTIONS, TESTS
 
 
 def copied(value):

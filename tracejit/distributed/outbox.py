@@ -29,7 +29,7 @@ STALLED = 5e-3
 
 
 _Entry = tuple[float, int, int, float, Callable[[], None]]
-"""What counts first; a number; bytes; when it began to wait; what sends it."""
+"""A message in a queue: sort key, number, bytes, the time it began to wait, the function that sends it."""
 
 
 class Handle:

@@ -1,4 +1,4 @@
-"""How long a training step takes on any number of ranks: a model that computes with measured costs.
+"""The time of a training step on any number of ranks: a model that computes with measured costs.
 
     step = Step([Work("backward", 2e-3, width=4), Work("exchange", 0, after=(0,), nbytes=4 << 20), ...])
     predict(step, ranks=64, latency=5e-5, bandwidth=1e9, cores=8).seconds
@@ -64,8 +64,8 @@ class Work(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What communication costs a rank's thread for it, in seconds: an operation, a message sent and received,
-    a byte of an array that is combined; and the longest sleep between two looks.
+    """Costs of communication on a rank's thread, in seconds: an operation, a message sent and received, a
+    byte of an array that is combined; and the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
     0.0
@@ -143,7 +143,7 @@ class _Task:
 
 
 class _Chore:
-    """What the thread of communication does next."""
+    """The next work of the thread of communication."""
 
     __slots__ = ("left", "then")
 
@@ -310,8 +310,8 @@ class _Rank:
                 self._at(self._free - self._now + self._latency, self._woken(arrived))
 
     def _woken(self, arrived: Callable[[], None]) -> Callable[[], None]:
-        """What arrives, a little after: the thread of communication sleeps longer the longer it has nothing
-        to do.
+        """Delay an arrival until the thread of communication wakes up: it sleeps longer the longer it has
+        nothing to do.
         """
 
         def notice() -> None:

@@ -22,7 +22,8 @@ from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Uncounted
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op, Trait
@@ -68,7 +69,7 @@ NATIVE = frozenset({NumberProxy, bool, int, float, complex})
 """The types of numbers that are operands as they are."""
 
 Wrap = Callable[[Recording, Any], Any]
-"""What a result of a node is given as."""
+"""A function from a node's result to the object that the caller gets."""
 
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
@@ -114,8 +115,8 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap 
 
 
 def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> None:
-    """A float64 array without dimensions may stand for a number of NumPy's, which would be weak: give up
-    where that would make a difference.
+    """Fall back to piecewise execution where a float64 array without dimensions may be a number of NumPy's,
+    which would be weak, and that would make a difference.
     """
     if any(x.dtype == np.float64 and not x.ndim for x in arrays) and any(
         x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays

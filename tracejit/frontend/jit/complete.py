@@ -21,11 +21,12 @@ from tracejit.frontend.jit.loops import Loops
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.recording.segments import Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
-from tracejit.frontend.signature.describe import Description, Unreplayable
+from tracejit.frontend.signature.describe import Description
 from tracejit.frontend.signature.program import (
     Bind,
     Check,
@@ -99,10 +100,10 @@ class Completion:
         self._describe(result)
         self._check_escapes()
         self._keep_constants(frozen)
-        if trace.cuts:  # before anything is launched
+        if trace.looks.cuts:  # before anything is launched
             self._check_separate()
         self.loops.emit(program)
-        if not trace.cuts:
+        if not trace.looks.cuts:
             self._check_separate()
 
     def described(self, graph: Graph) -> Described:
@@ -197,13 +198,13 @@ class Completion:
 
     def _keep_constants(self, frozen: list[Storage]) -> None:
         """Constant arrays that nobody writes or gets need no copy for each replay."""
-        program = self.program
+        program, found = self.program, {}
         for storage in frozen:
             is_written = any(window.written for window in self.trace.windows.get(storage, ()))
             if storage not in self.description.kept and not is_written:
-                var = self.arguments.arrays[storage][0]
-                program.copies = [copy for copy in program.copies if copy[0] is not var]
-                program.constants[var] = storage
+                found[self.arguments.arrays[storage][0]] = storage
+        program.copies = [copy for copy in program.copies if copy[0] not in found]
+        program.constants |= found
 
     # -- results ---------------------------------------------------------------------------------------------
 

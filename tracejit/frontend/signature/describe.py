@@ -23,7 +23,9 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, factory_of
 from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Computed, NumberProxy, Source, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.restart import Unreplayable
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
 from tracejit.frontend.signature.program import (
@@ -48,20 +50,6 @@ ATOMS = (*VALUES, types.BuiltinFunctionType, types.ModuleType, type)
 
 KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""
-
-
-RETURN = "return arrays, numbers and containers of them"
-
-
-class Unreplayable(Exception):
-    """The body has run, and something that it returns, keeps or read cannot be replayed.
-
-    remedy, line: what the user can do, and the line that is the reason (None: where the function begins).
-    """
-
-    def __init__(self, reason: str, remedy: str = RETURN, line: str | None = None) -> None:
-        super().__init__(reason)
-        self.remedy, self.line = remedy, line
 
 
 class Description:

@@ -36,7 +36,7 @@ from tracejit import engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import WORD
-from tracejit.frontend.recording.number import source_of
+from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature import many
 from tracejit.frontend.signature.program import (

@@ -69,7 +69,7 @@ class Surroundings(Visitor):
         is_known = self.visit_code(code, namespace)
         self.install()
         trace.captured = list(self.captured.values())
-        trace.makes_arrays |= numpy_module.makes_arrays(code, namespace)
+        trace.body.makes_arrays |= numpy_module.makes_arrays(code, namespace)
         if trace.recorded_numpy and (teller := numpy_module.tells(code)):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
@@ -109,8 +109,8 @@ class Surroundings(Visitor):
     def _replace_module(self, slot: Slot) -> None:
         """Put a stand-in there for NumPy or `math`, or a function of theirs, if the trace uses it."""
         trace, value = self.arguments.trace, slot.value
-        trace.names_math |= MATH.stand_in(value) is not None
-        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.computes_math)):
+        trace.body.names_math |= MATH.stand_in(value) is not None
+        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
             made = module.stand_in(value)
             if made is not None and is_used and not self.numbers.plain:
                 slot.replace(made)

@@ -18,8 +18,8 @@ from tracejit.frontend.python.bytecode import mention
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, VALUES
 from tracejit.frontend.python.purity import REMEDY, impure, opens
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.describe import Unreplayable
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Content, Slot
 from tracejit.frontend.surroundings.changes import Surroundings

@@ -43,7 +43,8 @@ from tracejit.frontend.python.kinds import (
     trusted,
 )
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Numbers, settled
+from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Content, Global, Item, Slot

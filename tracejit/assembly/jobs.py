@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
+from tracejit.assembly.loops import loop_job, place_of
+from tracejit.assembly.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
@@ -42,13 +44,11 @@ from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.rounds import loop_job, place_of
 from tracejit.tuning import tuning_of
-from tracejit.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 
 
 def job(task: PlannedTask) -> Job:
-    """What has to run for a planned task."""
+    """The job of a planned task."""
     node = task.node
     if node.op is ops.loop:
         return loop_job(node, job)
