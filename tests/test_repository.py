@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTINUING = re.compile(r'^ *r?"""(What|As|Of|Those|That|So|Which|Who)\b.*', re.MULTILINE)
 """The first line of a docstring that continues the name above it, and does not stand alone."""
 
-UNREAD = {"jit", "python", "recording", "signature", "surroundings"}
+UNREAD = {"python", "signature", "surroundings"}
 """Packages of the frontend whose docstrings are not held to this yet."""
 
 

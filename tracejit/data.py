@@ -73,7 +73,7 @@ _open: WeakSet[_Source] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """At exit, the engine waits a while for what is running, but need not load more."""
+    """Close all sources at exit: the engine waits a while for running tasks, but need not load more."""
     for source in list(_open):
         source.close()
 

@@ -154,4 +154,4 @@ def make_gcd(dtype, itemsize):
 
 
 MAKERS = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted, "gcd": make_gcd}
-"""By operator: ``make(dtype, itemsize)``."""
+"""Makers of kernels, by operator: ``make(dtype, itemsize)``."""

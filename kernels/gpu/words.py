@@ -69,7 +69,7 @@ blocks_y = _reading("blocks_y", "How many blocks there are along y.")
 
 @intrinsic
 def barrier(typingctx):
-    """Wait for all threads of the block; what they wrote before, all see afterwards."""
+    """A barrier of the block's threads: all see afterwards what each wrote before."""
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])

@@ -67,7 +67,7 @@ def tell(board, seat, key, word):
 
 @native
 def hear(board):
-    """Note what has come; returns how many notices, or FULL where there is no more room on the board."""
+    """Receive notices; returns how many, or FULL where there is no more room on the board."""
     me, found = get(board, BOARD_SEAT), 0
     for seat in range(get(board, BOARD_SEATS)):
         peer = board + BOARD_PEERS + seat * PEER_BYTES

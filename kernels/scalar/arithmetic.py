@@ -263,8 +263,8 @@ def nextafter(x, y):
 
 @on_half("nextafter")
 def nextafter_half(x, y):
-    """The same on the 16 bits; what is compared are the numbers as float32. Between two zeros NumPy stays at
-    the first one of float16, and goes to the second one of others.
+    """`nextafter` on the 16 bits; comparisons are in float32. Between two zeros NumPy stays at the first one
+    of float16, and goes to the second one of others.
     """
     dtype, i = dtype_of(x), bits(x)
     a, b = convert(x, "float32"), convert(y, "float32")

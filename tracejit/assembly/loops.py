@@ -162,7 +162,7 @@ def _until(node: Node) -> Word:
 
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
-    """On how many threads a loop runs: on several if most of its work falls into chunks."""
+    """The number of threads of a loop: several if most of its work falls into chunks."""
     several = [
         (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
     ]

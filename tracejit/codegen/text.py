@@ -33,7 +33,7 @@ COMBINE = {
 """The scalar function that adds one element to each kind of reduction."""
 
 REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
-"""The same for floats, in any order (see `tracejit.kernels.scalar.accumulate`)."""
+"""Reductions of floats in any order (see `tracejit.kernels.scalar.accumulate`)."""
 
 
 def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:

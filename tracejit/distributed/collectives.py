@@ -104,7 +104,7 @@ def buckets(arrays: Mapping[Any, NDArray]) -> list[list[Any]]:
 
 
 class _Apart:
-    """In eager code, what is recorded within is launched by itself; in a trace nothing changes."""
+    """Launch what eager code records within by itself; in a trace nothing changes."""
 
     def __enter__(self) -> None:
         if thread.trace is None:

@@ -104,7 +104,7 @@ class KeptGraph:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The same of what it returns.
+        """Names and types of the results.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x: {"sum": x.sum(), "x": x}, tj.spec("n")).outputs
@@ -114,7 +114,7 @@ class KeptGraph:
 
     @property
     def effects(self) -> dict[str, Any]:
-        """The same of arguments and parameters that a call writes or rebinds.
+        """Names and types of arguments and parameters that a call writes or rebinds.
 
         >>> import tracejit as tj
         >>> def step(w, gradient, rate):

@@ -25,7 +25,8 @@ from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import FORMS, is_number, plain
+from tracejit.frontend.recording.number import is_number, plain
+from tracejit.frontend.recording.operations import OPERATIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import (
@@ -469,11 +470,11 @@ def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -
 
 @functools.cache
 def _function(form: str) -> Callable[..., Any]:
-    """The function of a form of numbers; a file names those of `FORMS` only."""
+    """The function of a form of numbers; a file names those of `OPERATIONS` only."""
     match = TYPE_FORM.fullmatch(form)
     if match is not None:
         name = match[1]
         return lambda x: type(plain(x)).__name__ == name
-    if form not in FORMS:
+    if form not in OPERATIONS:
         raise ArgumentError(f"there is no form of numbers {form!r}")
-    return FORMS[form]
+    return OPERATIONS[form].function

@@ -20,7 +20,7 @@ from tracejit.ir.view import View
 
 
 class Unlike(Exception):
-    """Rounds are not the same; the message says where."""
+    """Raised for rounds that differ; the message says where."""
 
     def __init__(self, message: str, location: str | None):
         super().__init__(message)

@@ -33,7 +33,7 @@ from tracejit.tuning import Tuning
 
 
 class Unfusable(TracejitError, ValueError):
-    """These nodes cannot be one kernel; the message says why."""
+    """Nodes that cannot be one kernel; the message says why."""
 
 
 class Level(enum.IntEnum):

@@ -79,7 +79,7 @@ class LoopSchedule(NamedTuple):
 
 
 def orient(program: LoopProgram) -> Orientation:
-    """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
+    """Choose the orientation: along the reduced dimensions, unless most reads lie along the kept ones."""
     domain, narrow = program.domain, program.tuning.units.narrow
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return MAP
@@ -196,7 +196,7 @@ class _Scheduler:
         return term.kind is SCAN or size * 8 <= self.program.tuning.caches.scratch
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
-        """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""
+        """Whether computing `term` again from values known in `where` costs less than keeping it."""
         fresh = [
             t
             for t in _closure(term)

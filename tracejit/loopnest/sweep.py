@@ -43,7 +43,7 @@ LEAST = 8
 """Rows of a band for each row of its edges, at least."""
 
 BANDS = 16
-"""Bands are shorter than `SHARE` says where there would be fewer than this many."""
+"""The number of bands below which they are shorter than `SHARE` says."""
 
 FEWEST = 4
 """A kernel of this many units, or more, is no sweep if it would have fewer bands."""

@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 class Twins:
-    """A graph, and what is left of it, `reduced`, when of each kind of components only the first stays."""
+    """A graph, and `reduced`, the same with only the first component of each kind."""
 
     def __init__(self, graph: Graph):
         self.graph = graph

@@ -74,7 +74,7 @@ _COMPARISONS: dict[Op, tuple[bool, int]] = {
     ops.less_equal: (True, 0),
     ops.less: (True, 1),
 }
-"""By operator: whether operands are exchanged, so that the first is the larger one; by how much at least."""
+"""Comparisons: whether operands are exchanged, so that the first is larger; and by how much at least."""
 
 
 def _comparison(producers: Mapping[Value, Node], node: Node, view: View, depth: int) -> Diagonal | None:

@@ -43,7 +43,7 @@ class Copier:
         return [copy for item in items for copy in self.made[item]]
 
     def copy_node(self, node: Node) -> Items:
-        """Append a copy of a node; what was appended."""
+        """Append a copy of a node; the appended nodes."""
         start = len(self.builder.nodes)
         inputs = [self.found(v) for v in node.inputs]
         results = self.builder.emit(node.op, *inputs, location=node.location, **node.attrs)
@@ -66,5 +66,5 @@ class CopiedStep(Step):
     calls_python = False
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for the copies of its values; what it stands for may have to be copied, too."""
+        """The step for copies of its values; the nodes that it summarises may have to be copied, too."""
         raise NotImplementedError

@@ -27,7 +27,7 @@ from tracejit.targets.target import Target
 from tracejit.tuning import tuning_of
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}
-"""By kind of device."""
+"""The target of each kind of device."""
 
 
 def target_of(device: Device) -> Target:

@@ -21,7 +21,7 @@ from tracejit.tuning import cpu, gpu
 from tracejit.tuning.record import Caches, Costs, Tuning, Units
 
 TUNINGS: dict[str, Tuning] = {tuning.kind: tuning for tuning in (cpu.TUNING, gpu.TUNING)}
-"""By kind of device: all kinds that there are."""
+"""The tuning of each kind of device."""
 
 
 def tuning_of(device: Device) -> Tuning:

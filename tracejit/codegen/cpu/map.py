@@ -52,7 +52,7 @@ def emit_map(kernel: Loops) -> None:
 
 
 def emit_far_tile(kernel: Loops, section: Section) -> None:
-    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and what stands
+    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and the code
     between their loops takes as long as these.
     """
     down, last = kernel.spec.lane - 1, kernel.spec.lane
@@ -102,7 +102,7 @@ def place_tile(kernel: Loops) -> None:
 
 
 def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
-    """Row and column of the tile of a unit where no cache holds what is transposed."""
+    """Row and column of the tile of a unit where no cache holds the transposed operands."""
     place, row, column = (
         kernel.use(name, "tracejit.kernels.streams.transpose")
         for name in ("tile_place", "row_of", "column_of")
@@ -112,7 +112,7 @@ def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
 
 
 def prefetch_rows(kernel: Loops, section: Section) -> None:
-    """Ask for some rows of a tile to come."""
+    """Prefetch some rows of a later tile."""
     down, last = kernel.spec.lane - 1, kernel.spec.lane
     loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
     for access in dict.fromkeys(loads):
@@ -124,7 +124,7 @@ def prefetch_rows(kernel: Loops, section: Section) -> None:
 
 
 def transpose_tiles(kernel: Loops) -> None:
-    """Copy what lies across the loop, for one tile, so that it lies along it."""
+    """Transpose the operands that lie across the loop, for one tile."""
     last = kernel.spec.lane
     for n, access in enumerate(kernel.spec.tiles):
         outer = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]

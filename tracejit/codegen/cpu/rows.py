@@ -59,8 +59,8 @@ def overlaps(spec: KernelSpec) -> bool:
 
 
 def emit_overlapping_rows(kernel: Loops) -> None:
-    """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
-    its end, and a processor has other instructions to execute meanwhile.
+    """Software pipelining: each row's last loop after the first one of the next row. The code after a
+    reduction waits for its end, and a processor has other instructions to execute meanwhile.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]

@@ -76,7 +76,7 @@ def _find_edge(kernel: Source) -> None:
 
 
 def store_in_ring(kernel: Source, value: str, dtype: str) -> None:
-    """Put an element of a new row into the ring, and what lies there in its place if that goes along."""
+    """Put an element of a new row into the ring; `along`, first store the old one in the array."""
     lane = kernel.spec.lane
     if kernel.spec.along:
         kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")

@@ -343,7 +343,7 @@ class _Kernel(Source):
             before += size
 
     def wait_for_scans(self) -> None:
-        """In kernels with running sums other threads read what the first one wrote, and the reverse."""
+        """Write a barrier in kernels with scans: other threads read what the first wrote, and vice versa."""
         if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
             self.line(self.word("barrier"))
 

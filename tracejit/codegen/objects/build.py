@@ -99,7 +99,7 @@ def finish(draft: Draft) -> Built:
 
 
 def linked(draft: Draft) -> Any:
-    """The one module of a draft, of which only what has a name to export can be seen."""
+    """The linked module of a draft, in which only exported functions are visible."""
     module, *others = map(llvm.parse_assembly, draft.modules)
     for other in others:
         module.link_in(other)

@@ -96,14 +96,14 @@ def hold() -> None:
 
 
 def let_go() -> None:
-    """After `hold`."""
+    """Release the lock that `hold` took."""
     if threading.get_ident() in _holding:
         _holding.discard(threading.get_ident())
         _LOCK.release()
 
 
 def start_anew() -> None:
-    """After `hold`, in a forked child."""
+    """Release the locks of `hold` in a forked child."""
     let_go()
     _holding.clear()
 

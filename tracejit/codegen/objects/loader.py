@@ -99,12 +99,12 @@ class Promise:
         self._waiting: list[queue.SimpleQueue[None]] = []
 
     def keep(self, kernel: Kernel) -> None:
-        """The kernel is there."""
+        """Fulfil the promise with a kernel."""
         self._kernel = kernel
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """There will be no kernel: whoever waits raises `error`."""
+        """Break the promise: whoever waits raises `error`."""
         self._error = error
         self.wake()
 
@@ -178,7 +178,7 @@ def _after_fork() -> None:
 
 
 def _start_anew_after_fork() -> None:
-    """In a forked child, the threads that promised kernels or compiled are gone."""
+    """Reset a forked child, where the threads that promised kernels or compiled are gone."""
     global _compiling, _torn
     link.start_anew()
     if threading.get_ident() in _forking:
@@ -203,11 +203,11 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     distinct = dict(zip(structures, recipes, strict=True))
     found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
     again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
-    return [found.pop(structure, None) or again[structure] for structure in structures]
+    return [found.pop(structure) if structure in found else again[structure] for structure in structures]
 
 
 def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
-    """As `load`, of different structures, most of them."""
+    """Load kernels as `load` does; most of the recipes differ."""
     mine: list[Promised] = []
     promises = []
     try:

@@ -57,7 +57,7 @@ from tracejit.ops import complex as complex_of
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 FEW = 1 << 14
-"""Up to so many writes and places, replays find the last writes by bits: a routine that sorts costs more."""
+"""The most writes and places of which replays find the last writes by bits: a sort costs more."""
 
 
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:

@@ -182,7 +182,7 @@ class _Calls(dict[Hashable, "Call | None"]):
 
 
 class _Products(_Calls):
-    """The same for products of vectors and matrices. Vectors are rows or columns in the graph."""
+    """Calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
 
     def add(self, form: Hashable, operands: tuple[Operand, ...]) -> Call | None:
         a, b = operands

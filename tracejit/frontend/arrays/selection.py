@@ -73,7 +73,7 @@ class Selection:
         view._facts = self.settle
         made = ArrayCore.new(storage, view)
         made._memory = self
-        self.trace.uncounted.append(self._storage)
+        self.trace.masks.uncounted.append(self._storage)
         return made
 
     # -- what it is, as NumPy arrays say it ------------------------------------------------------------------
@@ -228,7 +228,7 @@ def picked_places(mask: Any) -> Any:
     trace = thread.trace
     with lock, quiet:
         value = value_of(trace, mask)
-    known = trace.places.get(mask._storage)
+    known = trace.masks.places.get(mask._storage)
     if known is not None and known[0] is value:
         return known[1]
     line = dispatch.cast(mask.reshape((mask.size,)), INT64)
@@ -245,7 +245,7 @@ def picked_places(mask: Any) -> Any:
         sums = dispatch.emit(scatter_add, here, to, axis=0, extent=mask.size + 1)
         places = ArrayCore.new(sums._storage, sums._view.slice_axis(0, 0, count)).copy()
     with lock, quiet:
-        trace.places[mask._storage] = value_of(trace, mask), places
+        trace.masks.places[mask._storage] = value_of(trace, mask), places
     return places
 
 

@@ -105,7 +105,7 @@ class Part:
 
 @contextmanager
 def part(recording: Recording) -> Iterator[Part]:
-    """Around what is recorded as a part with a rule of its own. Without `arrange` nothing is marked."""
+    """Record a part with a rule of its own within. Without `arrange` nothing is marked."""
     begins = [(tape, tape.position()) for tape in recording.tapes]
     opened = Part()
     yield opened
@@ -127,6 +127,6 @@ def recorded() -> Iterator[Tape]:
 
 @contextmanager
 def recording_operators() -> Iterator[None]:
-    """Around the recording of operators that are no user's call: no other thread comes in between."""
+    """Record operators that are no user's call within: no other thread comes in between."""
     with lock, quiet:
         yield

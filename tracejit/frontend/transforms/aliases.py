@@ -16,7 +16,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Window
+from tracejit.frontend.recording.origins import Window
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.ir.view import View
 

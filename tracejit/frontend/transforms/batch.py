@@ -34,14 +34,8 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import (
-    Overlap,
-    Recording,
-    RuntimeNumber,
-    Window,
-    number_type,
-    thread,
-)
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Overlap, Recording, number_type, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
@@ -109,6 +103,11 @@ class Batch(Recording):
     def numbers(self) -> Any:  # type: ignore[override]
         """The numbers of the outer trace."""
         return self.outer.numbers
+
+    @property
+    def assumed(self) -> Any:  # type: ignore[override]
+        """The assumptions of the outer trace."""
+        return self.outer.assumed
 
     @property
     def recorded_numpy(self) -> bool | None:  # type: ignore[override]
@@ -216,7 +215,7 @@ class Batch(Recording):
             holder.release(storage)
 
     def release(self, storage: Storage) -> None:
-        """Nobody else can use what belongs to one example."""
+        """Raise: an array of one example cannot be used outside."""
         raise locate(
             ReplayError(
                 f"an array made at {storage.made_at} in a function that vmap calls is used outside of it, "

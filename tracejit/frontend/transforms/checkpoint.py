@@ -128,7 +128,7 @@ class Recomputed(CopiedStep):
             self.turn.taken(builder, [ct for ct in totals if ct is not None])
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for copies of the nodes."""
+        """The step for copies of the nodes."""
         return Recomputed(copier.copies(self.items), self.turn)
 
 

@@ -18,7 +18,8 @@ from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import part, recorded, recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
@@ -87,7 +88,7 @@ class Replay(Copier):
     # -- nodes and steps -------------------------------------------------------------------------------------
 
     def copy_node(self, node: Node) -> Items:
-        """Append what computes a node for all examples."""
+        """Append nodes that compute a node for all examples."""
         inner, builder = self.inner, self.builder
         mapped = [value in inner.mapped for value in node.inputs]
         if node.op is callback:
@@ -189,7 +190,7 @@ class BatchedStep(CopiedStep):
         super().__init__([known.get(v, v) for v in step.inputs], [known.get(v, v) for v in step.outputs])
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for the copies of the values around."""
+        """The step for copies of the outer values."""
         return BatchedStep(self.step, self.inner, {v: copier.found(o) for v, o in self.known.items()})
 
     def pull_back(

@@ -57,7 +57,7 @@ KEPT = 256
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
-"""By the structure of a body, on which both depend only."""
+"""Caches by the structure of a body, on which both depend only."""
 
 _NUMBERS: dict[Hashable, int] = {}
 """Numbers of the parts of bodies' keys (see `Keys`)."""
@@ -229,7 +229,7 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""
+        """An upper bound, exact if too many, of the arrays that a kernel of `groups` and `node` accesses."""
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
         if bound <= OPERANDS:

@@ -109,7 +109,7 @@ class ArenaLayout:
         return [hole for hole in self._holes if not hole.users & others]
 
     def _best_fit(self, size: int, holes: list[Hole]) -> list[Hole]:
-        """What to use of `holes`: the smallest run of neighbours that fits, else what can grow at the end."""
+        """The holes to use: the smallest run of neighbours that fits, else those that can grow at the end."""
         best, best_size = None, 0
         start, total, end = 0, 0, 0
         for position, hole in enumerate(holes):

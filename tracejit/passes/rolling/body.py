@@ -97,7 +97,7 @@ class _LoopMaker:
             if not alike or node.op is ops.loop:
                 raise Unlike("rounds have different sizes", node.location)
 
-    # ---- what is needed
+    # ---- requirements
 
     def _value(self, place: tuple[int, int], round: int) -> Value:
         """A value of the recording."""
@@ -325,7 +325,7 @@ class _MovingLoopMaker(_LoopMaker):
     def _find_windows(
         self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
-        """No windows: what is read and stored where is for the plan of a round to see."""
+        """Find no windows: the plan of a round decides about places."""
         for place in (*last, *stacked):
             types = [self._value(place, r).type for r in (0, self.wiring.rounds - 1)]
             if types[0] != types[1]:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 TRIES = 8
-"""At each position, so many of the next equal tokens are tried as the start of the next round."""
+"""The most equal tokens that are tried, at each position, as the start of the next round."""
 
 PERIODS = 256
-"""At most so many different periods are looked at in a graph: each takes a pass over its tokens."""
+"""The most different periods that are tried in a graph: each takes a pass over its tokens."""
 
 
 class Periods:

@@ -135,7 +135,7 @@ PYTHON = {Trait.ORDERED, Trait.HOST}
 
 
 def _evenly(column: Sequence[Node]) -> int:
-    """In how many of the first rounds all numbers of a node's types and view grow evenly."""
+    """The number of first rounds in which all numbers of a node's types and view grow evenly."""
     first = column[0]
     if first.op is ops.loop:
         return len(column)

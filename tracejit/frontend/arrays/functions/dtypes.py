@@ -48,7 +48,7 @@ def _typed(x: Any) -> Any:
 
 
 def _known(x: Any) -> Any:
-    """The same, with one object for bfloat16, which NumPy knows by its class and by its name."""
+    """The dtype, with one object for bfloat16, which NumPy knows by its class and by its name."""
     found = _typed(x)
     is_name = found is ml_dtypes.bfloat16 or isinstance(found, str | np.dtype)
     return bfloat16 if is_name and found == bfloat16 else found

@@ -25,7 +25,8 @@ import numpy as np
 from tracejit.forking import make_lock
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.devices import chosen_device
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import Recording
 from tracejit.ir.graph import Value
 from tracejit.ir.types import Device
 
