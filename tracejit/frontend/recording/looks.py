@@ -47,13 +47,13 @@ SEGMENTS = 256
 class Looks:
     """The looks of a trace so far.
 
-    segments:  those of all paths of the function; None: every look gives up.
-    cuts:      the looks, in order.
-    carried:   values of earlier segments: where they are found.
-    found:     by value of one element: the number that it is.
-    graph:     the states of the body at its looks.
-    ranges:    loops whose state is numbers of the call, by frame and place (see `loops.counters`).
-    different: the segments that looks ended.
+    segments: those of all paths of the function; None: every look gives up.
+    cuts:     the looks, in order.
+    carried:  values of earlier segments: where they are found.
+    found:    by value of one element: the number that it is.
+    graph:    the states of the body at its looks.
+    different: the segments that they ended, each once.
+    ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
     """
 
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
