@@ -101,10 +101,11 @@ class Outbox:
                 self._sent.append(request)
 
         for part in parts:
+            action: Callable[[], None] = partial(send, part)
             if self._link is None:
-                heapq.heappush(self._waiting, (-priority, next(self._numbers), partial(send, part)))
+                heapq.heappush(self._waiting, (-priority, next(self._numbers), action))
             else:
-                self._link.add(part.nbytes, priority, partial(send, part))
+                self._link.add(part.nbytes, priority, action)
         return handle
 
     def pieces(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
