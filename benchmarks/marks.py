@@ -184,7 +184,7 @@ def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
 
 
 def _errors(ranks: str) -> Callable[[Findings], Labelled]:
-    """How far the simulator's predictions are off, on either side."""
+    """The relative errors of the simulator's predictions, of either sign."""
 
     def values(found: Findings) -> Iterator[tuple[str, float | None]]:
         for link in LINKS:

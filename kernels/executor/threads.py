@@ -143,7 +143,7 @@ def on_linux():
 
 
 def elsewhere():
-    """The same where processors are unknown."""
+    """The functions for systems where processors are unknown."""
 
     @native
     def processor():

@@ -96,7 +96,7 @@ def count_waiter(thread, amount):
 
 @native
 def wait(engine, thread, duration):
-    """Wait for what `begin_wait` noted, at most `duration` nanoseconds, and run what it needs meanwhile.
+    """Wait for the condition of `begin_wait`, at most `duration` nanoseconds; meanwhile run tasks it needs.
 
     Returns 1 when it has come, 0 when time is up, -1 when the thread needs more scratch memory.
     """

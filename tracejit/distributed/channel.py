@@ -54,7 +54,7 @@ class Channel:
         return self._like(self.window, 1)
 
     def apart(self) -> Channel:
-        """The same without shared memory."""
+        """The channel without shared memory."""
         return self._like(None, 0)
 
     def _like(self, window: Window | None, later: int) -> Channel:
@@ -101,7 +101,7 @@ class Channel:
         self.window.forget(near)
 
     def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
-        """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""
+        """Receive an array from `peer`, of the size and dtype of `like`; `into` an array, or anywhere."""
         return Arrival(self, peer, self._members[peer], like, into)
 
 

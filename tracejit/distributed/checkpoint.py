@@ -1,9 +1,9 @@
-"""Checkpoints: a folder that holds the arrays of some step, whole, or those of an earlier one.
+"""Checkpoints: a folder with all arrays of the last step that was saved, or else of an earlier one.
 
     folder/step-12/part-0.npz  part-1.npz  tree.npz      each rank writes a part of the leaves
     folder/latest.json                                   replaced last, when all parts are there
 
-A job that ends while it writes leaves the latest whole checkpoint as it was. It is loaded on any number of
+A job that ends while it writes leaves the latest complete checkpoint as it was. It is loaded on any number of
 ranks. Tasks write it, so the program may go on meanwhile.
 """
 
@@ -158,7 +158,7 @@ def _publish(place: pathlib.Path, new: pathlib.Path, step: int) -> None:
 
 
 def load_checkpoint(folder: str | os.PathLike[str]) -> tuple[Any, int] | None:
-    """The latest whole checkpoint in a folder: its tree and step; None where there is none.
+    """The latest complete checkpoint in a folder: its tree and step; None where there is none.
 
     It may have been written by another number of ranks.
 

@@ -29,7 +29,6 @@ from tracejit.distributed.link import Link
 
 WINDOW = 16
 STALLED = 5e-3
-
 PIECE = 1 << 18
 """Bytes of a message between machines that MPI gets at a time."""
 

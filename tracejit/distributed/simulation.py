@@ -1,4 +1,4 @@
-"""How long a training step takes on any number of ranks: a model that computes with measured costs.
+"""The time of a training step on any number of ranks: a model that computes with measured costs.
 
     step = Step([Work("backward", 2e-3, width=4), Work("exchange", 0, after=(0,), nbytes=4 << 20), ...])
     predict(step, ranks=64, latency=5e-5, bandwidth=1e9, cores=8).seconds
@@ -64,11 +64,11 @@ class Work(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What communication costs a rank's thread for it, in seconds.
+    """Costs of communication on a rank's thread, in seconds.
 
     operation: to begin and end one. message: sent and received. byte: of an array that is combined.
     wake:      to go on, twice in each phase of an operation, where kernels have used the caches meanwhile.
-    nap:       the longest sleep between two looks.
+    nap:       the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
     0.0
@@ -147,7 +147,7 @@ class _Task:
 
 
 class _Chore:
-    """What the thread of communication does next."""
+    """The next work of the thread of communication."""
 
     __slots__ = ("left", "then")
 
@@ -314,8 +314,8 @@ class _Rank:
                 self._at(self._free - self._now + self._latency, self._woken(arrived))
 
     def _woken(self, arrived: Callable[[], None]) -> Callable[[], None]:
-        """What arrives, a little after: the thread of communication sleeps longer the longer it has nothing
-        to do.
+        """Delay an arrival until the thread of communication wakes up: it sleeps longer the longer it has
+        nothing to do.
         """
 
         def notice() -> None:

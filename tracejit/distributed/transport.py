@@ -1,4 +1,4 @@
-"""What moves bytes between ranks: operations over MPI, advanced by whoever calls `progress`.
+"""The transport between ranks: operations over MPI, advanced by whoever calls `progress`.
 
 An operation is a generator that yields the messages it waits for. `Transport.progress` polls the messages of
 all operations and resumes those whose messages are there, so any number of exchanges are under way at once
@@ -45,7 +45,7 @@ from tracejit.ops.communicate import Done, Groups, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
-NUMBERS = 1 << 28  # of operations before they begin anew
+NUMBERS = 1 << 28  # numbers of operations, which then begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes

@@ -3,7 +3,7 @@
 Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool of
 the host lane keeps one thread free to take the next task, up to a bound; a task that waits for a variable
 does not count against the bound, so tasks that wait for one another cannot use it up. The lane of
-communication has one thread, in any case: what its tasks call (MPI) may ask for that.
+communication has one thread, in any case: the library that its tasks call (MPI) may require that.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Run:
         return first
 
     def _tear(self) -> None:
-        """Poison what the launch writes: no wait and no launch may take it for whole."""
+        """Poison what the launch writes: no wait and no launch may take it for complete."""
         for address in self.call.written():
             ctypes.c_int64.from_address(address + VARIABLE_POISON).value = self.sequence
 

@@ -234,7 +234,7 @@ class Workers:
         self._every: int | None = None  # the count that is set for all devices
         self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
-        self._told: dict[int, int] = {}  # how many run, as the executor knows
+        self._told: dict[int, int] = {}  # the number that run, as the executor knows
 
     @property
     def count(self) -> int:

@@ -1,6 +1,6 @@
 """Variables, and waiting for them.
 
-A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks
+A `Variable` represents something that tasks read and write: a storage, a random stream, a communicator. Tasks
 that share a variable which one of them writes run in the order in which they were pushed; all others may run
 at once.
 
@@ -81,7 +81,7 @@ class Variable:
 
     __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
     __del__: Callable[[], None]
-    _settled: int  # how many writers cannot fail any more
+    _settled: int  # the number of writers that cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name

@@ -97,7 +97,7 @@ class _LoopMaker:
             if not alike or node.op is ops.loop:
                 raise Unlike("rounds have different sizes", node.location)
 
-    # ---- what is needed
+    # ---- requirements
 
     def _value(self, place: tuple[int, int], round: int) -> Value:
         """A value of the recording."""
@@ -122,7 +122,7 @@ class _LoopMaker:
         return last, stacked
 
     def _carried(self) -> list[Source]:
-        """What the rounds carry, each once."""
+        """The sources that rounds carry, each once."""
         found = [s for sources in self.wiring.sources for s in sources if s.kind is Kind.CARRIED]
         for source in found:
             if source.value is None or source.value.type.on_host:
@@ -310,7 +310,7 @@ class _LoopMaker:
 
 
 class _MovingLoopMaker(_LoopMaker):
-    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    """A loop whose operands are seen in full, through views that move, and whose extents may differ between
     rounds: the numbers of its body are `Moving`.
     """
 
@@ -320,7 +320,7 @@ class _MovingLoopMaker(_LoopMaker):
     def _find_windows(
         self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
-        """No windows: what is read and stored where is for the plan of a round to see."""
+        """Find no windows: the plan of a round decides about places."""
         for place in (*last, *stacked):
             types = [self._value(place, r).type for r in (0, self.wiring.rounds - 1)]
             if types[0] != types[1]:

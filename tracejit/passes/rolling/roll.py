@@ -36,7 +36,7 @@ LEAST = 3
 """The least rounds of a loop of which another one has `ROUNDS`."""
 
 SHIFTS = 64
-"""Of rounds so many operators are tried as the first one."""
+"""The most operators that are tried as the first one of a round."""
 
 WORK = 1 << 18
 """The most bytes that the results of a round may have: a loop runs on one thread."""
@@ -45,23 +45,23 @@ PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
 
 LONG, LONG_SCALE = 2000, 16
-"""Of more operators the first call would take seconds: they are rolled up to so many times the work."""
+"""Operators beyond which a first call takes seconds: they are rolled up to `LONG_SCALE` times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
 
 SHORT = 16
-"""Of rounds with at most so many operators, all elementwise, one kernel computes several."""
+"""The most operators, all elementwise, of rounds that share a kernel with others."""
 
 CHAIN = 1024
-"""So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
+"""The most operators of such rounds that stay a few kernels; more are faster compiled as a loop."""
 
 DEPTH = 6
-"""How often the graph is walked: loops nest less deeply."""
+"""The most walks over a graph: loops nest less deeply."""
 
 
 class Run(NamedTuple):
-    """Where a loop was: how often the pass had been repeated, position among the nodes, nodes of a round."""
+    """The place of a loop: repetitions of the pass before, position among the nodes, nodes of a round."""
 
     level: int
     start: int
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
 
 Cuts = Collection[tuple[int, int]]
-"""Where runs end: (how often the pass was repeated before, position among the nodes)."""
+"""The ends of runs: (repetitions of the pass before, position among the nodes)."""
 
 
 def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
@@ -97,7 +97,7 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
 
 
 class _Rolling:
-    """What walks over a graph have in common. refused: the tokens of rounds that are not rolled."""
+    """State that walks over a graph share. refused: the tokens of rounds that are not rolled."""
 
     def __init__(self) -> None:
         self.bodies: dict[Hashable, Graph] = {}
@@ -168,7 +168,7 @@ class _Level:
         for start in range(position, end):
             if self.none.get(start, 0) >= below:
                 continue
-            # What fails wherever a round may begin fails in all of the run, and so do several rounds as one.
+            # A failure at every start of a round is one in all of the run, also of several rounds as one.
             barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
             for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
                 inner = self._first_run(start, start + period, period // 2 + 1)
@@ -189,7 +189,7 @@ class _Level:
         return None
 
     def _start(self, position: int, period: int, rounds: int) -> int:
-        """Where in a run rounds begin: where known ones do, or else where they carry least."""
+        """The first node of a round in a run: where known rounds begin, or else where they carry least."""
         shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
@@ -222,7 +222,7 @@ class _Level:
                 self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
 
     def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
-        """What the nodes from a position on become, and where the next begin."""
+        """The nodes that replace those from a position on, and where the next begin."""
         nodes = self.nodes
         for period, rounds in self._runs(position, LEAST, len(nodes)):
             key = tuple(self.tokens[position : position + period])
@@ -306,5 +306,5 @@ def _kind(type: ArrayType) -> Hashable:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """What must be the same of extents: none, one, or several elements."""
+    """Extents by class: no element, one, or several (2)."""
     return tuple([min(n, 2) if isinstance(n, int) else 2 for n in shape])

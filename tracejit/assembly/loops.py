@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
@@ -31,7 +32,6 @@ from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
 from tracejit.passes.rolling.roll import Run
-from tracejit.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 
 LINE = 64  # bytes: the alignment of the parts of a loop's memory
 
@@ -39,7 +39,7 @@ ALL = 1 << 40
 """Units that are done at once where a round knows no other number: all of them."""
 
 TASK_COST = 200
-"""What calling a task in a round costs, in units of 0.1 ns as all costs."""
+"""The cost of calling a task in a round, in units of 0.1 ns as all costs."""
 
 TEAM_COST = 2_000_000
 """The least cost of a loop that other threads help with."""
@@ -87,7 +87,7 @@ def _places(runs: Sequence[Run], rounds: Sequence[int]) -> list[tuple[int, int]]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    """What has to run for a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
+    """The job of a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
     `Differs`, where not all rounds have the same plan.
     """
     body: Graph = node.attrs["body"]
@@ -149,7 +149,7 @@ def _until(node: Node) -> Word:
 
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
-    """On how many threads a loop runs: on several if most of its work falls into chunks."""
+    """The number of threads of a loop: several if most of its work falls into chunks."""
     several = [
         (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
     ]
@@ -160,8 +160,8 @@ def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
 
 
 def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
-    """What failed in a loop whose argument block is at `block`: the node, its job, the address of its block,
-    and in which round, that of the outermost loop first.
+    """The failure in a loop whose argument block is at `block`: the node, its job, the address of its block,
+    and its rounds, that of the outermost loop first.
     """
     rounds = []
     while True:
