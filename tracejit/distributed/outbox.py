@@ -32,6 +32,9 @@ STALLED = 5e-3
 PIECE = 1 << 18
 """Bytes of a message between machines that MPI gets at a time."""
 
+_Entry = tuple[int, int, Callable[[], None]]
+"""A message that waits: its priority, negative; a number; the function that sends it."""
+
 
 class Handle:
     """A message on its way: one to send, or one that is expected. peers: the rank that it waits for.
@@ -76,7 +79,7 @@ class Outbox:
     def __init__(self, link: tuple[float, float] | None = None, near: Collection[int] = ()) -> None:
         self._near = frozenset(near)
         self._link = None if link is None else Link(*link)
-        self._waiting: list[tuple[int, int, Callable[[], None]]] = []  # priority, number, what sends
+        self._waiting: list[_Entry] = []
         self._sent: list[Any] = []  # requests
         self._numbers = itertools.count()
         self._moved = time.monotonic()
@@ -100,11 +103,11 @@ class Outbox:
                 self._sent.append(request)
 
         for part in parts:
-            action: Callable[[], None] = partial(send, part)
             if self._link is None:
-                heapq.heappush(self._waiting, (-priority, next(self._numbers), action))
+                entry: _Entry = -priority, next(self._numbers), partial(send, part)
+                heapq.heappush(self._waiting, entry)
             else:
-                self._link.add(part.nbytes, priority, action)
+                self._link.add(part.nbytes, priority, partial(send, part))
         return handle
 
     def pieces(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
