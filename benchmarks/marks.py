@@ -245,6 +245,7 @@ MARKS = [
     Mark("bandwidth of an exchange, of mpi4py's Allreduce", 0.9, _bandwidth_of("mpi"), at_least=True),
     Mark("bandwidth of an exchange, of torch's Gloo", 1.2, _bandwidth_of("gloo"), at_least=True),
     Mark("overlap: a step less its first exchange, of the longer part", 1.1, _at("", "devices", "overlap")),
+    Mark("overlap of steps in a row, the same", 1.1, _at("", "devices", "in a row")),
     Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
     Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
     Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),

@@ -42,21 +42,26 @@ class Link:
         self._travelling: list[tuple[float, int, Callable[[], None]]] = []  # by arrival
         self._numbers = itertools.count()
         self._free = time.monotonic()  # the end of the last packet
+        self._next = 0.0  # nothing arrives before
 
     def add(self, nbytes: int, priority: int, send: Callable[[], None]) -> None:
         """Have `send` called when so many bytes have gone over the link."""
-        rank = -priority, next(self._numbers)
-        self._waiting.append(_Message(rank, nbytes / self._bandwidth, time.monotonic(), send))
+        now, seconds = time.monotonic(), nbytes / self._bandwidth
+        self._waiting.append(_Message((-priority, next(self._numbers)), seconds, now, send))
+        self._next = min(self._next, now + seconds + self._latency)
 
     def pump(self) -> bool:
         """Call what has arrived; return whether there was something."""
         now = time.monotonic()
+        if now < self._next:
+            return False
         while self._waiting and self._free <= now:
             self._carry(now)
         sent = False
         while self._travelling and self._travelling[0][0] <= now:
             heapq.heappop(self._travelling)[-1]()
             sent = True
+        self._next = now + self.due()
         return sent
 
     def due(self) -> float:

@@ -64,8 +64,11 @@ class Work(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Costs of communication on a rank's thread, in seconds: an operation, a message sent and received, a
-    byte of an array that is combined; and the longest sleep between two polls.
+    """Costs of communication on a rank's thread, in seconds.
+
+    operation: to begin and end one. message: sent and received. byte: of an array that is combined.
+    wake:      to go on, twice in each phase of an operation, where kernels have used the caches meanwhile.
+    nap:       the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
     0.0
@@ -75,6 +78,7 @@ class Costs(NamedTuple):
     message: float = 5e-6
     byte: float = 1.5e-10
     nap: float = 1e-3
+    wake: float = 1.3e-4
 
 
 class Prediction(NamedTuple):
@@ -118,12 +122,12 @@ def predict(
     control: latency of messages of control; None: `latency`. On an imitated network it is 0.
 
     >>> step = [Work("forward", 0.01), Work("exchange", after=(0,), kind="exchange", nbytes=1 << 20)]
-    >>> free = Costs(0, 0, 0, 0)
+    >>> free = Costs(0, 0, 0, 0, 0)
     >>> found = predict(step, 2, 0.0, 1e9, cores=2, threads=1, costs=free)
     >>> round(found.alone, 4), round(found.link * 1e3, 2)
     (0.01, 1.05)
     """
-    alone = _Rank(work, 1, 0.0, NEVER, cores, threads, Costs(0, 0, 0, 0), 0.0).run()
+    alone = _Rank(work, 1, 0.0, NEVER, cores, threads, Costs(0, 0, 0, 0, 0), 0.0).run()
     if ranks == 1:
         return Prediction(1, alone, alone, 0.0)
     told = latency if control is None else control
@@ -279,7 +283,7 @@ class _Rank:
             return
         rest = phases[1:]
         more = self._messages() - self._costs.operation if rest else 0.0
-        after = more + self._handling(what) / len(self._phases(what))
+        after = more + 2 * self._costs.wake + self._handling(what) / len(self._phases(what))
         pieces = min(PIECES, self._ranks - 1)
         for number in range(pieces):
             last = (

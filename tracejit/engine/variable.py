@@ -191,12 +191,13 @@ def wait_once(variable: Variable) -> None:
     """Wait as `wait` does, but raise a failure only if no wait has raised it yet.
 
     >>> import tracejit as tj
+    >>> from tracejit.engine.variable import wait_once
     >>> v = tj.engine.Variable()
     >>> tj.engine.push(lambda: 1 / 0, writes=[v])
     >>> try:
     ...     tj.engine.wait_all()
     ... except tj.errors.EngineError:
-    ...     tj.engine.wait_once(v)
+    ...     wait_once(v)
     """
     if not succeeded(variable) and not failures.told(variable._words[VARIABLE_POISON >> 3]):
         wait(variable)
