@@ -196,7 +196,7 @@ def wait_once(variable: Variable) -> None:
     >>> try:
     ...     tj.engine.wait_all()
     ... except tj.errors.EngineError:
-    ...     tj.engine.wait_once(v)
+    ...     tj.engine.variable.wait_once(v)
     """
     if not succeeded(variable) and not failures.told(variable._words[VARIABLE_POISON >> 3]):
         wait(variable)
