@@ -107,7 +107,7 @@ def calls_like(trace: Trace) -> int:
     """How many calls that run piecewise take as long as a recording that was given up, by its length: 1, or
     many where the body was too long to record.
     """
-    return max(1, len(trace.nodes) // OPERATIONS, len(trace.segments_found) // LOOKS)
+    return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
 
 
 class _TracedCall:
