@@ -28,6 +28,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
+    ArrayCheck,
     Bind,
     Const,
     Expr,
@@ -39,6 +40,7 @@ from tracejit.frontend.signature.program import (
     Standing,
     Var,
     Way,
+    attribute,
     meaning,
 )
 from tracejit.frontend.signature.runtime import element_of
@@ -263,6 +265,8 @@ def _meanings(program: ReplayProgram) -> dict[Expr, int]:
     for step in program.steps:
         if isinstance(step, Bind):
             known[step.var] = meaning(step.value, known)
+        elif isinstance(step, ArrayCheck):
+            known[step.storage] = meaning(attribute(step.array, "_storage"), known)
         elif isinstance(step, Run | Loop):
             made = (*step.made, step.found) if isinstance(step, Run) else step.states[step.ends].vars
             known |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}

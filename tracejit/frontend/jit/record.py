@@ -21,6 +21,7 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import Recorded, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
+from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
@@ -47,7 +48,7 @@ from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
-from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
+from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.types import CPU, Device
 
 OPERATIONS, LOOKS = 2048, 4
@@ -132,7 +133,7 @@ class _TracedCall:
         self.args = [wrap(args[i], Form(f"args[{i}]"), name) for i, name in enumerate(names)]
         self.kwargs = {k: wrap(v, Form("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
         self.found = len(program.steps)  # the steps that find the arguments
-        self.surroundings = Surroundings(function, self.arguments)
+        self.surroundings = Surroundings(self.arguments, assumed.stores)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
         self.compiled = True
@@ -142,7 +143,7 @@ class _TracedCall:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
         trace, surroundings = self.trace, self.surroundings
         try:
-            surroundings.scan(self.arguments.objects)
+            surroundings.scan(self.function, self.arguments.objects)
             trace.body = Body(surroundings.changes, self._containers, surroundings.executed)
             function = self.function
             if trace.looks.segments is not None:

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracejit.frontend.python.bytecode import Mentions
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, Device
 
@@ -36,6 +37,8 @@ class Assumptions:
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
     place:    the device on which the body has NumPy arrays among the arguments.
+    stores:   what code of the body assigns, where one of it read a number before another one was known to
+              assign it. None: that has not been so.
     """
 
     plain: bool = False
@@ -46,6 +49,7 @@ class Assumptions:
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     place: Device = CPU
+    stores: Mentions | None = None
 
 
 class Restart(BaseException):
@@ -63,19 +67,21 @@ class Restart(BaseException):
         counted: bool | None = None,
         math: bool | None = None,
         place: Device | None = None,
+        stores: Mentions | None = None,
         reached: Any = None,
         whole: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math, "place": place}
+        self._found: dict[str, Any] = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
+        self._found |= {"place": place, "stores": stores}
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
-        for name, flag in self._flags.items():
-            if flag is not None:
-                setattr(assumed, name, flag)
+        for name, found in self._found.items():
+            if found is not None:
+                setattr(assumed, name, found)
         if self._reached is not None:
             assumed.reached.add(id(self._reached))
         assumed.whole.update(self._whole)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.kinds import has_attributes
+from tracejit.frontend.python.kinds import is_of_own_class
 from tracejit.frontend.recording.location import is_ours
 from tracejit.frontend.recording.loops.counters import enclosing
 from tracejit.frontend.recording.number import NumberProxy
@@ -165,7 +165,7 @@ class Walk:
             return "method", value.__name__, self.key(value.__self__)
         if isinstance(value, SAME):
             return "same", id(value)
-        if isinstance(value, PLAIN) and not has_attributes(value):
+        if isinstance(value, PLAIN) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
             raise Hidden
