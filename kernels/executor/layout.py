@@ -223,6 +223,7 @@ ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_PYTHON_COUNT = 280  # Python tasks that may run
 ENGINE_TEAM = 288  # static: address of the team's record
+ENGINE_CROWDED = 296  # 1: the workers take all processors of this process, so threads that wait run nothing
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448

@@ -68,7 +68,8 @@ class Channel:
 
     def receive(self, peer: int, array: np.ndarray) -> Handle:
         buffer, source = array.view(np.uint8), self._members[peer]
-        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag))
+        parts = self._outbox.pieces(source, buffer)
+        return Handle(source, buffer, [self._comm.Irecv(part, source, self._tag) for part in parts])
 
     def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
         """Give each peer its array, which stays as it is until all handles' tests are true."""

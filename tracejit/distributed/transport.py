@@ -112,7 +112,8 @@ class Transport:
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._members = tuple(range(self.size))
-        self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
+        near = () if window is None else window.peers
+        self._outbox, self._scratch, self._window = Outbox(link, near), Scratch(), window
         self._lock = threading.Lock()
         self._active: list[Operation] = []
         self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
@@ -203,7 +204,7 @@ class Transport:
         moved = False
         try:
             self._listen_to_all()
-            self._outbox.pump()
+            moved = self._outbox.pump()
             if self._window is not None:
                 self._window.notices.poll()
         except Exception as error:
@@ -441,7 +442,7 @@ class Transport:
         letter = np.frombuffer(json.dumps(message, ensure_ascii=False).encode()[:CONTROL], np.uint8)
         self._spoken = [handle for handle in self._spoken if not handle.Test()]
         for peer in self._peers:
-            self._spoken.append(Handle(peer, letter, self._control.Isend(letter, peer, 0)))
+            self._spoken.append(Handle(peer, letter, [self._control.Isend(letter, peer, 0)]))
 
     def _listen(self, peer: int) -> Any:
         self._inboxes[peer].fill(0)

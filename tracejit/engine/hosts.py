@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.launches import IN_FLIGHT
-from tracejit.engine.machine import processors
+from tracejit.engine.machine import processors, take_short_turns
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import WATCHERS, Thread, workers
 from tracejit.errors import EngineError, TracejitError, locate, text
@@ -310,6 +310,8 @@ class Hosts:
 
     def _serve(self, thread: Thread) -> None:
         threads.adopt(thread)
+        if self.lane == COMMUNICATION:
+            take_short_turns()  # other ranks wait for what it sends
         with LOCK:
             self._threads[thread] = threading.current_thread()
         while True:

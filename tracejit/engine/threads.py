@@ -18,13 +18,14 @@ from weakref import WeakValueDictionary
 
 from tracejit.config import config
 from tracejit.engine import native
-from tracejit.engine.machine import ORDERED, spare_processors, spin_time
+from tracejit.engine.machine import ORDERED, crowded, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (
     AGAIN,
     ALL,
     ENGINE_ACTIVE,
+    ENGINE_CROWDED,
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
@@ -285,6 +286,7 @@ class Workers:
             native.lane_of(device).words[LANE_WORKERS >> 3] = count
         ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())
         ENGINE.words[ENGINE_SPIN >> 3] = spin_time(sum(counts.values()))
+        ENGINE.words[ENGINE_CROWDED >> 3] = crowded(sum(counts.values()))
 
     def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
         index = len(running)

@@ -203,7 +203,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     distinct = dict(zip(structures, recipes, strict=True))
     found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
     again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
-    return [found.pop(structure, None) or again[structure] for structure in structures]
+    return [found.pop(structure) if structure in found else again[structure] for structure in structures]
 
 
 def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:

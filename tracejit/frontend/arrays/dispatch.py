@@ -33,6 +33,7 @@ from tracejit.ops import astype, copy_to, less, where
 from tracejit.ops import complex as complex_op
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
+from tracejit.ops import view as view_op
 from tracejit.ops.complex_numbers import part_dtype
 
 
@@ -173,6 +174,21 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
         )
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
+    return result
+
+
+def element(x: ArrayCore) -> Any:
+    """A new array of the one element that `x` sees. In a trace its value is the view: values never change."""
+    trace = thread.trace
+    if trace is None or type(x._storage) is Uncounted:
+        return emit(copy_op, x)
+    with lock, quiet:
+        (value,) = read_all(trace, lambda: [trace.read(x._storage, x._view)])
+        last = trace.nodes[-1] if trace.nodes else None
+        if last is None or last.op is not view_op or last.outputs[0] is not value:
+            value = trace.emit(copy_op, value)
+        result = wrap(trace, value)
+    trace.end_operation()
     return result
 
 

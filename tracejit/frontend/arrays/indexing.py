@@ -21,7 +21,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.loops import positions
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.view import View
-from tracejit.ops import check_index, copy, gather
+from tracejit.ops import check_index, gather
 
 _ALL = slice(None)
 BASIC = frozenset({int, slice})
@@ -130,7 +130,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
-        return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
+        return dispatch.element(view) if not view.shape and _has_integers_only(index) else view
     computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed

@@ -152,7 +152,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         if entry is not None and entry.segments:
             self._add_path(entry)
         elif entry is not None:
-            entry.interval = interval
+            entry.interval = max(interval, entry.interval)
             self._add(entry)
         return recorded.result
 

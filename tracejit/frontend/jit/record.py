@@ -51,6 +51,9 @@ from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.types import CPU, Device
 
+OPERATIONS, LOOKS = 2048, 4
+"""So many recorded operations, or segments, take at least as long as a call that runs piecewise."""
+
 
 def record(
     function: Any,
@@ -101,6 +104,13 @@ def record(
                 trace.forget_functions()
 
 
+def calls_like(trace: Trace) -> int:
+    """How many calls that run piecewise take as long as a recording that was given up, by its length: 1, or
+    many where the body was too long to record.
+    """
+    return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
+
+
 class _TracedCall:
     """The state of one recording."""
 
@@ -127,6 +137,7 @@ class _TracedCall:
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
         self.compiled = True
+        self.calls_like = 1  # see the function
 
     def run_body(self) -> Any:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
@@ -198,6 +209,7 @@ class _TracedCall:
         if not self.launched:
             self.surroundings.restore_contents()
             self.trace.draws.give_back()
+        self.calls_like = calls_like(self.trace)
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
@@ -223,6 +235,7 @@ class _TracedCall:
         entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None)
         entry.reason = reason, line
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
+        entry.interval = self.calls_like
         return entry
 
     # -- replayable ------------------------------------------------------------------------------------------

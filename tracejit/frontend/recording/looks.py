@@ -52,6 +52,7 @@ class Looks:
     carried:  values of earlier segments: where they are found.
     found:    by value of one element: the number that it is.
     graph:    the states of the body at its looks.
+    different: the segments that they ended, each once.
     ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
     """
 
@@ -62,7 +63,7 @@ class Looks:
         self.found: dict[Value, Source] = {}
         self.graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
-        self._different: set[Segment] = set()
+        self.different: set[Segment] = set()
         self._visited: dict[tuple[int, ...], Any] = {}  # by place in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
@@ -71,7 +72,7 @@ class Looks:
             return ""
         if self.segments.ended:
             return f"which led to another path again and again ({self.segments.ended} paths)"
-        if len(self._different) >= SEGMENTS:
+        if len(self.different) >= SEGMENTS:
             return f"after {SEGMENTS} looks that each follow other operations"
         if array.dtype.kind not in "biuf" or trace.numbers.plain:
             return ""
@@ -84,7 +85,7 @@ class Looks:
     def add(self, trace: Trace, cut: Cut, state: State | None) -> None:
         """Note a look, which has just been made, and the state of the body there."""
         self.cuts.append(cut)
-        self._different.add(cut.segment)
+        self.different.add(cut.segment)
         trace.numbers.find(cut.source, cut)
         self.graph.note(cut, state)
 

@@ -38,6 +38,7 @@ from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
@@ -60,6 +61,7 @@ class Recording(Builder):
 
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
+    assumed: Assumptions | None = None  # under what a trace is recorded
     recorded_numpy: bool | None = None  # whether what NumPy makes is recorded (see `Assumptions.numpy`)
     unrolled: dict[Any, tuple[str, str]] | None = None  # loops of which all rounds are (see `Assumptions`)
 

@@ -113,6 +113,7 @@ class Trace(Recording):
     """
 
     marks_storages = False
+    assumed: Assumptions
 
     def __init__(
         self, name: str, assumed: Assumptions, *, dry: bool = False, segments: Segments | None = None

@@ -23,7 +23,8 @@ from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
 def is_computed() -> bool:
     """Whether this thread is recording a trace in which the functions of `math` compute run-time numbers."""
-    return thread.trace is not None and thread.trace.assumed.math
+    assumed = thread.trace.assumed if thread.trace is not None else None
+    return assumed is not None and assumed.math
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -105,6 +105,11 @@ class Batch(Recording):
         return self.outer.numbers
 
     @property
+    def assumed(self) -> Any:  # type: ignore[override]
+        """The assumptions of the outer trace."""
+        return self.outer.assumed
+
+    @property
     def recorded_numpy(self) -> bool | None:  # type: ignore[override]
         """The flag of the outer trace."""
         return self.outer.recorded_numpy
