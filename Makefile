@@ -20,6 +20,9 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
 	tests/frontend/test_interop.py
 
+# Two processes, and a file's tests in one of them: they share kernels and fixtures.
+TOGETHER := -n auto --maxprocesses 2 --dist loadfile
+
 # Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -36,7 +39,7 @@ test: test-venv $(OTHERS:%=test-on-%) ## Run all tests, and on other Pythons wha
 
 .PHONY: test-venv
 test-venv: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --maxprocesses 2
+	$(BIN)/python -m pytest $(TOGETHER)
 
 test-all: ## Run all tests on all Pythons
 	$(MAKE) test INTERPRETER=tests
@@ -53,7 +56,7 @@ test-on-%: test-venv
 
 run-on-%: $(VENV)-%/.test
 	$(VENV)-$*/bin/python -m pip --disable-pip-version-check list 2>/dev/null | grep -E '^(numpy|numba|llvmlite) '
-	$(VENV)-$*/bin/python -m pytest -n auto --maxprocesses 2 $(INTERPRETER)
+	$(VENV)-$*/bin/python -m pytest $(TOGETHER) $(INTERPRETER)
 
 .PRECIOUS: $(VENV)-%/.test
 $(VENV)-%/.test: pyproject.toml Makefile
@@ -75,12 +78,12 @@ types: $(VENV)/.test ## Check types
 	$(BIN)/mypy
 
 fuzz: $(VENV)/.test ## Run random programs against NumPy; FUZZ=n says how many
-	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
+	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz tests/semantics/test_watching.py
 
 gpu-semantics: $(VENV)/.test ## Run the tests of arrays on the GPU's stand-in, then with random failures of its driver
-	TRACEJIT_TEST_DEVICE=gpu:0 $(BIN)/python -m pytest -n auto --maxprocesses 2 $(ARRAYS)
+	TRACEJIT_TEST_DEVICE=gpu:0 $(BIN)/python -m pytest $(TOGETHER) $(ARRAYS)
 	TRACEJIT_TEST_DEVICE=gpu:0 TRACEJIT_TEST_SEED=$(SEED) TRACEJIT_TEST_FAILURES=0.002 \
-	  $(BIN)/python -m pytest -n auto --maxprocesses 2 $(ARRAYS)
+	  $(BIN)/python -m pytest $(TOGETHER) $(ARRAYS)
 
 gpu-test: ## Run the tests of GPUs on a real one, without network: PYTHON has Numba, pytest and hypothesis
 	$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-index --no-deps --no-build-isolation --editable .

@@ -136,7 +136,7 @@ def _loss(weights: Any, x: Any, y: Any) -> Any:
 
 
 def two_devices() -> float:
-    """How many times as fast a step is on two devices as on one thread."""
+    """The speedup of a step on two devices over one thread."""
     places = [tj.cpu(0), tj.cpu(1)]
     weights = _perceptron()
     x, y = _tensor(4 * BATCH, WIDTH), _tensor(4 * BATCH, WIDTH)

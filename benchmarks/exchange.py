@@ -108,7 +108,7 @@ def _sides(tj: Any, mpi: Any, world: Any, array: np.ndarray) -> dict[str, Callab
 
 
 def _gloo(world: Any, folder: pathlib.Path) -> Callable[[np.ndarray], Callable[[], np.ndarray]] | None:
-    """What makes Gloo's call for an array; None without torch."""
+    """A factory of Gloo's call for an array; None without torch."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch

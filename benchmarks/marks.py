@@ -184,7 +184,7 @@ def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
 
 
 def _errors(ranks: str) -> Callable[[Findings], Labelled]:
-    """How far the simulator's predictions are off, on either side."""
+    """The relative errors of the simulator's predictions, of either sign."""
 
     def values(found: Findings) -> Iterator[tuple[str, float | None]]:
         for link in LINKS:
@@ -245,6 +245,7 @@ MARKS = [
     Mark("bandwidth of an exchange, of mpi4py's Allreduce", 0.9, _bandwidth_of("mpi"), at_least=True),
     Mark("bandwidth of an exchange, of torch's Gloo", 1.2, _bandwidth_of("gloo"), at_least=True),
     Mark("overlap: a step less its first exchange, of the longer part", 1.1, _at("", "devices", "overlap")),
+    Mark("overlap of steps in a row, the same", 1.1, _at("", "devices", "in a row")),
     Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
     Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
     Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),

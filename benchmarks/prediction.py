@@ -1,4 +1,4 @@
-"""What the simulator predicts of a step on several ranks, and what the step takes there.
+"""The simulator's prediction of a step on several ranks, against the measured step.
 
     python -m benchmarks.prediction NET     one process that measures the costs of the step of
                                             `benchmarks.scaling`, prints one line of JSON

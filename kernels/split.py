@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Call(NamedTuple):
-    """How a kernel computes an operator by itself.
+    """A call of a kernel that computes an operator by itself.
 
     kernel, dtype: its name in its table. words: the slots of its block before the addresses of the operands,
     which follow, inputs first. units: of the work; chunk: how many to take at once. scratch: bytes.

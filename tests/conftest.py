@@ -1,7 +1,8 @@
 """Every test run uses a kernel store of its own, so that results never depend on an earlier run.
 
 Garbage collection rests while tests are collected, and never looks at what that made (half a million objects,
-a quarter of a second each time): a full one is made wherever an array seems to escape.
+a quarter of a second each time), nor again at what is alive after every `SPAN` tests: wherever an array seems
+to escape there is a full collection.
 """
 
 import gc
@@ -13,6 +14,7 @@ import tempfile
 import pytest
 
 os.environ.setdefault("TRACEJIT_VERIFY", "1")
+SPAN = 100
 STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
 os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by this one share it
 
@@ -23,6 +25,17 @@ def pytest_configure(config):
     config.addinivalue_line("markers", MARK)
     if ELSEWHERE:
         config.pluginmanager.register(Elsewhere())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    try:
+        return (yield)
+    finally:
+        item.session.tests_done = getattr(item.session, "tests_done", 0) + 1
+        if item.session.tests_done % SPAN == 0:
+            gc.collect()
+            gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.schedule import Schedule
+from tracejit.assembly.schedule import Schedule
 
 
 def launch(schedule: Schedule, inputs: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:

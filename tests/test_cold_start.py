@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from tracejit import launch
+from tracejit.assembly import launch
+from tracejit.assembly.loops import LOOP
 from tracejit.codegen.objects import loader
 from tracejit.config import config
 from tracejit.errors import EngineError
-from tracejit.rounds import LOOP
 
 SOURCE = """
 from numba import int64

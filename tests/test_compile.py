@@ -18,7 +18,9 @@ from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
 from tracejit import compile, engine, ops
-from tracejit.assemble import failure
+from tracejit.assembly.jobs import failure
+from tracejit.assembly.schedule import Packer
+from tracejit.assembly.words import At, Job
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects import loader
 from tracejit.compile import compile_graph
@@ -28,9 +30,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops.structure import CALLBACKS, keep_callback
-from tracejit.schedule import Packer
 from tracejit.targets import emit
-from tracejit.words import At, Job
 
 GOLDEN = pathlib.Path(__file__).parent / "passes" / "golden"
 X = ArrayType((40, 60), F4)

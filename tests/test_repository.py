@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,12 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+CONTINUING = re.compile(r'^ *r?"""(What|As|Of|Those|That|So|Which|Who)\b.*', re.MULTILINE)
+"""The first line of a docstring that continues the name above it, and does not stand alone."""
+
+UNREAD = {"python", "signature", "surroundings"}
+"""Packages of the frontend whose docstrings are not held to this yet."""
 
 
 def test_every_package_is_installed(monkeypatch):
@@ -51,3 +58,13 @@ def test_make_help_lists_every_target():
         ["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True, env=plain
     ).stdout
     assert [line.split()[0] for line in listed.splitlines()] == phony
+
+
+def test_docstrings_stand_alone():
+    """They begin with a verb or a noun phrase, so that they are understood without the name above."""
+    frontend = ROOT / "tracejit" / "frontend"
+    files = [file for top in ("tracejit", "kernels") for file in sorted((ROOT / top).rglob("*.py"))]
+    read = [file for file in files if not {frontend / name for name in UNREAD} & {*file.parents}]
+    found = [(str(file), line.group()) for file in read for line in CONTINUING.finditer(file.read_text())]
+    assert not found
+    assert CONTINUING.search('def size(x):\n    """What `x` takes."""')

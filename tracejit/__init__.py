@@ -37,10 +37,10 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
-from tracejit.frontend.recording.ranges import range
+from tracejit.frontend.recording.loops.ranges import range
 from tracejit.ir.types import Device
 
-if TYPE_CHECKING:  # what is imported late
+if TYPE_CHECKING:  # names that are imported late
     from tracejit import data, distributed, kvstore, nn, optim
     from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays import fft, linalg, random

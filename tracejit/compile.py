@@ -13,25 +13,25 @@ import itertools
 from collections.abc import Sequence
 
 from tracejit import collector, ops
+from tracejit.assembly.launch import launch, load_executor
+from tracejit.assembly.loops import Cut
+from tracejit.assembly.schedule import Planned, Schedule
+from tracejit.assembly.words import Job
 from tracejit.codegen.objects.link import anticipate
 from tracejit.engine import native
 from tracejit.ir.graph import Graph
-from tracejit.launch import launch, load_executor
 from tracejit.passes.components import Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import is_legal, legalize, with_changes
 from tracejit.passes.memory.plan import PlannedTask, naive_bytes, plan
-from tracejit.rounds import Cut
-from tracejit.schedule import Planned, Schedule
 from tracejit.targets import job, join, target_of
-from tracejit.words import Job
 
 Aliases = Sequence[Sequence[int]]
 
 TRIES = 3
-"""So often loops are cut; then those whose rounds still differ are not rolled."""
+"""The most times that loops are cut; then those whose rounds still differ are not rolled."""
 
 
 @collector.at_rest()

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Slot:
-    """What one task has taken from the source: an item, or the error that ended it."""
+    """The result of one task: an item of the source, or the error that ended it."""
 
     __slots__ = ("error", "item", "loaded", "ready")
 
@@ -73,7 +73,7 @@ _open: WeakSet[_Source] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """At exit, the engine waits a while for what is running, but need not load more."""
+    """Close all sources at exit: the engine waits a while for running tasks, but need not load more."""
     for source in list(_open):
         source.close()
 
@@ -164,8 +164,8 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Prefetch[T]:
     Any iterable will do, a generator or PyTorch's ``DataLoader``. They are taken in order, one at a time, on
     a thread of the engine, so loading may read files and make arrays; ``map(convert, loader)`` converts them
     there. What the source raises is raised where its item is asked for, with its traceback.
-    It ends, and lets go of the source, at the end of a ``with`` block, by `close`, and when nobody holds it
-    any more, as after ``break``.
+    It ends, and releases the source, at the end of a ``with`` block, by `close`, and when nothing refers to
+    it any more, as after ``break``.
     Raises ArgumentError for what is no iterable and for a depth below 1.
 
     >>> import tracejit as tj

@@ -46,7 +46,7 @@ ROOT = dict.fromkeys(
     ),
     "1",
 )
-"""What lets Open MPI start ranks for root, as in containers."""
+"""Settings that let Open MPI start ranks for root, as in containers."""
 
 
 def run(

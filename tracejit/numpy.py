@@ -1,4 +1,4 @@
-"""NumPy's names with NumPy's defaults, for programs that are moved over whole.
+"""NumPy's names with NumPy's defaults, for programs that are ported without changes.
 
 ``import tracejit.numpy as np`` in place of ``import numpy as np`` gives arrays of ours that are float64 and
 int64 where NumPy's are, functions with NumPy's signatures (`out` included), ufuncs with `reduce`,
@@ -20,7 +20,7 @@ from tracejit.frontend.arrays import numpy_names
 
 
 def __getattr__(name: str) -> Any:
-    """Make what stands for a name at its first use."""
+    """Make the object of a name at its first use."""
     if name == "__all__":
         return numpy_names.names()
     try:

@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in names of workloads."""
+        """The name, as in those of workloads."""
         strided = f"-stride-{self.stride}" if self.stride > 1 else ""
         return f"{self.images}x{self.channels}x{self.extent}-{self.filters}{strided}"
 

@@ -80,7 +80,7 @@ PAGES = [
     Page(
         "arrays.md",
         "Arrays",
-        "An array has a shape, a dtype and a device. Basic indexing gives views that alias, as in NumPy; "
+        "An array has a shape, a dtype and a device. Basic indexing returns views that alias, as in NumPy; "
         "integer and boolean arrays as indices copy. All of Python's operators work elementwise, in-place "
         "ones write the array's memory and are seen through all its views. Arrays without dimensions can be "
         "used as numbers.",
@@ -238,7 +238,7 @@ def entries() -> Iterator[Entry]:
 
 
 def signature(entry: Entry) -> str:
-    """How `entry` is called; of an attribute, its name."""
+    """The call signature of `entry`; of an attribute, its name."""
     if isinstance(entry.value, property) or not callable(entry.value):
         return entry.name
     try:

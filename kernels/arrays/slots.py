@@ -768,7 +768,7 @@ def to_float(x):
 
 
 def state_address():
-    """Where the state lies: `layout`."""
+    """The address of the state: `layout`."""
     return state()
 
 

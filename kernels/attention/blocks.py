@@ -54,7 +54,7 @@ def line_of(width, itemsize):
 
 @subroutine
 def seen_by(row, keys, causal):
-    """How many keys the rows up to `row` see."""
+    """The number of keys that the rows up to `row` see."""
     return min(row + 1, keys) if causal else keys
 
 
@@ -68,7 +68,7 @@ def mask_of(block, number, matrix, row, key, itemsize):
 
 
 def make_rows(dtype, itemsize):
-    """(highest_of, weigh, multiply_row, add_mask): what is done to a row of a block."""
+    """The operations on a row of a block: (highest_of, weigh, multiply_row, add_mask)."""
     single = itemsize == 4
     rank, float_of_rank = (
         (rank_float32, float_of_rank_float32) if single else (rank_float64, float_of_rank_float64)

@@ -37,7 +37,7 @@ LINE = 64
 
 
 MASKS = {"attention": (3, 6), "attention_gradient": (6, 10)}
-"""By operator, the number of the mask among its operands, and how many operands and results it then has."""
+"""The position of the mask among an operator's operands, and its number of operands and results then."""
 
 
 class Attention(enum.IntEnum):
@@ -136,4 +136,4 @@ def line_of(width: int, itemsize: int) -> int:
 
 
 CALLS = {"attention": attention_call, "attention_gradient": attention_call}
-"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the results."""
+"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the results."""

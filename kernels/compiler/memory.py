@@ -54,7 +54,7 @@ def pointer(typingctx, address, dtype):
 
 
 def _typed(builder, address, kind):
-    """An address as a pointer; on a GPU LLVM is told that it leads to global memory."""
+    """An address as a pointer; on a GPU, one of LLVM's address space for global memory."""
     if not on_gpu(builder):
         return builder.inttoptr(address, kind)
     return builder.addrspacecast(builder.inttoptr(address, kind.pointee.as_pointer(GLOBAL_SPACE)), kind)
@@ -75,6 +75,22 @@ def slot(typingctx, block, index):
 
     def codegen(context, builder, signature, args):
         return builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+
+    return types.int64(_block(block), index), codegen
+
+
+@intrinsic
+def stride_slot(typingctx, block, index):
+    """The stride in a slot of an argument block, of a loop whose operand does not lie along it.
+
+    LLVM takes a loop whose step is an unknown integer for one whose step is probably 1: it vectorises that
+    case, and leaves all others to a loop over single elements. So the sign bit, which a stride repeats, is
+    written out once more: what it reads is no bare integer any more, and it vectorises the loop as it is.
+    """
+
+    def codegen(context, builder, signature, args):
+        stride = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+        return stride if on_gpu(builder) else builder.ashr(builder.shl(stride, I64(1)), I64(1))
 
     return types.int64(_block(block), index), codegen
 
@@ -146,7 +162,7 @@ def store(typingctx, address, value):
 
 
 def _slot(builder, address, kind=I64):
-    """What lies at an address, or at a pointer into a block, as a pointer."""
+    """A pointer to the slot at an address, or at a pointer into a block."""
     if isinstance(address.type, ir.PointerType):
         return builder.bitcast(address, kind.as_pointer())
     return builder.inttoptr(address, kind.as_pointer())

@@ -48,7 +48,7 @@ def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) 
 
 
 def _branch(x: Lane, bound: float, usual: Lane, rare: Callable[[Any], Any]) -> Lane:
-    """The same as a branch, where nothing is vectorised."""
+    """A branch instead of a call, where nothing is vectorised."""
     builder = x.builder
     beyond, before = ~(magnitude(x) < bound), builder.block
     with builder.if_then(beyond.value, likely=False):

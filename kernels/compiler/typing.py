@@ -64,7 +64,7 @@ class Division(templates.AbstractTemplate):
 
 
 class Comparison(templates.AbstractTemplate):
-    """Operands have one type, the result is a bool."""
+    """The typing of comparisons: operands of one type, the result is a bool."""
 
     def generic(self, args, kws):
         left, right = map(types.unliteral, args)

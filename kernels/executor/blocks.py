@@ -1,5 +1,5 @@
 """The slots of the argument block of a loop (`executor.loop`): rows of 8 bytes each. Imports nothing; Python
-uses it too: `tracejit.rounds` fills it in.
+uses it too: `tracejit.assembly.loops` fills it in.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LoopTask(enum.IntEnum):
 
 
 class Growth(enum.IntEnum):
-    """What is added to a slot after each round: an integer, or the bits of a float."""
+    """Words of a slot's growth: the slot, and the step (an integer, or bits of a float) for each round."""
 
     SLOT = 0
     STEP = 1

@@ -74,7 +74,7 @@ PACKED_SIZE = 2  # CU_LAUNCH_PARAM_BUFFER_SIZE
 
 @native
 def finish_issue(block, device, code):
-    """Put the task's event behind what was issued; the status of the task."""
+    """Record the task's event after the issued work; the status of the task."""
     if code == 0:
         code = call_c(get(device, DEVICE_RECORD), (get(block, ISSUED_EVENT), get(device, DEVICE_STREAM)))
     put(block, ISSUED_STATE, int64(code == 0))

@@ -402,4 +402,4 @@ THREADS = [
     ("engine_resume_child", resume_child, _signature(void, 1)),
     ("engine_lose", lose, _signature(void, 2)),
 ]
-"""The same for the entry points of threads that run tasks, and of the engine's life."""
+"""Names, functions and signatures of entry points for threads that run tasks, and of the engine's life."""

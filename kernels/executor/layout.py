@@ -35,18 +35,18 @@ LEFT = -1 << 62
 """The status of a kernel that was left between two rounds of a loop: it goes on when it is called with ``lo =
 1``, on any thread. So a task has TASK_STATUS then."""
 
-# What `launch` returns.
+# Results of `launch`.
 FINISHED = 0
 QUEUED = 1
 FAILED = 2
 NEEDS_SCRATCH = 3
 
-# What a thread can wait for (THREAD_KIND).
+# Conditions that a thread can wait for (THREAD_KIND).
 WRITTEN = 0  # all writes of a variable that were enrolled when the wait began
 UNUSED = 1  # nothing enrolled on a variable
 LAUNCH = 2  # one launch
 ALL = 3  # all launches that were enrolled when the wait began
-AGAIN = -1  # what it has waited for already
+AGAIN = -1  # the condition of its last wait
 
 SLICE = 50_000_000  # nanoseconds after which a thread of Python's returns to handle signals
 
@@ -160,7 +160,7 @@ THREAD_PREVIOUS = 144
 THREAD_STOP = 152  # atomic: the thread shall return to Python
 THREAD_LIMIT = 160  # it takes no task of a later launch than this
 THREAD_DEADLINE = 168  # when it leaves a long task; 0: SLICE after it first asks (its own word)
-THREAD_KIND = 176  # what it waits for
+THREAD_KIND = 176  # the condition that it waits for
 THREAD_OBJECT = 184
 THREAD_TARGET = 192
 THREAD_SCRATCH = 200  # its own words: scratch memory, replaced by Python when too small
@@ -170,7 +170,7 @@ THREAD_NUMBER = 224  # static: what the profiler records
 THREAD_TIME = 232  # struct timespec
 THREAD_HOME = 248  # static: the share of a task that it begins with
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
-THREAD_PROCESSOR = 320  # where it was when it became idle
+THREAD_PROCESSOR = 320  # its processor when it became idle
 THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 if its affinity is never changed
 THREAD_BARRED = 336  # 1 more than the processor excluded from its affinity until it runs again; or 0
 THREAD_LANE = 344  # static: the lane that it works for; 0 if it waits, and helps all lanes of kernels
@@ -223,6 +223,7 @@ ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_PYTHON_COUNT = 280  # Python tasks that may run
 ENGINE_TEAM = 288  # static: address of the team's record
+ENGINE_CROWDED = 296  # 1: the workers take all processors of this process, so threads that wait run nothing
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448
@@ -309,9 +310,9 @@ NODE_BLOCK = 96  # the argument: words of the block of `gpu.graph.set_blocks`
 
 # Slots of that block.
 SETTER_WORDS = 0  # address of the words for failures
-SETTER_FAILING = 1  # how many there are
+SETTER_FAILING = 1  # their number
 SETTER_PLACES = 2  # address of the addresses to which the values go
-SETTER_COUNT = 3  # of values
+SETTER_COUNT = 3  # number of values
 SETTER_VALUES = 4  # from here on; the first one of the first node is where the status goes
 
 # Slots of the block of `gpu.graph.tell`.

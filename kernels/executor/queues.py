@@ -269,7 +269,7 @@ def pass_softly(engine, request):
 
 @native
 def let_go(engine, request, lane, inside):
-    """The tasks of a root request on `lane`, or (not `inside`) those on others, miss one thing less."""
+    """Decrement the counts of tasks of a root request on `lane`, or (not `inside`) of those on others."""
     tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
     while request != 0:
         users = get(request, REQUEST_USERS)
@@ -289,7 +289,7 @@ def is_early(task, successor):
 
 @native
 def issue(engine, task):
-    """The device of the lane of `task` has it, behind all that it had before: what runs there may follow."""
+    """Note that the device of the lane of `task` has it, after all earlier ones; successors may follow."""
     instance, lane = get(task, TASK_INSTANCE), get(task, TASK_LANE)
     last = get(lane, LANE_ISSUED_LAST)
     put(task, TASK_NEXT, 0)
@@ -318,7 +318,7 @@ def issue(engine, task):
 
 @native
 def complete_first(engine, lane, status):
-    """The oldest task that the device of `lane` has is complete."""
+    """Complete the oldest task of the device of `lane`."""
     task = get(lane, LANE_ISSUED)
     following = get(task, TASK_NEXT)
     put(lane, LANE_ISSUED, following)
@@ -378,7 +378,7 @@ def enrol(instance, variables):
 
 @native
 def grant(engine, request):
-    """Grant a root request that had to wait: its tasks, under all its aliases, miss one thing less."""
+    """Grant a root request that had to wait: decrement the counts of its tasks, under all its aliases."""
     put(request, REQUEST_GRANTED, 1)
     inherit_poison(request)
     let_go(engine, request, get(request, REQUEST_SOFT), 0)
@@ -386,7 +386,7 @@ def grant(engine, request):
 
 @native
 def miss_one_less(engine, task):
-    """Decrement the count of what `task` waits for; enqueue it at zero."""
+    """Decrement the number of things that `task` waits for; enqueue it at zero."""
     unmet = get(task, TASK_UNMET) - 1
     put(task, TASK_UNMET, unmet)
     if unmet == 0:

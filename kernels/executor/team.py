@@ -61,13 +61,13 @@ from tracejit.kernels.executor.threads import get, lock, native, now, put, rouse
 
 LEFT_MASK = (1 << 32) - 1
 NUMBERS = (1 << 30) - 1
-"""Numbers of tasks begin anew after so many."""
+"""Numbers of tasks, which then begin anew."""
 
 SPINS, LOOKS = 4096, 64
-"""A helper leaves after so many looks for a task, about 0.1 ms; how many until it asks whether it must."""
+"""Looks for a task after which a helper leaves, about 0.1 ms; looks between checks whether it must."""
 
 YIELD = 1000
-"""After so many looks the leader lets others run: the helper may wait for a processor."""
+"""Looks after which the leader yields its processor: the helper may wait for one."""
 
 
 @native

@@ -18,6 +18,7 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.layout import (
     ASLEEP,
     AWAKE,
+    ENGINE_CROWDED,
     ENGINE_LANES,
     ENGINE_LOCK,
     ENGINE_PROCESSORS,
@@ -114,7 +115,8 @@ def on_linux():
         processor is idle: a task of two chunks takes twice its time then. Threads of users stay as they are.
         """
         here, number = processor(), get(thread, THREAD_SYSTEM)
-        if (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
+        crowded = get(engine, ENGINE_CROWDED)  # the other processors have work of their own
+        if (crowded != 0) | (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
             return
         allowed, place, others = engine + ENGINE_PROCESSORS, here // 64 * 8, 0
         if get_affinity(number, PROCESSORS_BYTES, allowed) < 0:
@@ -141,7 +143,7 @@ def on_linux():
 
 
 def elsewhere():
-    """The same where processors are unknown."""
+    """The functions for systems where processors are unknown."""
 
     @native
     def processor():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numba.types import int64
 
 from tracejit.kernels.executor.layout import (
+    ENGINE_CROWDED,
     ENGINE_SEQUENCE,
     ENGINE_WAITERS_IDLE,
     ENGINE_WORKERS,
@@ -44,6 +45,9 @@ from tracejit.kernels.executor.threads import (
     rouse,
     unlock,
 )
+
+NO_LAUNCH = -1
+"""The limit of a thread that runs no tasks."""
 
 STAY = 1_000_000
 """Nanoseconds after which a thread that helps with a loop looks whether what it waits for has come."""
@@ -92,7 +96,7 @@ def count_waiter(thread, amount):
 
 @native
 def wait(engine, thread, duration):
-    """Wait for what `begin_wait` noted, at most `duration` nanoseconds, and run what it needs meanwhile.
+    """Wait for the condition of `begin_wait`, at most `duration` nanoseconds; meanwhile run tasks it needs.
 
     Returns 1 when it has come, 0 when time is up, -1 when the thread needs more scratch memory.
     """
@@ -101,6 +105,8 @@ def wait(engine, thread, duration):
     lock(engine)
     if get(engine, ENGINE_WORKERS) == 0:
         put(thread, THREAD_LIMIT, NEVER)
+    elif get(engine, ENGINE_CROWDED) != 0:
+        put(thread, THREAD_LIMIT, NO_LAUNCH)
     count_waiter(thread, 1)
     result = 0
     while result == 0:
@@ -116,7 +122,7 @@ def wait(engine, thread, duration):
         else:
             pass_on(engine)
             put(thread, THREAD_DEADLINE, min(deadline, now(thread) + STAY))
-            helped = join(engine, thread)
+            helped = join(engine, thread) if get(thread, THREAD_LIMIT) != NO_LAUNCH else 0
             put(thread, THREAD_DEADLINE, deadline)
             if helped == 0:
                 idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)

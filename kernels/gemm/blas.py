@@ -1,4 +1,4 @@
-"""OpenBLAS: its entry points as addresses. Needs no Numba.
+"""OpenBLAS, with its LAPACK: entry points as addresses. Needs no Numba.
 
 OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
 engine's, by panels, and the OpenBLAS inside the user's NumPy is not touched. It is built for at most 64
@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 @functools.cache
 def entry_points() -> dict[str, int]:
-    """Addresses of ``sgemm``, ``dgemm``, ``sgemv`` and ``dgemv`` (their C interfaces).
+    """Addresses of ``sgemm``, ``dgemm``, ``sgemv``, ``dgemv`` (their C interfaces), and of LAPACK's ``gesv``
+    with its four letters in front (Fortran's, with integers of 32 bits).
 
     The library is opened by path, not through its package, whose import would make its symbols global and so
     capture the calls of a SciPy loaded later.
@@ -33,6 +34,7 @@ def entry_points() -> dict[str, int]:
     library.scipy_openblas_set_num_threads(1)
     names = ["sgemm", "dgemm", "sgemv", "dgemv"]
     functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
+    functions |= {f"{letter}gesv": getattr(library, f"scipy_{letter}gesv_") for letter in "sdcz"}
     return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
 
 

@@ -33,7 +33,7 @@ def set_blocks(block):
 
 
 def tell(block):
-    """Write the status of the launch: that of the first task that failed, and which one it is."""
+    """Write the status of the launch: the first failed task and its status."""
     if thread_x() == 0:
         words, told = pointer(slot(block, FINISH_WORDS), int64), NEVER
         for i in range(slot(block, FINISH_COUNT)):

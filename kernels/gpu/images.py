@@ -265,4 +265,4 @@ MAKERS = {
     "max_pool_gradient": make_of_elements(share_of_largest, P.THIRD),
     "average_pool_gradient": make_of_elements(share_of_mean, P.SECOND),
 }
-"""By operator: ``make(dtype, itemsize)``."""
+"""Makers of kernels, by operator: ``make(dtype, itemsize)``."""

@@ -201,8 +201,8 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
     "average_pool": pooling_call,
     "average_pool_gradient": pooling_call,
 }
-"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of the first
-operand.
+"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of
+the first operand.
 """
 
 

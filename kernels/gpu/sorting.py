@@ -115,7 +115,7 @@ def make_argsort(dtype, itemsize):
 
 
 def make_search_sorted(dtype, itemsize):
-    """Where values go in sorted rows."""
+    """A kernel of the places where values go in sorted rows, by binary search."""
 
     @subroutine
     def search(block, unit):
@@ -154,4 +154,4 @@ def make_gcd(dtype, itemsize):
 
 
 MAKERS = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted, "gcd": make_gcd}
-"""By operator: ``make(dtype, itemsize)``."""
+"""Makers of kernels, by operator: ``make(dtype, itemsize)``."""

@@ -33,7 +33,7 @@ KERNEL = types.void(types.CPointer(types.int64))
 """Signature of every kernel: ``kernel(block)``."""
 
 BODY = ".body"
-"""What the name of a kernel's own function ends with."""
+"""The suffix of the name of a kernel's own function."""
 
 
 PROCESSORS = (75, 80, 86, 87, 89, 90, 100, 120)

@@ -1,4 +1,4 @@
-"""How threads of a GPU share out units: the loops of kernels that are written by hand.
+"""Loops of handwritten kernels over units, shared out among the threads of a GPU.
 
 The number of units stands behind the addresses of a kernel's operands: in slot `units` of its block.
 """

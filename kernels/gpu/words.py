@@ -1,4 +1,4 @@
-"""What kernels for GPUs say beside loads and stores: which thread this is, barriers, shared memory.
+"""Intrinsics of kernels for GPUs beside loads and stores: indices of threads, barriers, shared memory.
 
     at = block_x() * threads_x() + thread_x()
     box = shared(0, float32)          # memory of the block of threads; how much there is, the launch says
@@ -69,7 +69,7 @@ blocks_y = _reading("blocks_y", "How many blocks there are along y.")
 
 @intrinsic
 def barrier(typingctx):
-    """Wait for all threads of the block; what they wrote before, all see afterwards."""
+    """A barrier of the block's threads: all see afterwards what each wrote before."""
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])

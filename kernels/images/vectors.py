@@ -82,7 +82,7 @@ class Lanes:
         return self.builder.call(function, [x, y, z])
 
     def prefetch(self, address, write):
-        """Ask for the line at an address, to be read or written soon."""
+        """Prefetch the line at an address, to be read or written soon."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")

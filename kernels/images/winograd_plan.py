@@ -96,7 +96,7 @@ SPREAD = Scheme(
     step=2,
 )
 SCHEMES = {1: DENSE, 2: STRIDED}
-"""Of convolutions and gradients to weights, by their stride."""
+"""Schemes of convolutions and gradients to weights, by their stride."""
 
 WINDOW_SIDE = 3
 BLOCK_TILES = 96  # of a block: a sliver is read once for it, and 64 channels of it are 400 KB
@@ -123,7 +123,7 @@ class Winograd(enum.IntEnum):
     LEFT = 7
     OUT_HEIGHT = 8
     OUT_WIDTH = 9
-    ROWS = 10  # of tiles, in a block
+    ROWS = 10  # rows of tiles in a block
     BLOCKS = 11  # in a unit of sums
     PART = 12  # slivers in a unit of the convolution, channels in one of the others
     PARTS = 13

@@ -35,3 +35,21 @@ class ScatterAdd(enum.IntEnum):
     X = 7
     INDEX = 8
     OUT = 9
+
+
+class System(enum.IntEnum):
+    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides; unit = a system.
+
+    In scratch memory lie three numbers, then the pivots, the matrix and the right sides, which the solutions
+    take the place of. FIRST is the matrices; the result is THIRD, or SECOND of ``inv``.
+    """
+
+    ROWS = 0
+    COLUMNS = 1
+    ENTRY = 2  # address of LAPACK's ``?gesv``
+    PIVOTS = 3  # bytes from the start of the scratch memory
+    MATRIX = 4
+    RIGHT = 5
+    FIRST = 6
+    SECOND = 7
+    THIRD = 8

@@ -15,11 +15,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.split import Call, ceil_div
 
 COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
 SCATTER_PARTS = 8
+SYSTEM_WORK = 1 << 22  # multiplications of a system above which NumPy's LAPACK, which has threads, solves it
+SYSTEM_CHUNK = 1 << 15  # multiplications of the systems that are taken at once
+ALIGNED = 64
 LINE = 16  # elements: parts of a row end on cache lines for items of 4 bytes or more
 
 
@@ -108,8 +112,37 @@ def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], d
     return Call(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
 
 
+LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+"""The first letter of a routine of LAPACK."""
+
+
+def system_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call | None:
+    """The call of ``solve`` and ``inv`` for small systems; None for others.
+
+    >>> system_call("solve", [(2, 9, 9), (2, 9, 4), (2, 9, 4)], {}, "float64").words[:2]
+    (9, 4)
+    >>> system_call("inv", [(900, 900), (900, 900)], {}, "float64") is None
+    True
+    """
+    *batch, n, m = shapes[-1]
+    work = n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
+    if n == 0 or m == 0 or work > SYSTEM_WORK:
+        return None
+    places = [ALIGNED]
+    for size in (4 * n, n * n * SIZES[dtype], n * m * SIZES[dtype]):
+        places.append(places[-1] + ceil_div(size, ALIGNED) * ALIGNED)
+    words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *places[:3])
+    return Call(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), places[3])
+
+
+ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call | None]] = {
+    "solve": system_call,
+    "inv": system_call,
+}
+"""Operators of which NumPy's routine runs where this returns None."""
+
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call]] = {
     "copy": copy_call,
     "scatter_add": scatter_call,
 }
-"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""
+"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""

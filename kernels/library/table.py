@@ -2,8 +2,7 @@
 
 `LIBRARY` maps (name, dtype) to a Python function for Numba to compile; name and dtype are stable and stand in
 the keys of the kernel store. The blocks are documented where their slots are named:
-`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.blocks.ScatterAdd`,
-`tracejit.kernels.library.blocks.Copy`.
+`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.blocks`.
 
     block = np.zeros(len(Copy), np.int64)
     block[Copy.SOURCE], block[Copy.TARGET] = source.ctypes.data, target.ctypes.data
@@ -27,6 +26,8 @@ from tracejit.kernels.gemm.products import (
     make_loop_product,
 )
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
+from tracejit.kernels.library.plan import LETTERS
+from tracejit.kernels.library.systems import make_system
 
 
 def make_scatter_add(dtype, itemsize, add):
@@ -100,8 +101,10 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     """The kernel named `kernel` for `dtype`, a NumPy name, as a Python function that Numba can compile."""
     if kernel == "copy":
         return copy
-    scalar = from_dtype(np.dtype(dtype))
     itemsize = np.dtype(dtype).itemsize
+    if kernel in ("solve", "inv"):
+        return make_system(dtype, itemsize, inverts=kernel == "inv")
+    scalar = from_dtype(np.dtype(dtype))
     add, multiply_add = arithmetic(scalar)
     stored = uint8 if scalar == boolean else scalar
     if kernel == "scatter_add":
@@ -120,6 +123,7 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     ("copy", "uint8"): make("copy", "uint8"),
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
     **{("dot", dtype): make("dot", dtype) for dtype in ("float32", "float64")},
+    **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
 }
 """All library kernels by name and dtype; ``copy`` moves bytes and has one entry. ``dot`` is ``gemm`` for
 products with one row and one column.

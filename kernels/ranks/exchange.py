@@ -94,7 +94,7 @@ def item_of(exchange):
 
 @native
 def seat_at(exchange, member):
-    """What is noted about a member."""
+    """The address of a member's record."""
     return exchange + EXCHANGE_SEATS + member * SEAT_BYTES
 
 

@@ -31,7 +31,7 @@ def notices_bytes(seats: int) -> int:
 
 
 PHASES = 2
-"""Of an exchange: slices, then sums. Each has a row of words in the head of a block."""
+"""Phases of an exchange: slices, then sums. Each has a row of words in the head of a block."""
 
 
 def head_bytes(seats: int) -> int:
@@ -55,7 +55,7 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_TURN,  # blocks that are lent in turn, as long as they are enough
     BOARD_NEXT,  # the one to be lent next
     BOARD_LENT,  # address of a word for each block
-    BOARD_HEARD,  # address of notices that nobody has asked for: seat, key, word, oldest first
+    BOARD_HEARD,  # address of notices that nobody has consumed: seat, key, word, oldest first
     BOARD_HEARD_COUNT,
     BOARD_HEARD_ROOM,
     BOARD_EXCHANGES,  # the first that is under way

@@ -1,8 +1,8 @@
 """Short notices between ranks of one machine, through rings in the memory that they share, and blocks.
 
 A notice is a key and a word. For each pair of ranks the sender's part holds a ring and counts what it has
-written; the reader's part counts what it has read: each word of memory has one writer. What has come waits
-in the board until somebody asks for its key. Notices with the same key keep their order.
+written; the reader's part counts what it has read: each word of memory has one writer. Arrived notices wait
+in the board until somebody takes their key. Notices with the same key keep their order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def tell(board, seat, key, word):
 
 @native
 def hear(board):
-    """Note what has come; returns how many notices, or FULL where there is no more room on the board."""
+    """Receive notices; returns how many, or FULL where there is no more room on the board."""
     me, found = get(board, BOARD_SEAT), 0
     for seat in range(get(board, BOARD_SEATS)):
         peer = board + BOARD_PEERS + seat * PEER_BYTES

@@ -99,7 +99,7 @@ def sign(x):
 
 @on_half("sign")
 def sign_half(x):
-    """As of float32; of a zero of bfloat16, that zero, as ml_dtypes has it."""
+    """The sign, computed in float32; a zero of bfloat16 keeps its sign, as in ml_dtypes."""
     single = convert(x, "float32")
     zero = single if dtype_of(x) == "bfloat16" else fill(single, 0.0)
     return convert(select(single == 0, zero, sign(single)), dtype_of(x))
@@ -263,8 +263,8 @@ def nextafter(x, y):
 
 @on_half("nextafter")
 def nextafter_half(x, y):
-    """The same on the 16 bits; what is compared are the numbers as float32. Between two zeros NumPy stays at
-    the first one of float16, and goes to the second one of others.
+    """`nextafter` on the 16 bits; comparisons are in float32. Between two zeros NumPy stays at the first one
+    of float16, and goes to the second one of others.
     """
     dtype, i = dtype_of(x), bits(x)
     a, b = convert(x, "float32"), convert(y, "float32")

@@ -15,11 +15,11 @@ FUNCTIONS = {}
 """Every scalar function by name, as kernels call it."""
 
 COMPLEX = {}
-"""What computes the functions of these names on complex lanes, where that is another formula."""
+"""Functions on complex lanes, by name, where they have another formula."""
 
 
 HALF = {}
-"""What computes the functions of these names on half lanes, where float32 lanes will not do."""
+"""Functions on half lanes, by name, where float32 lanes will not do."""
 
 
 def scalar(returns=None, *, moves=False):

@@ -12,7 +12,7 @@ HALF_PI = {
 }
 LN2 = 0.6931471805599453
 HUGE = 2.0**60  # beyond, log1p(x) is log(x), and asinh(x) and acosh(x) are log(2 x)
-TAN_EIGHTH = 0.41421356237309503  # of a turn's eighth: tan(pi/8)
+TAN_EIGHTH = 0.41421356237309503  # tan(pi/8)
 
 # (atan(t) - t) / t**3 in t**2: |t| <= 1, relative error of atan below 2**-28; |t| <= tan(pi/8), 2**-59
 ATAN_F32 = (

@@ -8,7 +8,7 @@ results into scratch memory, and
     stream(x, first, stage, begin, count)   # x[first + i] = stage[begin + i]
 
 moves it by cache lines; a line that the block shares with its neighbours is stored normally. Non-temporal
-stores are weakly ordered: a kernel calls `settle`, a store fence, before it returns.
+stores are weakly ordered: a kernel calls `store_fence` before it returns.
 
     stream_rows(x, first, stride, stage, width, rows, count)    # x[first + r * stride + i] = stage[...]
 
@@ -55,7 +55,7 @@ def stream_line(typingctx, target, place, stage, start):
 
 
 @intrinsic
-def settle(typingctx):
+def store_fence(typingctx):
     """Order non-temporal stores before later stores, by a store fence (on x86; elsewhere all stores are
     weakly ordered, and the executor's lock orders these as well).
     """

@@ -4,7 +4,7 @@ A sweep (see `tracejit.loopnest.sweep`) goes through bands of rows. The last `up
 `down` rows of the next one are still read from the other side of the cut between them: they go to the
 *edges*, ``up + down`` rows for each cut.
 
-    edge_row(row, first, stop, band, bands, up, down)     # of the edges, or -1: to its own place
+    edge_row(row, first, stop, band, bands, up, down)     # its row of the edges; -1: its own place
     move(target, first, source, start, count)             # target[first + i] = source[start + i]
 """
 

@@ -5,11 +5,11 @@
 copies ``tile[r * width + c] = x[first + r + c * stride]``. Full blocks of 8 x 8 elements go through
 registers.
 
-Arrays larger than the last-level cache are walked by groups of 8 x 8 tiles: each of their rows is in another
-page, and a group has about as many pages as the TLB. Groups come in *shells*: one above the diagonal comes
-next to its mirror image below it, and their tiles alternate, as the one reads across what the other reads
-along. Rows of a tile are too short for the hardware prefetcher, so those of a later tile are prefetched
-(`further`, `prefetch_run`).
+Arrays larger than the last-level cache are traversed by groups of 8 x 8 tiles: each of their rows is in
+another page, and a group has about as many pages as the TLB. Groups come in *shells*: one above the diagonal
+comes next to its mirror image below it, and their tiles alternate, as the one reads across what the other
+reads along. Rows of a tile are too short for the hardware prefetcher, so those of a later tile are
+prefetched (`further`, `prefetch_run`).
 
     shells     0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2

@@ -7,10 +7,14 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, kernels
 from tracejit import ops
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import EntryPoint, build_object
+from tracejit.codegen.objects.listing import vector_width
+from tracejit.codegen.text import load_source
 from tracejit.codegen.units import at_once
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
+from tracejit.targets import emit
 from tracejit.tuning import tuning_of
 
 F4 = np.dtype("float32")
@@ -79,6 +83,24 @@ def test_an_index_out_of_range_is_reported():
         index[position] = bad
         _, status = runner.run(node, [index, table])
         assert status == 1 + position
+
+
+@pytest.mark.parametrize("step", [3, -2])
+@pytest.mark.parametrize("name", ["exp", "sqrt", "negative"])
+def test_costly_functions_of_strided_operands_are_vectorised(name, step):
+    """Cheap ones are not: their time is that of collecting elements."""
+    size = 37
+    places = View((size - 1) * -step if step < 0 else 0, (size,), (step,))
+    b = Builder()
+    x = b.input(ArrayType((size * abs(step),), F4))
+    body = b.graph([b.emit(getattr(ops, name), b.emit(ops.view, x, view=places))])
+    node = runner.fused_node(body)
+    spec = lower(node).spec
+    found = build_object([EntryPoint("kernel", load_source(emit(spec)))]).llvm_ir
+    assert vector_width(found) > 1
+    only_for_stride_1 = "%ident.check" in found  # LLVM's name of the question
+    assert only_for_stride_1 == (name == "negative")
+    runner.check(node, [np.random.default_rng(3).random(size * abs(step)).astype(F4)], exact=name != "exp")
 
 
 def test_empty_arrays_have_no_units():

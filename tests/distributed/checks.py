@@ -538,6 +538,27 @@ def checkpoints_hold_the_latest_whole_step():
     assert tj.distributed.load_checkpoint(folder)[1] == 2
 
 
+@check
+def checkpoints_are_written_while_the_program_goes_on():
+    """What the arrays held at the call is written, although they change; failures are raised once, later."""
+    folder, w = FOLDER / f"beside-{N}", perceptron()
+    before = digest(w)
+    tj.distributed.save_checkpoint(folder, w, step=1, wait=False)
+    w[0] += 1.0
+    tj.wait_all()
+    found, step = tj.distributed.load_checkpoint(folder)
+    assert (digest(found), step) == (before, 1)
+    if R == 1:
+        (folder / "step-2").write_text("in the way")
+    tj.distributed.barrier()
+    tj.distributed.save_checkpoint(folder, w, step=2, wait=False)
+    raised(tj.wait_all, tj.errors.EngineError)
+    tj.distributed.save_checkpoint(folder, w, step=3, wait=False)  # the failure has been told
+    tj.distributed.save_checkpoint(folder, w, step=2, wait=False)
+    raised(lambda: tj.distributed.save_checkpoint(folder, w, step=4), OSError)
+    assert tj.distributed.load_checkpoint(folder)[1] == 3
+
+
 if __name__ == "__main__":
     tj.distributed.init()
     R, N = tj.distributed.rank(), tj.distributed.size()

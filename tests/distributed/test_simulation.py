@@ -7,7 +7,7 @@ from tracejit.cli import main
 from tracejit.distributed.simulation import Costs, Work, predict
 from tracejit.errors import ArgumentError
 
-FREE = Costs(0, 0, 0, 0)
+FREE = Costs(0, 0, 0, 0, 0)
 MEGABYTE = 1 << 20
 
 
@@ -84,12 +84,19 @@ def test_messages_cost_time_of_their_own():
     """The limit of a thousand ranks: each gets a message of each other."""
     few, many = (
         predict(
-            [exchange(uses=(0,))], ranks, 0.0, 1e12, cores=2, threads=1, costs=Costs(0, 1e-5, 0, 0)
+            [exchange(uses=(0,))], ranks, 0.0, 1e12, cores=2, threads=1, costs=Costs(0, 1e-5, 0, 0, 0)
         ).seconds
         for ranks in (8, 1000)
     )
     assert few == pytest.approx(14e-5, rel=0.2)
     assert many == pytest.approx(1998e-5, rel=0.01)
+
+
+def test_the_thread_of_communication_wakes_twice_in_each_of_two_phases():
+    work = [exchange(uses=(0,))]
+    costs = Costs(0, 0, 0, 0, 1e-3)
+    found = predict(work, 2, 0.0, 1e12, cores=2, threads=1, costs=costs).seconds
+    assert found == pytest.approx(4e-3, rel=0.01)
 
 
 @tj.jit

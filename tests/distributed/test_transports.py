@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit import launch, ops
+from tracejit import ops
+from tracejit.assembly import launch
 from tracejit.distributed import world
 from tracejit.errors import PeerError
 from tracejit.ir.graph import Node, Value

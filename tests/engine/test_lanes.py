@@ -10,7 +10,7 @@ from tests.engine.programs import pack, task
 from tests.engine.test_lifecycle import run_script
 from tracejit import engine
 from tracejit.config import config
-from tracejit.engine import COMMUNICATION, FRESH, HOST, READ, WRITE, Program, Task, Variable
+from tracejit.engine import COMMUNICATION, FRESH, HOST, READ, WRITE, Program, Task, Variable, machine
 from tracejit.errors import ArgumentError, EngineError, OutOfBoundsError
 
 BIG = 1 << 30
@@ -47,6 +47,16 @@ def test_each_device_has_workers_and_one_launch_spans_several():
     assert len({event.launch for event in events}) == 1
     assert {event.nbytes for event in events} == {BIG, 0}
     np.testing.assert_array_equal(out[:32], out[32:])
+
+
+def test_threads_that_wait_compute_nothing_where_other_ranks_have_the_processors(monkeypatch):
+    monkeypatch.setattr(machine, "_sharing", [max(2, engine.processors())])  # one processor each
+    engine.set_workers(1)
+    out, variable = np.zeros(64, np.int64), Variable()
+    tasks = [task("spin", units=64, uses=(0,), cost=BIG, name="chunks")]
+    program = Program(tasks, [0, 0, 100_000], [(0, 0, 0)], arguments=[FRESH])
+    events = events_of(program, (out.ctypes.data, variable))
+    assert {event.thread for event in events} == {"worker 0"}
 
 
 def test_a_busy_device_does_not_keep_the_others():

@@ -1,6 +1,8 @@
 """Processor counts from affinity and cgroup files."""
 
+import concurrent.futures
 import os
+import sys
 
 import pytest
 
@@ -44,3 +46,22 @@ def test_threads_beyond_the_processors_do_not_spin(cgroup, monkeypatch):
     monkeypatch.setattr(machine, "_sharing", [4])
     assert machine.spin_time(3) == machine.SPIN
     assert machine.spin_time(4) == 0
+
+
+def test_ranks_that_share_processors_leave_those_of_others_alone(cgroup, monkeypatch):
+    assert not machine.crowded(16)
+    monkeypatch.setattr(machine, "_sharing", [4])
+    assert not machine.crowded(3)
+    assert machine.crowded(4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of Linux")
+def test_short_turns_leave_a_thread_what_it_was():
+    def turns():
+        policy = os.sched_getscheduler(0)
+        machine.take_short_turns()
+        return policy, os.sched_getscheduler(0)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        before, after = pool.submit(turns).result()
+    assert before == after

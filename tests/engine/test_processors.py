@@ -12,6 +12,7 @@ from tracejit.codegen.objects.build import EntryPoint
 from tracejit.engine.native import Record
 from tracejit.kernels.executor.layout import (
     ENGINE_BYTES,
+    ENGINE_CROWDED,
     THREAD_BARRED,
     THREAD_BYTES,
     THREAD_PROCESSOR,
@@ -118,6 +119,16 @@ def test_threads_of_users_stay(native, on_first):
     os.sched_setaffinity(other.number, HERE)
     other.record.words[THREAD_PROCESSOR >> 3] = on_first
     other.record.words[THREAD_SYSTEM >> 3] = 0
+    native["keep_apart"](other.engine.address, other.record.address)
+    assert other.may_use() == set(HERE)
+
+
+@several
+def test_a_worker_stays_where_other_ranks_have_the_processors(native, on_first):
+    other = Other()
+    os.sched_setaffinity(other.number, HERE)
+    other.record.words[THREAD_PROCESSOR >> 3] = on_first
+    other.engine.words[ENGINE_CROWDED >> 3] = 1
     native["keep_apart"](other.engine.address, other.record.address)
     assert other.may_use() == set(HERE)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend.recording import eager, storage
+from tracejit.frontend.recording import eager, partial, storage
 
 LINE = r"test_eager_failures\.py:\d+"
 HERE = "test_eager_failures.py"
@@ -16,7 +16,7 @@ def recorded(monkeypatch):
     tj.wait_all()
     monkeypatch.setattr(eager, "SMALL", -1)
     yield
-    eager._untold.clear()
+    partial.untold.clear()
 
 
 @pytest.fixture

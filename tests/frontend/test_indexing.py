@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 import tracejit as tj
 from tests.frontend.conftest import run_on_evaluator
 from tests.frontend.samples import sample
+from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.recording import eager
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
@@ -109,6 +110,15 @@ def test_integer_arrays(data):
     got = tj.asarray(array)[wrapped]
     assert got.shape == expected.shape
     np.testing.assert_array_equal(got.numpy(), expected)
+
+
+def test_integers_beside_arrays_choose_a_part(run):
+    """They are checked while the call is recorded, and are no part of the elements' positions."""
+    pick = tj.jit(lambda x, rows: x[-1, rows, 2])
+    graph = pick.graph(tj.spec((3, 4, 5)), tj.spec((2,), "int64"))
+    assert [node.op.name for node in graph.nodes] == ["check_index", "view", "gather"]
+    with pytest.raises(OutOfBoundsError, match=r"index 5 is out of range for axis 2[\s\S]*test_indexing\.py"):
+        run(lambda x: x[0, [1, 2], 5], tj.zeros((3, 4, 5)))
 
 
 def test_masks_without_dimensions():

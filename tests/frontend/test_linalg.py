@@ -355,3 +355,70 @@ def test_half_numbers_in_traces_gradients_and_mixtures():
     assert tj.linalg.lstsq(a, b)[0].dtype == tj.float16
     with pytest.raises(tj.errors.ShapeError, match=r"needs square matrices(?s:.*)test_linalg"):
         tj.linalg.inv(tj.ones((2, 3), dtype=tj.float16))
+
+
+# -- small systems, which kernels solve ----------------------------------------------------------------------
+
+
+def solved_and_inverted(a, b):
+    return tj.linalg.solve(a, b), tj.linalg.inv(a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_small_systems_are_solved_by_kernels(dtype):
+    traced = tj.jit(solved_and_inverted, strict=True)
+    for shape, columns in (((1, 1), 1), ((3, 5, 5), 2), ((2, 4, 7, 7), 9), ((50, 50), 60)):
+        a, b = matrices(shape, dtype), matrices((*shape[:-1], columns), dtype, 1)
+        given = [tj.asarray(x) for x in (a, b)]
+        tolerance = 1e-8 if dtype in ("float64", "complex128") else 1e-2
+        for _ in range(2):
+            for got, expected in zip(traced(*given), (np.linalg.solve(a, b), np.linalg.inv(a)), strict=True):
+                assert got.dtype == dtype
+                np.testing.assert_allclose(got.numpy(), expected, rtol=tolerance, atol=tolerance)
+        names = [k.name for k in traced.kernels(*given)]
+        assert names == [f"solve {dtype}", f"inv {dtype}"]
+
+
+def test_large_systems_are_numpys():
+    a = positive((200, 200))
+    traced = tj.jit(solved_and_inverted, strict=True)
+    close(traced(tj.asarray(a), tj.asarray(a))[0], np.eye(200))
+    assert not traced.kernels(tj.asarray(a), tj.asarray(a))
+
+
+def test_a_small_singular_matrix_changes_nothing():
+    def step(a, b, total):
+        total += 1
+        total += tj.linalg.solve(a * 1, b)[..., 0].sum()
+        return total
+
+    traced = tj.jit(step, strict=True)
+    a = np.stack([np.eye(3)] * 3)
+    b, total = tj.ones((3, 3, 1)), tj.zeros(())
+    assert float(traced(tj.asarray(a), b, total)) == 10
+    a[1, 2] = 0
+    for f in (traced, tj.jit(step, strict=True)):
+        for _ in range(2):
+            with pytest.raises(np.linalg.LinAlgError, match=r"solve: singular matrix\n  at .*test_linalg.py"):
+                f(tj.asarray(a), b, total).wait()
+    assert float(total) == 10
+    a[1, 2, 2] = 2
+    assert float(traced(tj.asarray(a), b, total)) == 19.5
+
+
+@pytest.fixture
+def set_workers():
+    before = tj.engine.workers.count
+    yield tj.engine.set_workers
+    tj.engine.set_workers(before)
+
+
+def test_small_systems_have_the_same_bits_with_any_number_of_workers(set_workers):
+    a, b = (tj.asarray(matrices((40, 12, 12), seed=n)) for n in (0, 1))
+    traced = tj.jit(solved_and_inverted, strict=True)
+    results = []
+    for workers in (1, 3):
+        set_workers(workers)
+        results.append([x.numpy() for x in traced(a, b)])
+    for one, three in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, three)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit import launch
+from tracejit.assembly import launch
 from tracejit.codegen.objects import loader
 
 

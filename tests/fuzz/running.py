@@ -21,6 +21,7 @@ import tracejit as tj
 from tests.fuzz.programs import Box, Plain, Program, in_c_order
 from tests.passes.simulate import run_plan
 from tracejit import compile
+from tracejit.assembly.schedule import Packer
 from tracejit.config import config
 from tracejit.frontend.arrays import direct
 from tracejit.frontend.recording import check, eager
@@ -30,7 +31,6 @@ from tracejit.loopnest import sweep
 from tracejit.passes.driver import optimize
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import plan
-from tracejit.schedule import Packer
 
 TOLERANCE = 512
 factor = 1  # every extent of a program's arrays but 1 is multiplied by it

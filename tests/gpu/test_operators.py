@@ -142,7 +142,7 @@ def test_a_jacobian_selects_what_was_largest(gpu):
 
 
 def test_every_operator_runs_or_is_said_to_be_missing():
-    from tracejit.assemble_gpu import MISSING
+    from tracejit.assembly.gpu_jobs import MISSING
 
     generated = {op for op in OPS.values() if Trait.HOST not in op.traits} - MISSING
     assert {OPS[name] for name in CALLS} <= {*generated, ops.sort, ops.argsort, ops.search_sorted, OPS["gcd"]}

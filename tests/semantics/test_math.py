@@ -14,7 +14,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.test_tree import bits
-from tracejit.frontend.recording.number import FUNCTIONS, TESTS
+from tracejit.frontend.recording.operations import FUNCTIONS, TESTS
 
 
 def copied(value):
@@ -194,3 +194,11 @@ def test_other_threads_find_math_itself():
     assert found == [(2.0, 1.0, math.pi, 24)]
     assert exp is math.exp
     assert type(math).__name__ == "module"
+
+
+def test_functions_of_math_in_a_function_that_vmap_calls():
+    def step(x):
+        scale = math.exp(-float(x.sum()))
+        return tj.vmap(lambda row: row * math.exp(0.5))(x) * scale
+
+    same(step, [(tj.ones((2, 3)) * n,) for n in (0.25, 0.5)], 1)

@@ -12,7 +12,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.compare import Program, check
-from tracejit.frontend.signature.slots import Whole, content_of, same_items
+from tracejit.frontend.signature.slots import Content, content_of, same_items
 
 SEVEN = tj.asarray(np.arange(7, dtype=np.float32))
 PLAIN_SEVEN = np.arange(7, dtype=np.float32)
@@ -446,11 +446,11 @@ def test_the_content_of_a_container_is_put_back(seed):
 
     content = {key: n for n, key in enumerate(some())}
     held = Watched((key, -n) for n, key in enumerate(some()))
-    Whole(held, "content", "held", "held", dict(held), "held", deep=False).put(content)
+    Content(held, "content", "held", "held", dict(held), "held", deep=False).put(content)
     assert exactly(held) == exactly(content)
     for kind in (list, set, collections.deque):
         other, wanted = kind(some()), content_of(kind(some()))
-        Whole(other, "content", "held", "held", content_of(other), "held", deep=True).put(wanted)
+        Content(other, "content", "held", "held", content_of(other), "held", deep=True).put(wanted)
         assert same_items(other, wanted)
 
 

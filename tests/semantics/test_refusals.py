@@ -9,6 +9,7 @@ import inspect
 import operator
 import types
 
+import numpy as np
 import pytest
 
 import tracejit as tj
@@ -104,8 +105,34 @@ def define_class(model):
     return Local.rate
 
 
+def empty():
+    def read(model):
+        try:
+            return later
+        except NameError:
+            return HELD.rate
+
+    if HELD is None:
+        later = 1.0
+    return read
+
+
+class Title(str):
+    """A value with attributes."""
+
+    rate = property(lambda self: HELD.rate)
+
+
+class Samples(np.ndarray):
+    """An array with attributes."""
+
+    rate = property(lambda self: HELD.rate)
+
+
+TITLE, SAMPLES, OBJECTS = Title("a"), np.ones(1).view(Samples), np.empty(1, object)
 HALF, FAILURE = decimal.Decimal("0.5"), ValueError(2.0)
 HELD, FACTOR, LEFT, ALIAS, DESCRIBED = Model(), closure(2.0), iter(range(2, 99)), Alias(), Described()
+OBJECTS[0], RATES = HELD, {HELD: [2.0]}
 
 BODIES = {
     "a computed name": lambda model: getattr(model, NAME[:2] + "te"),
@@ -140,6 +167,11 @@ BODIES = {
     "a class statement": define_class,
     "an error": lambda model: FAILURE.args[0],
     "a decimal": lambda model: float(HALF),
+    "a key that is an object": lambda model: RATES[HELD][0],
+    "a value with attributes": lambda model: TITLE.rate,
+    "an array with attributes": lambda model: SAMPLES.rate,
+    "an array of objects": lambda model: OBJECTS[0].rate,
+    "a variable without a value": empty(),
     "an iterator": lambda model: next(LEFT) * 0 + 1.0,
 }
 

@@ -184,6 +184,22 @@ def a_cached_property_that_counts(jit):
 
 
 @CASES.add
+def a_special_method_that_an_heir_gets(jit):
+    class Base:
+        def __call__(self, x):
+            return x * 2
+
+    class Heir(Base):
+        pass
+
+    heir = Heir()
+    step = jit(lambda x: heir(x))
+    results = [step(one())]
+    Heir.__call__ = lambda self, x: x * 3
+    return [*results, step(one())]
+
+
+@CASES.add
 def bases_that_change(jit):
     class Double:
         def f(self, x):

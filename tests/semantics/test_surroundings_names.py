@@ -257,21 +257,6 @@ def modules_that_find_names_themselves(jit):
 
 
 @CASES.add
-def arrays_of_objects(jit):
-    class A(np.ndarray):
-        pass
-
-    o = np.empty(1, object)
-    o[0] = {"k": 2.0}
-    a = np.ones(1).view(A)
-    a.k = 2.0
-    steps = jit(lambda x: x * o[0]["k"]), jit(lambda x: x * a.k)
-    found = [step(one()) for step in steps]
-    o[0]["k"] = a.k = 5.0
-    return found, [step(one()) for step in steps]
-
-
-@CASES.add
 def names_that_a_class_gets(jit):
     class Base:
         pass
@@ -283,49 +268,6 @@ def names_that_a_class_gets(jit):
     step = jit(lambda x: x * (2 if hasattr(model, "mask") else 3))
     results = [step(one())]
     Base.mask = 1
-    return [*results, step(one())]
-
-
-@CASES.add
-def variables_that_are_empty_at_first(jit):
-    def make():
-        def step(x):
-            nonlocal factor
-            try:
-                factor = factor + 1
-            except NameError:
-                factor = 0.0
-            return x * factor
-
-        if jit is None:
-            factor = 1
-        return step
-
-    step = jit(make())
-    return [step(one()) for _ in range(4)]
-
-
-@CASES.add
-def variables_that_others_fill(jit):
-    def make():
-        def step(x):
-            try:
-                return x * factor
-            except NameError:
-                return x
-
-        def put(value):
-            nonlocal factor
-            factor = value
-
-        if jit is None:
-            factor = 1
-        return step, put
-
-    step, put = make()
-    step = jit(step)
-    results = [step(one())]
-    put(5.0)
     return [*results, step(one())]
 
 

@@ -615,7 +615,7 @@ def test_random_programs(seed):
 
 
 def test_a_path_of_too_many_different_segments_runs_piecewise(monkeypatch):
-    monkeypatch.setattr("tracejit.frontend.recording.trace.SEGMENTS", 3)
+    monkeypatch.setattr("tracejit.frontend.recording.looks.SEGMENTS", 3)
 
     def body(x, last):
         total = x[0] * 0

@@ -216,7 +216,7 @@ class Tree:
         return tj.stack(tuple(self.yields(x, inside)))[1]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TRACEJIT_FUZZ", "300")) // 20))
 def test_every_call_of_a_random_body_is_seen(seed, monkeypatch):
     seen = []
 

@@ -45,7 +45,7 @@ Fields = dict[str, Any]
 
 
 class Stride(NamedTuple):
-    """What makes two layouts the same: level, and strides over the dimensions they move along."""
+    """The key of a layout: level, and strides over the dimensions it moves along."""
 
     level: Level
     strides: tuple[int, ...]
@@ -123,7 +123,7 @@ class Encoder:
 
     @property
     def side(self) -> int:
-        """Of transposed tiles; 0 if there are none."""
+        """The side of transposed tiles; 0 if there are none."""
         return self.program.tuning.units.side if self.tiles else 0
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
@@ -336,4 +336,4 @@ _ENCODERS: dict[TermKind, Callable[[Encoder, Term], Fields]] = {
 }
 _KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
 _LEVELS = {level: level.name.lower() for level in Level}
-"""As in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""
+"""Names of levels in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""

@@ -1,15 +1,15 @@
-"""What a kernel asks memory for before it needs it: PREFETCH steps.
+"""Software prefetching in kernels: PREFETCH steps.
 
-`tracejit.kernels.streams.prefetch` says how, docs/lab/prefetching.md what it gains. Every kind of kernel asks
-for something else:
+`tracejit.kernels.streams.prefetch` says how, docs/lab/prefetching.md what it gains. Each kind of kernel
+prefetches something else:
 
-- ROWS, several loops over a row: for what the next row reads, and for what this one will be written to (if
+- ROWS, several loops over a row: what the next row reads, and the lines that this one will be written to (if
   that is all, only on some machines: "written").
-- COLUMNS: for lines that come some lines later.
-- a sweep: for the first of the next row's reads, which is the one that no cache has seen.
-- MAP: for the same one page later, if it computes enough in between; else memory has no time for more.
+- COLUMNS: lines that come some lines later.
+- a sweep: the first of the next row's reads, which is the one that no cache holds.
+- MAP: its reads one page later, if it computes enough in between; else memory bandwidth is used up anyway.
 
-All but sweeps do so for arrays that no cache holds only.
+All but sweeps prefetch only arrays that no cache holds.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _prefetch(access: Access, dtype: str, distance: int, unit: str = "rows") -> 
 
 
 def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
-    """What the steps of a kind access, with its dtype."""
+    """The accesses of the steps of a kind, with their dtypes."""
     for step in section.steps:
         if step.kind == kind and step.access is not None:
             yield step.access, step.dtype

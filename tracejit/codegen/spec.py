@@ -54,8 +54,8 @@ Slot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class Layout(NamedTuple):
-    """How an access moves: at what level, and along the lane (the innermost loop): "one", "zero" or
-    "step".
+    """The stride class of an access: its level, and its stride along the lane (the innermost loop): "one",
+    "zero" or "step".
     """
 
     level: str  # "kept" or "full"

@@ -1,4 +1,4 @@
-"""What the sources for all targets share: steps as lines of Python, imports, identities of reductions.
+"""Source text for all targets: steps as lines of Python, imports, identities of reductions.
 
 Names in a source: ``x0`` a pointer, ``n0`` an extent, ``i0`` an index, ``s0_1`` the stride of layout 0 along
 dimension 1, ``p0`` the place of layout 0 so far, ``v0`` a value, ``c0`` a number, ``t0`` an accumulator,
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.codegen.spec import Access, KernelSpec, Section, Step
+from tracejit.ir.op import EXPENSIVE, OPS
 
 INDENT = "    "
 
@@ -32,7 +33,7 @@ COMBINE = {
 """The scalar function that adds one element to each kind of reduction."""
 
 REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
-"""For floats: the same, in any order (see `tracejit.kernels.scalar.accumulate`)."""
+"""Reductions of floats in any order (see `tracejit.kernels.scalar.accumulate`)."""
 
 
 def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
@@ -43,7 +44,7 @@ def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
 
 
 def identity(function: str, dtype: str) -> str:
-    """What a reduction starts with, as source."""
+    """The identity of a reduction, as source."""
     kind = np.dtype(dtype).kind
     if function == "cumulative_sum" and kind == "f":
         return f"{dtype}(-0.0)"  # so that -0.0 stays itself
@@ -60,15 +61,19 @@ def identity(function: str, dtype: str) -> str:
 
 HALVES = ("float16", "bfloat16")
 HALF_TYPES = "tracejit.kernels.compiler.half"
-"""Where the types of half numbers are defined, which Numba does not have on a CPU."""
+"""The module with types of half numbers, which Numba lacks on a CPU."""
 
 MOST_STEPS = 16
-"""How long the loop of a COLUMNS kernel may get by taking several lines at once."""
+"""The most steps in the loop of a COLUMNS kernel that takes several lines at once."""
 
 
 def memory_type(dtype: str) -> str:
     """The Numba type of a dtype in memory: a bool is a byte."""
     return "uint8" if dtype == "bool" else dtype
+
+
+DEAR = {"divide", "reciprocal", "sqrt"}
+"""Functions that take longer than to read the elements for them, besides those with the trait EXPENSIVE."""
 
 
 class Source:
@@ -131,7 +136,7 @@ class Source:
     # ---- steps
 
     bases: dict[int, str]
-    """For each layout, the variable that holds its place outside the lane; "" is 0."""
+    """The variable with each layout's place outside the lane; "" is 0."""
 
     in_lane = False
     """Whether the lines being written stand in the innermost loop."""
@@ -197,6 +202,8 @@ class Source:
     def load_slots(self, skip: Sequence[str] = ()) -> None:
         """One line for each slot of the block, but for those that end like one of `skip`."""
         spec = self.spec
+        across = {f"s{n}_{spec.lane}" for n, layout in enumerate(spec.layouts) if layout.lane == "step"}
+        across = across if computes_much(spec) else set()
         for position, name in enumerate(spec.slot_names()):
             kind, number = name[0], name[1:]
             if name.endswith((*skip, "_imag")):  # the second half of a complex number, read with the first
@@ -211,6 +218,8 @@ class Source:
             elif kind == "c" and number.isdigit():
                 dtype = self.type(memory_type(spec.numbers[int(number)]))
                 self.line(f"{name} = {self.memory('number_slot')}(block, {position}, {dtype})")
+            elif name in across:
+                self.line(f"{name} = {self.memory('stride_slot')}(block, {position})")
             else:
                 self.line(f"{name} = {self.memory('slot')}(block, {position})")
 
@@ -271,7 +280,7 @@ class Source:
         return dtype
 
     def identity(self, step: Step) -> str:
-        """What the accumulator of `step` starts with."""
+        """The initial value of the accumulator of `step`."""
         found = identity(step.function, self.use_type(self.spec.accumulators[step.position]))
         if "inf" in found:
             self.use("inf", "math")
@@ -285,6 +294,18 @@ def summary(spec: KernelSpec) -> str:
     names += [step.kind for step in steps if step.kind in ("gather", "check", "match")]
     text = f"# {spec.orientation}: {', '.join(dict.fromkeys(names)) or 'copy'}"
     return text if len(text) <= 110 else text[:107] + "..."
+
+
+def computes_much(spec: KernelSpec) -> bool:
+    """Whether a kernel gains from vectors although it has to collect their elements one by one."""
+    steps = [step for section in spec.sections for step in section.steps]
+    return any(step.kind == "fold" or is_dear(step.function) for step in steps)
+
+
+def is_dear(function: str) -> bool:
+    """Whether a scalar function takes longer than to read the elements for it."""
+    op = OPS.get(function)
+    return function in DEAR or (op is not None and EXPENSIVE in op.traits)
 
 
 def moving_results(spec: KernelSpec, steps: Iterable[Step]) -> set[int]:
@@ -310,7 +331,7 @@ def layouts_of(sections: Iterable[Section]) -> list[int]:
 
 
 def lines_at_once(section: Section, most: int) -> int:
-    """How many lines of a COLUMNS kernel are read side by side: as many as keep its loop short."""
+    """The number of lines of a COLUMNS kernel that are read side by side: as many as keep its loop short."""
     steps = [step for step in section.steps if step.kind != "prefetch"]
     if not {step.kind for step in steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1

@@ -1,4 +1,4 @@
-"""How the domain of a kernel falls into units: by its shape alone, so results are the same for any number of
+"""Division of a kernel's domain into units: by its shape alone, so results are the same for any number of
 workers.
 """
 
@@ -13,12 +13,12 @@ from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
 
 Split = tuple[int, int, dict[str, int]]
-"""How many units, how many to take at once, and the slots that say so to the kernel."""
+"""The number of units, the units of a chunk, and the slots that say so to the kernel."""
 
 
 def at_once(tuning: Tuning, units: int, wanted: int) -> int:
-    """How many units to take at once: as many as are worth it, or down to a quarter of that where there would
-    hardly be chunks enough for all threads, and more where there are plenty.
+    """The units of a chunk: as many as are worth it, or down to a quarter of that where there would hardly be
+    chunks enough for all threads, and more where there are plenty.
     """
     of = tuning.units
     enough = max(units // of.shares, wanted // 4)
@@ -96,5 +96,5 @@ _SPLITS = {
 
 
 def split(program: LoopProgram, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
-    """How a kernel's domain falls into units. `side`: of its transposed tiles; 0 if there are none."""
+    """Divide a kernel's domain into units. `side`: of its transposed tiles; 0 if there are none."""
     return _SPLITS[orientation](program, side) if sweep is None else split_sweep(sweep)

@@ -65,7 +65,7 @@ def _calls() -> _Calls:
 
 
 class Board:
-    """What the rank at `seat` knows about the `parts` of memory of all seats, which are zero at first.
+    """The view that the rank at `seat` has of the `parts` of memory of all seats, which are zero at first.
 
     start, size, head: bytes before the first block, from block to block, and of a block's head.
     turn:              blocks that are lent in turn, as long as they are enough.
@@ -111,7 +111,7 @@ class Board:
         return moved > 0
 
     def _grow(self) -> None:
-        """Have twice the room for notices that nobody has asked for."""
+        """Have twice the room for notices that nobody has consumed."""
         before, room = self._heard, self._words[layout.BOARD_HEARD_ROOM >> 3]
         self._heard = Record(2 * room * layout.HEARD_BYTES)
         self._heard.words[: len(before.words)] = before.words

@@ -54,7 +54,7 @@ class Channel:
         return self._like(self.window, 1)
 
     def apart(self) -> Channel:
-        """The same without shared memory."""
+        """The channel without shared memory."""
         return self._like(None, 0)
 
     def _like(self, window: Window | None, later: int) -> Channel:
@@ -68,7 +68,8 @@ class Channel:
 
     def receive(self, peer: int, array: np.ndarray) -> Handle:
         buffer, source = array.view(np.uint8), self._members[peer]
-        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag))
+        parts = self._outbox.pieces(source, buffer)
+        return Handle(source, buffer, [self._comm.Irecv(part, source, self._tag) for part in parts])
 
     def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
         """Give each peer its array, which stays as it is until all handles' tests are true."""
@@ -100,7 +101,7 @@ class Channel:
         self.window.forget(near)
 
     def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
-        """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""
+        """Receive an array from `peer`, of the size and dtype of `like`; `into` an array, or anywhere."""
         return Arrival(self, peer, self._members[peer], like, into)
 
 

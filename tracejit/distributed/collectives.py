@@ -1,4 +1,4 @@
-"""What ranks do together: sums, gathers, broadcasts and barriers, eager or inside a traced step.
+"""Collective operations: sums, gathers, broadcasts and barriers, eager or inside a traced step.
 
 In a traced step each bucket of arrays is one node (see `ops.communicate`) that begins when its operands are
 computed: the gradients of the last layers travel while those of the first are computed. Arrays are put into
@@ -104,7 +104,7 @@ def buckets(arrays: Mapping[Any, NDArray]) -> list[list[Any]]:
 
 
 class _Apart:
-    """In eager code, what is recorded within is launched by itself; in a trace nothing changes."""
+    """Launch what eager code records within by itself; in a trace nothing changes."""
 
     def __enter__(self) -> None:
         if thread.trace is None:

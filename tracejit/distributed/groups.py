@@ -52,7 +52,7 @@ class Group(Vouched):
 
     @property
     def size(self) -> int:
-        """How many ranks there are in the group.
+        """The number of ranks in the group.
 
         >>> import tracejit as tj
         >>> tj.distributed.split(tj.distributed.rank()).size
@@ -62,7 +62,7 @@ class Group(Vouched):
 
 
 def attributes(name: str, group: Group | None) -> dict[str, Any]:
-    """What a node has in addition whose ranks are those of a group; None: all."""
+    """The attributes of a node that say its group of ranks; None: all ranks."""
     if group is None:
         return {}
     if not isinstance(group, Group):
@@ -72,7 +72,7 @@ def attributes(name: str, group: Group | None) -> dict[str, Any]:
 
 
 def size_of(group: Group | None) -> int:
-    """How many ranks there are in a group; None: all."""
+    """The number of ranks in a group; None: all ranks."""
     return size() if group is None else group.size
 
 

@@ -175,7 +175,7 @@ class Step:
             latency,
             bandwidth,
             cores=have,
-            threads=max(2, math.ceil(have)),  # at least one worker, and the thread that waits
+            threads=max(1, math.ceil(have)),
             costs=costs or Costs(),
             control=control,
         )

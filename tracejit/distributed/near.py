@@ -29,7 +29,7 @@ from tracejit.kernels.ranks.layout import (
 )
 
 KINDS = {(np.dtype(np.float32), "sum"): SUM_FLOAT32, (np.dtype(np.float64), "sum"): SUM_FLOAT64}
-"""What machine code combines, by dtype and name."""
+"""Reductions in machine code, by dtype and name."""
 
 
 class Near:

@@ -4,13 +4,13 @@
     outbox.pump()          # gives the most urgent to MPI
     handle.Test()          # whether MPI has taken it
 
-At most `WINDOW` messages are with MPI at a time, so that an urgent one overtakes those that wait. Ranks may
-order their messages differently, so a full window could wait for one that waits for this rank; one that has
-not moved for `STALLED` seconds lets one more through.
+At most `WINDOW` messages are with MPI at a time, so that an urgent one overtakes those that wait; a long one
+between machines is cut into pieces, and overtaken between two of them. Ranks may order their messages
+differently, so a full window could wait for one that waits for this rank; one that has not moved for
+`STALLED` seconds lets one more through.
 
-`TRACEJIT_LINK=latency,bandwidth` (seconds, bytes per second) imitates a slow network without using a
-processor: a message takes its bytes' time on this rank's link, one after the other, and then the latency,
-before MPI gets it, or others are told that it lies in shared memory.
+`TRACEJIT_LINK=latency,bandwidth` (seconds, bytes per second) imitates a slow network (see `link`): a message
+goes over this rank's link before MPI gets it, or others are told that it lies in shared memory.
 """
 
 from __future__ import annotations
@@ -19,30 +19,38 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tracejit.distributed.link import Link
+
 WINDOW = 16
 STALLED = 5e-3
+PIECE = 1 << 18
+"""Bytes of a message between machines that MPI gets at a time."""
 
-
-_Entry = tuple[float, int, int, float, Callable[[], None]]
-"""What counts first; a number; bytes; when it began to wait; what sends it."""
+_Entry = tuple[int, int, Callable[[], None]]
+"""A message that waits: its priority, negative; a number; the function that sends it."""
 
 
 class Handle:
-    """A message on its way: one to send, or one that is expected. peers: the rank that it waits for."""
+    """A message on its way: one to send, or one that is expected. peers: the rank that it waits for.
 
-    __slots__ = ("buffer", "peers", "request")
+    requests: MPI's, one for each piece. waiting: pieces that MPI has not got yet.
+    """
 
-    def __init__(self, peer: int, buffer: Any, request: Any = None) -> None:
-        self.peers, self.buffer, self.request = (peer,), buffer, request
+    __slots__ = ("buffer", "peers", "requests", "waiting")
+
+    def __init__(self, peer: int, buffer: Any, requests: Sequence[Any] = (), waiting: int = 0) -> None:
+        self.peers, self.buffer, self.requests, self.waiting = (peer,), buffer, list(requests), waiting
 
     def Test(self) -> bool:
         """Whether it has arrived, or its memory may be used again."""
-        return self.request is not None and bool(self.request.Test())
+        self.requests = [request for request in self.requests if not request.Test()]
+        return not self.requests and not self.waiting
 
 
 class Told:
@@ -63,15 +71,18 @@ class Told:
 
 
 class Outbox:
-    """The messages that this rank has to send. `link`: seconds of latency, and bytes per second."""
+    """The messages that this rank has to send.
 
-    def __init__(self, link: tuple[float, float] | None = None) -> None:
-        self._link = link
+    link: seconds of latency, and bytes per second. near: ranks on this machine, whose messages are whole.
+    """
+
+    def __init__(self, link: tuple[float, float] | None = None, near: Collection[int] = ()) -> None:
+        self._near = frozenset(near)
+        self._link = None if link is None else Link(*link)
         self._waiting: list[_Entry] = []
-        self._travelling: list[_Entry] = []  # on the imitated link, by arrival
-        self._sent: list[Handle] = []
+        self._sent: list[Any] = []  # requests
         self._numbers = itertools.count()
-        self._moved = self._free = time.monotonic()
+        self._moved = time.monotonic()
 
     @property
     def imitates(self) -> bool:
@@ -80,14 +91,30 @@ class Outbox:
 
     def add(self, comm: Any, peer: int, array: np.ndarray, tag: int, priority: int) -> Handle:
         """Have the contiguous `array` sent; its memory stays as it is until the handle's test is true."""
-        handle = Handle(peer, array.view(np.uint8))
+        buffer = array.view(np.uint8)
+        parts = self.pieces(peer, buffer)
+        handle = Handle(peer, buffer, waiting=len(parts))
 
-        def send() -> None:
-            handle.request = comm.Isend(handle.buffer, peer, tag)
-            self._sent.append(handle)
+        def send(part: np.ndarray) -> None:
+            request = comm.Isend(part, peer, tag)
+            handle.requests.append(request)
+            handle.waiting -= 1
+            if self._link is None:
+                self._sent.append(request)
 
-        self._wait(array.nbytes, priority, send)
+        for part in parts:
+            if self._link is None:
+                entry: _Entry = -priority, next(self._numbers), partial(send, part)
+                heapq.heappush(self._waiting, entry)
+            else:
+                self._link.add(part.nbytes, priority, partial(send, part))
         return handle
+
+    def pieces(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
+        """The parts in which bytes travel to or from `peer`."""
+        if peer in self._near or buffer.nbytes <= PIECE:
+            return [buffer]
+        return [buffer[start : start + PIECE] for start in range(0, buffer.nbytes, PIECE)]
 
     def tell(self, peer: int, nbytes: int, priority: int, send: Callable[[], None]) -> list[Told]:
         """Have `send` called, which announces so many bytes to `peer`: at once where there is no link to
@@ -97,42 +124,25 @@ class Outbox:
             send()
             return []
         told = Told(peer, send)
-        self._wait(nbytes, priority, told.send)
+        self._link.add(nbytes, priority, told.send)
         return [told]
 
-    def _wait(self, nbytes: int, priority: int, send: Callable[[], None]) -> None:
-        entry = -priority, next(self._numbers), nbytes, time.monotonic(), send
-        heapq.heappush(self._waiting, entry)
-
-    def pump(self) -> None:
-        """Give MPI what may go now."""
-        if not self._waiting and not self._travelling:
-            return
-        now = time.monotonic()
+    def pump(self) -> bool:
+        """Give MPI what may go now; return whether something has come over an imitated link."""
         if self._link is not None:
-            self._travel(now, *self._link)
-            return
+            return self._link.pump()
+        if not self._waiting:
+            return False
+        now = time.monotonic()
         before = len(self._sent)
-        self._sent = [handle for handle in self._sent if not handle.Test()]
+        self._sent = [request for request in self._sent if not request.Test()]
         if len(self._sent) < before:
             self._moved = now
         while self._waiting and (len(self._sent) < WINDOW or now - self._moved > STALLED):
             heapq.heappop(self._waiting)[-1]()
             self._moved = now
+        return False
 
     def due(self) -> float:
-        """Seconds until there is something to do for an imitated link; infinite without one."""
-        if self._link is None:
-            return math.inf
-        moments = [self._free] if self._waiting else []
-        moments += [arrival for arrival, *_ in self._travelling[:1]]
-        return min(moments, default=math.inf) - time.monotonic()
-
-    def _travel(self, now: float, latency: float, bandwidth: float) -> None:
-        while self._waiting and self._free <= now:
-            _, number, nbytes, begun, send = heapq.heappop(self._waiting)
-            self._free = max(self._free, begun) + nbytes / bandwidth
-            heapq.heappush(self._travelling, (self._free + latency, number, nbytes, begun, send))
-        while self._travelling and self._travelling[0][0] <= now:
-            heapq.heappop(self._travelling)[-1]()
-        self._sent.clear()  # how many are with MPI is up to the link
+        """Seconds until something arrives over an imitated link; infinite without one."""
+        return math.inf if self._link is None else self._link.due()

@@ -136,7 +136,7 @@ def _part_of(whole: NDArray, like: NDArray, ranks: int) -> NDArray:
 
 
 class _Shards:
-    """How the arrays of a tree are divided: `keys`, the positions of the leaves of each bucket."""
+    """The buckets of the arrays of a tree; `keys`: the positions of the leaves of each bucket."""
 
     def __init__(self, params: Any) -> None:
         leaves, self._structure = trees.flatten(params)

@@ -1,4 +1,4 @@
-"""How long a training step takes on any number of ranks: a model that computes with measured costs.
+"""The time of a training step on any number of ranks: a model that computes with measured costs.
 
     step = Step([Work("backward", 2e-3, width=4), Work("exchange", 0, after=(0,), nbytes=4 << 20), ...])
     predict(step, ranks=64, latency=5e-5, bandwidth=1e9, cores=8).seconds
@@ -64,8 +64,11 @@ class Work(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What communication costs a rank's thread for it, in seconds: an operation, a message sent and received,
-    a byte of an array that is combined; and the longest sleep between two looks.
+    """Costs of communication on a rank's thread, in seconds.
+
+    operation: to begin and end one. message: sent and received. byte: of an array that is combined.
+    wake:      to go on, twice in each phase of an operation, where kernels have used the caches meanwhile.
+    nap:       the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
     0.0
@@ -75,6 +78,7 @@ class Costs(NamedTuple):
     message: float = 5e-6
     byte: float = 1.5e-10
     nap: float = 1e-3
+    wake: float = 1.3e-4
 
 
 class Prediction(NamedTuple):
@@ -118,12 +122,12 @@ def predict(
     control: latency of messages of control; None: `latency`. On an imitated network it is 0.
 
     >>> step = [Work("forward", 0.01), Work("exchange", after=(0,), kind="exchange", nbytes=1 << 20)]
-    >>> free = Costs(0, 0, 0, 0)
+    >>> free = Costs(0, 0, 0, 0, 0)
     >>> found = predict(step, 2, 0.0, 1e9, cores=2, threads=1, costs=free)
     >>> round(found.alone, 4), round(found.link * 1e3, 2)
     (0.01, 1.05)
     """
-    alone = _Rank(work, 1, 0.0, NEVER, cores, threads, Costs(0, 0, 0, 0), 0.0).run()
+    alone = _Rank(work, 1, 0.0, NEVER, cores, threads, Costs(0, 0, 0, 0, 0), 0.0).run()
     if ranks == 1:
         return Prediction(1, alone, alone, 0.0)
     told = latency if control is None else control
@@ -143,7 +147,7 @@ class _Task:
 
 
 class _Chore:
-    """What the thread of communication does next."""
+    """The next work of the thread of communication."""
 
     __slots__ = ("left", "then")
 
@@ -279,7 +283,7 @@ class _Rank:
             return
         rest = phases[1:]
         more = self._messages() - self._costs.operation if rest else 0.0
-        after = more + self._handling(what) / len(self._phases(what))
+        after = more + 2 * self._costs.wake + self._handling(what) / len(self._phases(what))
         pieces = min(PIECES, self._ranks - 1)
         for number in range(pieces):
             last = (
@@ -310,8 +314,8 @@ class _Rank:
                 self._at(self._free - self._now + self._latency, self._woken(arrived))
 
     def _woken(self, arrived: Callable[[], None]) -> Callable[[], None]:
-        """What arrives, a little after: the thread of communication sleeps longer the longer it has nothing
-        to do.
+        """Delay an arrival until the thread of communication wakes up: it sleeps longer the longer it has
+        nothing to do.
         """
 
         def notice() -> None:

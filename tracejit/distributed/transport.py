@@ -1,4 +1,4 @@
-"""What moves bytes between ranks: operations over MPI, advanced by whoever calls `progress`.
+"""The transport between ranks: operations over MPI, advanced by whoever calls `progress`.
 
 An operation is a generator that yields the messages it waits for. `Transport.progress` polls the messages of
 all operations and resumes those whose messages are there, so any number of exchanges are under way at once
@@ -45,7 +45,7 @@ from tracejit.ops.communicate import Done, Groups, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
-NUMBERS = 1 << 28  # of operations before they begin anew
+NUMBERS = 1 << 28  # numbers of operations, which then begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
@@ -112,7 +112,8 @@ class Transport:
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._members = tuple(range(self.size))
-        self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
+        near = () if window is None else window.peers
+        self._outbox, self._scratch, self._window = Outbox(link, near), Scratch(), window
         self._lock = threading.Lock()
         self._active: list[Operation] = []
         self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
@@ -203,7 +204,7 @@ class Transport:
         moved = False
         try:
             self._listen_to_all()
-            self._outbox.pump()
+            moved = self._outbox.pump()
             if self._window is not None:
                 self._window.notices.poll()
         except Exception as error:
@@ -441,7 +442,7 @@ class Transport:
         letter = np.frombuffer(json.dumps(message, ensure_ascii=False).encode()[:CONTROL], np.uint8)
         self._spoken = [handle for handle in self._spoken if not handle.Test()]
         for peer in self._peers:
-            self._spoken.append(Handle(peer, letter, self._control.Isend(letter, peer, 0)))
+            self._spoken.append(Handle(peer, letter, [self._control.Isend(letter, peer, 0)]))
 
     def _listen(self, peer: int) -> Any:
         self._inboxes[peer].fill(0)

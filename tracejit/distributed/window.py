@@ -139,7 +139,7 @@ class Window:
     # -- of the others' memory -------------------------------------------------------------------------------
 
     def look(self, rank: int, place: int, like: np.ndarray) -> np.ndarray:
-        """What `rank` has stored there, of the size and dtype of `like`."""
+        """The array that `rank` has stored at `place`, of the size and dtype of `like`."""
         at = place & ~1  # without the phase
         return self._memory[rank][at : at + like.nbytes].view(like.dtype)
 

@@ -80,15 +80,15 @@ def _connect() -> tuple[Any, bool]:
 
 
 def _share_processors(world: Any) -> None:
-    """Have fewer workers where ranks share a machine, unless the user says how many, and none that spins
-    where another rank could compute.
+    """Have fewer workers where ranks share a machine, unless the user says how many, and no thread that spins
+    or computes besides them where another rank could compute.
     """
     from mpi4py import MPI  # see `_connect`
 
     local = world.Split_type(MPI.COMM_TYPE_SHARED)
     share_processors(local.size)
-    if config.workers is None:
-        engine.set_workers(max(1, engine.processors() // local.size - 1))
+    count = max(1, engine.processors() // local.size - 1)
+    engine.set_workers(count if config.workers is None else config.workers)
     local.Free()
 
 

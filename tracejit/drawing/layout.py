@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand: in layers from top to bottom, so that every edge goes down.
+"""Layout of a picture's boxes: in layers from top to bottom, so that every edge goes down.
 
 Source of the method: Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system
 structures", 1981. Layers are longest paths from above; what has no predecessor stands just above what needs

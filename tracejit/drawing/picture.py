@@ -1,4 +1,4 @@
-"""What is worth seeing of a graph: boxes and edges.
+"""A picture of a graph: boxes and edges.
 
 Consecutive operators of one line of the user's are one box, or those of one kernel. Constants and views are
 left out: an edge goes through them. What a box takes of the graph's inputs stands in a card of its own above
@@ -18,8 +18,8 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 
 WIDTH = 56  # characters of a row
-ROWS = 6  # of operators in one box
-TYPES = 3  # of results shown in one box
+ROWS = 6  # the most rows of operators in one box
+TYPES = 3  # the most types of results shown in one box
 CARD = 9  # rows of a card of inputs or results
 NAME = 40  # characters of a name there
 UNSEEN = frozenset({"constant", "full", "empty", "iota"})

@@ -17,7 +17,7 @@ class Line(NamedTuple):
 
 
 def line_of(location: str | None) -> Line:
-    """What stands at ``file:line``.
+    """The source line at ``file:line``, and its function.
 
     >>> line_of("nowhere.py:3")
     Line(function='', code='')

@@ -18,7 +18,7 @@ rect{stroke-width:1.2}.line rect{fill:#f5f7fb;stroke:#9fb0cc}.kernel rect{fill:#
 .output rect{fill:#f3effb;stroke:#ac98d8}.effect rect{fill:#fdeeee;stroke:#e0a0a0}
 .link rect{fill:#fff;stroke:#b4bcc9;stroke-dasharray:4 3}path{fill:none;stroke:#8a94a6;stroke-width:1.3}
 """.replace("\n", "")
-"""Of all pictures; colours say what a box is: input, parameter, output, written, line, kernel."""
+"""The style sheet of all pictures; colours tell kinds of boxes: input, parameter, output, line, kernel."""
 
 ARROW = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '

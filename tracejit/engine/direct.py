@@ -35,7 +35,7 @@ from tracejit.kernels.executor.layout import (
 )
 
 MOST_BYTES = 1 << 16
-"""Of memory that a direct call keeps for what is between its tasks, and for its kernels' scratch."""
+"""The most bytes that a direct call keeps for intermediate arrays and for its kernels' scratch."""
 
 
 class Direct:

@@ -3,7 +3,7 @@
 Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool of
 the host lane keeps one thread free to take the next task, up to a bound; a task that waits for a variable
 does not count against the bound, so tasks that wait for one another cannot use it up. The lane of
-communication has one thread, in any case: what its tasks call (MPI) may ask for that.
+communication has one thread, in any case: the library that its tasks call (MPI) may require that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.launches import IN_FLIGHT
-from tracejit.engine.machine import processors
+from tracejit.engine.machine import processors, take_short_turns
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import WATCHERS, Thread, workers
 from tracejit.errors import EngineError, TracejitError, locate, text
@@ -124,7 +124,7 @@ class Run:
         return first
 
     def _tear(self) -> None:
-        """Poison what the launch writes: no wait and no launch may take it for whole."""
+        """Poison what the launch writes: no wait and no launch may take it for complete."""
         for address in self.call.written():
             ctypes.c_int64.from_address(address + VARIABLE_POISON).value = self.sequence
 
@@ -310,6 +310,8 @@ class Hosts:
 
     def _serve(self, thread: Thread) -> None:
         threads.adopt(thread)
+        if self.lane == COMMUNICATION:
+            take_short_turns()  # other ranks wait for what it sends
         with LOCK:
             self._threads[thread] = threading.current_thread()
         while True:

@@ -113,7 +113,7 @@ class Plan:
         return lane_of(lanes.pop()).address
 
     def prepare(self, block: int) -> list[object]:
-        """What the tasks of one instance, with its blocks at `block`, have for themselves."""
+        """The private objects of the tasks of one instance, whose blocks are at `block`."""
         return [task.prepare(block + 8 * task.block) for task in self._tasks if task.prepare]
 
     def _header_addresses(self) -> dict[int, Column]:

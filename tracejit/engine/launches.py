@@ -40,7 +40,7 @@ class Launcher(Protocol):
 
 
 IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
-"""By address of the instance: its program, the instance, its `keep`."""
+"""Launches in flight, by address of the instance: its program, the instance, its `keep`."""
 
 _ended: list[int] = []
 """Lists of ended launches still to be handled: the address of the first instance of each, or 0."""

@@ -21,6 +21,10 @@ SPIN = 50_000  # nanoseconds that an idle thread spins before it sleeps
 
 POPULATE = 23  # Linux: MADV_POPULATE_WRITE
 
+SCHEDULING = {"x86_64": (315, 314), "aarch64": (275, 274)}  # Linux: sched_getattr, sched_setattr
+
+TURN = 100_000  # nanoseconds, the least that Linux takes
+
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -87,6 +91,27 @@ def spin_time(workers: int) -> int:
     return SPIN if workers < processors() // _sharing[0] else 0
 
 
+def crowded(workers: int) -> bool:
+    """Whether other processes use the processors that threads besides these workers would compute on."""
+    return _sharing[0] > 1 and workers * _sharing[0] >= processors()
+
+
+def take_short_turns() -> None:
+    """Ask the system to let the calling thread run soon after it wakes up, and not for long (Linux 6.12 or
+    newer). Where all processors compute, it would wait for the end of another thread's turn, milliseconds.
+    """
+    numbers = SCHEDULING.get(os.uname().machine) if sys.platform == "linux" else None
+    if numbers is None:
+        return
+    get, put = numbers
+    # struct sched_attr: size and policy, flags, nice and priority, nanoseconds of a turn, ...
+    attributes = (ctypes.c_uint64 * 7)()
+    size = ctypes.sizeof(attributes)
+    if _syscall(get, 0, ctypes.byref(attributes), size, 0) == 0 and attributes[0] >> 32 == 0:
+        attributes[3] = TURN
+        _syscall(put, 0, ctypes.byref(attributes), 0)
+
+
 def populate(address: int, nbytes: int) -> None:
     """Have the system map the pages of memory that will be written soon, all at once: page faults one by one,
     in several threads, take longer. Does nothing on systems without this call.
@@ -95,6 +120,8 @@ def populate(address: int, nbytes: int) -> None:
         first, stop = address + -address % PAGE, address + nbytes
         _madvise(first, max(0, stop - first) // PAGE * PAGE, POPULATE)
 
+
+_syscall = ctypes.CDLL(None).syscall
 
 _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int)

@@ -39,8 +39,8 @@ LARGE = 1 << 20  # bytes above which classes are finer
 HUGE = 2 << 20  # bytes of a huge page
 HUGE_BLOCK = 4 * HUGE  # bytes from which on blocks begin on a huge page
 COLOURS, COLOUR = 8, 33 * 1024 + 64
-"""Those blocks begin at this many different offsets in a huge page, so many bytes apart (cache colouring):
-arrays that a kernel walks together would otherwise compete for the same cache sets.
+"""Cache colouring: the number of offsets in a huge page at which such blocks begin, and their distance in
+bytes. Arrays that a kernel reads together would otherwise compete for the same cache sets.
 """
 
 CACHE_LIMIT = 1 << 30  # unused bytes above which a further request to the system returns them first

@@ -64,7 +64,7 @@ def lane_name(number: int) -> str:
 
 
 class Description(NamedTuple):
-    """What is known of a task by its label."""
+    """The description of a task, found by its label."""
 
     name: str
     location: str | None = None

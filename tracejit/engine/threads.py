@@ -18,13 +18,14 @@ from weakref import WeakValueDictionary
 
 from tracejit.config import config
 from tracejit.engine import native
-from tracejit.engine.machine import ORDERED, spare_processors, spin_time
+from tracejit.engine.machine import ORDERED, crowded, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (
     AGAIN,
     ALL,
     ENGINE_ACTIVE,
+    ENGINE_CROWDED,
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
@@ -233,7 +234,7 @@ class Workers:
         self._every: int | None = None  # the count that is set for all devices
         self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
-        self._told: dict[int, int] = {}  # how many run, as the executor knows
+        self._told: dict[int, int] = {}  # the number that run, as the executor knows
 
     @property
     def count(self) -> int:
@@ -285,6 +286,7 @@ class Workers:
             native.lane_of(device).words[LANE_WORKERS >> 3] = count
         ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())
         ENGINE.words[ENGINE_SPIN >> 3] = spin_time(sum(counts.values()))
+        ENGINE.words[ENGINE_CROWDED >> 3] = crowded(sum(counts.values()))
 
     def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
         index = len(running)

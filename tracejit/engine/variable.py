@@ -1,6 +1,6 @@
 """Variables, and waiting for them.
 
-A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks
+A `Variable` represents something that tasks read and write: a storage, a random stream, a communicator. Tasks
 that share a variable which one of them writes run in the order in which they were pushed; all others may run
 at once.
 
@@ -81,7 +81,7 @@ class Variable:
 
     __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
     __del__: Callable[[], None]
-    _settled: int  # how many writers cannot fail any more
+    _settled: int  # the number of writers that cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -185,6 +185,22 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
         while sequence := native.calls().observe(ENGINE.address, variable.address):
             if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
                 raise find_failure(sequence)
+
+
+def wait_once(variable: Variable) -> None:
+    """Wait as `wait` does, but raise a failure only if no wait has raised it yet.
+
+    >>> import tracejit as tj
+    >>> from tracejit.engine.variable import wait_once
+    >>> v = tj.engine.Variable()
+    >>> tj.engine.push(lambda: 1 / 0, writes=[v])
+    >>> try:
+    ...     tj.engine.wait_all()
+    ... except tj.errors.EngineError:
+    ...     wait_once(v)
+    """
+    if not succeeded(variable) and not failures.told(variable._words[VARIABLE_POISON >> 3]):
+        wait(variable)
 
 
 def settle(*variables: Variable) -> None:

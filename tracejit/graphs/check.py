@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError
-from tracejit.frontend.recording.number import FORMS
+from tracejit.frontend.recording.operations import OPERATIONS
 from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import ArrayType
@@ -84,13 +84,13 @@ class _Checking:
             _need(isinstance(tree[1], str), "a path")
 
     def check_numbers(self) -> None:
-        """What is computed of numbers."""
+        """Check the computations on numbers."""
         for step in self.contract.numbers:
             is_check = isinstance(step, tuple) and bool(step) and step[0] == "check"
             kinds = (str, str, tuple, object, str) if is_check else (str, str, tuple)
             _need(_is(step, *kinds) and step[0] in ("compute", "check"), "a step")
             form = step[1]
-            _need(form in FORMS or TYPE_FORM.fullmatch(form) is not None, f"the form {form!r}")
+            _need(form in OPERATIONS or TYPE_FORM.fullmatch(form) is not None, f"the form {form!r}")
             _need(form.count("{}") == len(step[2]), f"operands of {form!r}")
             for source in step[2]:
                 self.check_source(source)
@@ -146,7 +146,7 @@ class _Checking:
             _need(place[0] in ("leaf", "parameter"), "the target of an effect")
 
     def check_made(self, made: Any) -> None:
-        """How a value is made."""
+        """Check the description of a result."""
         _need(isinstance(made, tuple) and len(made) > 1, "a result")
         kind = made[0]
         if kind in ("leaf", "parameter"):
@@ -175,7 +175,7 @@ class _Checking:
             _need(kind == "value" and type(made[1]) in PLAIN, "a value")
 
     def check_change(self, change: Any) -> None:
-        """What is rebound."""
+        """Check the description of a rebinding."""
         if _is(change, str, str, tuple) and change[0] == "parameter":
             made = change[2]
             self.check_made(made)

@@ -40,7 +40,7 @@ from tracejit.ir.types import HOST, ArrayType, Device
 
 FORMAT, VERSION = "tracejit graph", 1
 TYPE_FORM = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
-"""The forms of numbers that ask for the type of one; others are in `recording.number.FORMS`."""
+"""The forms of numbers that ask for the type of one; others are in `recording.operations.OPERATIONS`."""
 _NAME = re.compile(r"[a-z]+")
 
 Data = tuple[Any, ...]
@@ -53,7 +53,7 @@ def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitE
 
 @dataclass(frozen=True)
 class Contract:
-    """What a call takes, gives and changes.
+    """The arguments, results and changes of a call.
 
     function:   its name.
     extents:    the names of extents.

@@ -18,8 +18,8 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit.complete import Described
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
-from tracejit.frontend.recording.number import Computed
-from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.program import (
     ArrayOn,
@@ -189,9 +189,11 @@ class Describing:
         for step in self.described.numbers:
             sources = tuple(self._source(operand) for operand in step.operands)
             if isinstance(step, Computed):
-                found.append(("compute", step.form, sources))
+                found.append(("compute", step.operation.text, sources))
             elif any(source[0] != "value" for source in sources):
-                found.append(("check", step.form, sources, self._plain(step.value, step.path), step.path))
+                found.append(
+                    ("check", step.operation.text, sources, self._plain(step.value, step.path), step.path)
+                )
         return tuple(found)
 
     def _plain(self, value: Any, path: str) -> Any:

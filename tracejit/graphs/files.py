@@ -48,7 +48,7 @@ LONGEST = 100_000_000  # bytes of a header, as for other readers of such files
 
 
 def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None:
-    """Write a graph to a file, whole or not at all."""
+    """Write a graph to a file, atomically."""
     arrays = {name: _real(array.numpy()) for name, array in parameters.items()}
     head = _header(text, arrays, BLANK)
     digest = hashlib.sha256(head)

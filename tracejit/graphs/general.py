@@ -30,11 +30,11 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
 _LOCATION = re.compile(r' at ("(?:[^"\\]|\\.)*")$')
 LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61, 108, 23, 139, 66, 31, 43)
-"""Extents for which functions are recorded: far from one another, with all remainders by small divisors, and
+"""Extents for which functions are recorded: wide apart, with all remainders by small divisors, and
 rarely something else by chance.
 """
-NAMES = 3  # of extents, at most: more recordings than for these are too many
-LONGEST = 1 << 53  # of an integer of which a float may tell
+NAMES = 3  # the most named extents: more would take too many recordings
+LONGEST = 1 << 53  # integers below are exact in float64
 
 
 def points_for(names: Sequence[str]) -> list[Extents]:
@@ -95,7 +95,7 @@ class _Line:
 
     def __init__(self, points: Sequence[Extents], row: Sequence[str], numbers: _Numbers) -> None:
         self.points, self.row, self.numbers = points, row, numbers
-        self.columns: list[tuple[str, list[str]]] = []  # what stands before a token; the token in each text
+        self.columns: list[tuple[str, list[str]]] = []  # the text before a token; the token in each text
         self.end = row[0]
         if len(set(row)) == 1:
             return
@@ -177,7 +177,7 @@ class _Numbers:
 
 
 def _quotients(above: Sequence[float], below: Sequence[float], dtype: np.dtype) -> list[float]:
-    """What a text's quotients are, as `ir.text` reads them."""
+    """The values of a text's quotients, as `ir.text` reads them."""
     return [float(dtype.type(a / b)) if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 

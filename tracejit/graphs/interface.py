@@ -1,4 +1,4 @@
-"""What one sees of a kept graph: named inputs, outputs and effects, and their types.
+"""The interface of a kept graph: named inputs, outputs and effects, and their types.
 
 Names are those of arguments and paths in trees: ``params['w1']``. Outputs are called ``result``, or by their
 path in it.
@@ -125,7 +125,7 @@ def _spec(type: ArrayType) -> Spec:
 
 
 def _kind(leaf: Data) -> Any:
-    """What an argument's leaf takes."""
+    """The spec of an argument's leaf: an array's, the type of a number, or a value."""
     if leaf[0] == "array":
         return _spec(leaf[2])
     return {"int": int, "float": float}[leaf[2]] if leaf[0] == "number" else leaf[2]

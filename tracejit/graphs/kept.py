@@ -104,7 +104,7 @@ class KeptGraph:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The same of what it returns.
+        """Names and types of the results.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x: {"sum": x.sum(), "x": x}, tj.spec("n")).outputs
@@ -114,7 +114,7 @@ class KeptGraph:
 
     @property
     def effects(self) -> dict[str, Any]:
-        """The same of arguments and parameters that a call writes or rebinds.
+        """Names and types of arguments and parameters that a call writes or rebinds.
 
         >>> import tracejit as tj
         >>> def step(w, gradient, rate):
@@ -202,7 +202,7 @@ class KeptGraph:
         return self.draw().svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph and its parameters to one file, whole or not at all; `tj.load_graph` reads it.
+        """Write the graph and its parameters to one file, atomically; `tj.load_graph` reads it.
 
         The file is a safetensors file, which names the user's source lines and holds no code.
 

@@ -25,7 +25,8 @@ from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import FORMS, is_number, plain
+from tracejit.frontend.recording.number import is_number, plain
+from tracejit.frontend.recording.operations import OPERATIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import (
@@ -376,7 +377,7 @@ class _Emission:
                 )
 
     def _compute_numbers(self) -> None:
-        """What is computed of numbers, and the branches that were taken."""
+        """Compute with numbers, and check the branches that were taken."""
         for what, form, sources, *rest in self.contract.numbers:
             operands = [self.source(source) for source in sources]
             result = _function(form)(*operands)
@@ -410,7 +411,7 @@ class _Emission:
         return self.array(self.contract.inputs[self.graph.inputs.index(value)])
 
     def _check_apart(self, written: Sequence[NDArray]) -> None:
-        """What is written shares no memory with anything else, as in the call that was recorded."""
+        """Check that written arrays share no memory with others, as in the call that was recorded."""
         arrays = [leaf for leaf in self.matched.leaves if isinstance(leaf, NDArray)]
         arrays += self.parameters.values()
         shared = Counter(array._storage for array in arrays)
@@ -469,11 +470,11 @@ def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -
 
 @functools.cache
 def _function(form: str) -> Callable[..., Any]:
-    """What a form of numbers means; a file names those of `FORMS` only."""
+    """The function of a form of numbers; a file names those of `OPERATIONS` only."""
     match = TYPE_FORM.fullmatch(form)
     if match is not None:
         name = match[1]
         return lambda x: type(plain(x)).__name__ == name
-    if form not in FORMS:
+    if form not in OPERATIONS:
         raise ArgumentError(f"there is no form of numbers {form!r}")
-    return FORMS[form]
+    return OPERATIONS[form].function

@@ -22,7 +22,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ops import add, check_index, constant, copy, full, gather, iota, multiply, scatter_add, view
 
 Bounds = dict[Value, int]
-"""Of values that are nowhere negative: a number that all elements are below."""
+"""Upper bounds, exclusive, of the elements of values that are nowhere negative."""
 
 
 def with_checked_indices(graph: Graph) -> Graph:

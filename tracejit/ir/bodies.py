@@ -1,9 +1,9 @@
-"""One graph for rounds that differ in whole numbers only, and the graph of one of these rounds.
+"""One graph for rounds that differ in integers only, and the graph of one of these rounds.
 
     merge([View(0, (2,), (1,)), View(60, (3,), (1,))], [1, 1])  =>  View(0..60, (2..3,), (1,))
 
-Numbers become `Moving`, in types, views and other attributes. What is merged may stand for several rounds
-itself, as the body of a nested loop does: `runs` says how many rounds each object stands for.
+Numbers become `Moving`, in types, views and other attributes. A merged item may represent several
+rounds itself, as the body of a nested loop does: `runs` has the number of rounds of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracejit.ir.view import View
 
 
 class Unlike(Exception):
-    """Rounds are not the same; the message says where."""
+    """Raised for rounds that differ; the message says where."""
 
     def __init__(self, message: str, location: str | None):
         super().__init__(message)
@@ -28,13 +28,13 @@ class Unlike(Exception):
 
 
 def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
-    """The object that stands for `items`. Raises `Unlike` where more than whole numbers differ."""
+    """One object for `items`. Raises `Unlike` where more than integers differ."""
     first = items[0]
     if isinstance(first, int | Moving) and not isinstance(first, bool):
         return _number(items, runs)
     if isinstance(first, Graph):
         return _graph(items, runs)
-    if isinstance(first, tuple) and all(len(item) == len(first) for item in items):
+    if isinstance(first, tuple) and len(set(map(len, items))) == 1:
         return tuple([merge(column, runs) for column in zip(*items, strict=True)])
     if isinstance(first, View):
         return View(*[merge([getattr(v, name) for v in items], runs) for name in _VIEW])
@@ -50,7 +50,7 @@ _VIEW = ("offset", "shape", "strides")
 
 
 def _number(items: Sequence[Any], runs: Sequence[int]) -> Any:
-    if len(items) == sum(runs) and not any(type(item) is Moving for item in items):
+    if len(items) == sum(runs) and Moving not in set(map(type, items)):
         return whole(items)
     each = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
     return whole(np.concatenate(each))
@@ -110,7 +110,7 @@ def _holds(item: Any) -> bool:
 
 
 def part(item: Any, start: int, stop: int) -> Any:
-    """What stands for the rounds from `start` to `stop` of those that `item` stands for."""
+    """The part of `item` for the rounds from `start` to `stop` of its own."""
     if type(item) is Moving:
         return whole(item.each[start:stop])
     if not _holds(item):

@@ -139,7 +139,7 @@ TOKEN = re.compile(
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?(?:\d.*[.e].*|inf|nan)")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-DIGITS = 40  # of an integer: a number of the graph has less
+DIGITS = 40  # the most digits of an integer: a number of the graph has less
 _DTYPES = {str(dtype): dtype for dtype in DTYPES}
 _DEVICE = re.compile(r"(?:cpu|gpu|host)")
 
@@ -439,7 +439,7 @@ class Parser:
             self._define(names, name, value)
 
     def _append(self, builder: Builder, op: Any, inputs: Any, location: Any, attrs: Any) -> tuple[Value, ...]:
-        """Append a node; what its typing rule raises of no error of ours is told as one."""
+        """Append a node; other errors of its typing rule are raised as errors of ours."""
         try:
             values = builder.append(op, inputs, location, attrs)
         except TracejitError:

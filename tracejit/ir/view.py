@@ -236,7 +236,7 @@ class View:
 
 
 class LateView(View):
-    """A view that becomes known when somebody asks what it is: `_settle` makes a plain `View` of it."""
+    """A lazily evaluated view: `_settle` makes a `View` of it at the first use."""
 
     __slots__ = ()
 
@@ -269,7 +269,7 @@ class LateView(View):
 
 
 class NumPyView(LateView):
-    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
+    """The view of a NumPy view of a C-contiguous NumPy array: `_facts` holds both.
 
     Most views of small arrays are read or written through NumPy only.
     """
@@ -345,7 +345,7 @@ def _composed(view: View, outer: View) -> View | None:
 
 
 class UncountedView(LateView):
-    """All of an array whose extent nobody has asked for: `_facts` is a function that gives its shape."""
+    """A lazy view of all of an array of unknown extent: `_facts` is a function that returns its shape."""
 
     __slots__ = ()
 

@@ -32,7 +32,7 @@ def threshold_of(parameters: Mapping[str, Any]) -> float:
 
 
 def compressed(gradient: Any, residual: Any, threshold: float) -> Any:
-    """What is sent of `gradient`; `residual` keeps the rest."""
+    """The part of `gradient` to send; `residual` keeps the rest."""
     residual += gradient
     sent = where(residual >= threshold, threshold, where(residual <= -threshold, -threshold, 0.0))
     sent = sent.astype(gradient.dtype, copy=False)

@@ -420,7 +420,7 @@ def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
 
 
 def _grouped(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
-    """The same, with all arrays of a key that is given several times together."""
+    """Pairs of a key and its arrays, those of a repeated key together."""
     pairs = _pairs(name, key, value)
     if len(pairs) == 1:
         return pairs

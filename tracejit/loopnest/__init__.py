@@ -7,10 +7,10 @@ kernel from the same answer. So it lies below both, and knows of operators and v
 - a `LoopProgram` (`program`): `Term`s over the index of a `Domain` of kept and reduced dimensions. Views are
   index maps of the terms that load. `build.trace` makes programs; `layout` reads the domain off the shapes.
 - a `LoopSchedule` (`schedule`): which loop computes each term, what is carried from one loop to a later one,
-  and which dimension the innermost loop walks.
+  and which dimension the innermost loop runs over.
 - a `Sweep` (`sweep`), if the kernel updates an array that it reads at shifted places.
 
-`analysis.analyse` gives all three. `regions` answers questions about the elements that two views of one array
+`analysis.analyse` finds all three. `regions` answers questions about the elements that two views of one array
 mean.
 
     softmax of x: float32[64,100]       domain: kept (64,), reduced (100,)

@@ -1,9 +1,9 @@
-"""What one kernel makes of a body, the graph inside a `fused` node: its program, its schedule, its sweep.
+"""Analysis of a body, the graph inside a `fused` node, for one kernel: its program, schedule and sweep.
 
     analysis = analyse(body)          # raises Unfusable if no single kernel computes it
-    analysis.program, analysis.plan   # what is computed, and in which loops
+    analysis.program, analysis.plan   # the computation, and its loops
 
-Fusion asks, code generation asks again: the answer is kept in the notes of the body.
+Fusion and code generation both need it: the result is cached in the notes of the body.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -97,8 +97,8 @@ class Analysis(NamedTuple):
 
 
 def computed(body: Graph) -> LoopProgram:
-    """What `analyse` finds that `body` computes. It takes no schedule to see that there is one, unless the
-    order of the steps matters: then `body` is analysed.
+    """The program of `body`, as `analyse` finds it. It takes no schedule to see that there is one, unless
+    the order of the steps matters: then `body` is analysed.
     """
     program = trace(body)
     return analyse(body, program).program if is_ordered(program) else program
@@ -111,7 +111,7 @@ def is_ordered(program: LoopProgram) -> bool:
 
 def analyse(body: Graph, program: LoopProgram | None = None) -> Analysis:
     """Raise `Unfusable` unless one kernel can compute `body`. `program`: of `computed`, if that is known."""
-    found = body.notes.get("analysis")  # fusion finds out, code generation asks again
+    found = body.notes.get("analysis")  # cached by fusion for code generation
     if found is None:
         program = trace(body) if program is None else program
         plan = schedule(program)

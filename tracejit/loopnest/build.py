@@ -50,7 +50,7 @@ from tracejit.loopnest.program import (
     piece_length,
     row_tile,
 )
-from tracejit.loopnest.regions import disjoint
+from tracejit.loopnest.regions import Region, disjoint
 from tracejit.tuning import tuning_of_values
 
 INT64 = np.dtype("int64")
@@ -111,12 +111,13 @@ class _Tracer:
             return
         if base not in self.inputs:
             raise Unfusable("update writes into an input of the kernel only")
-        views: list[View] = []
+        written: list[Region] = []
         for part in reversed(parts):
             view: View = part.attrs["view"]
-            if not all(disjoint(view, other, base.type.shape) for other in views):
+            region = Region(view, base.type.shape)
+            if not all(map(region.is_apart, written)):
                 raise Unfusable("updates of one array overlap")
-            views.append(view)
+            written.append(region)
             store = self.store(position, part.inputs[1])
             yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
 
@@ -128,7 +129,7 @@ class _Tracer:
         return OutputStore(position, term, view, max(term.level, self.domain.level(home)))
 
     def piece_store(self, term: Term, home: View) -> View:
-        """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
+        """The place of partial results: of kept index k, from ``k * pieces`` on (lowering adds the piece)."""
         if home is self.full:
             return home
         if term.kind is not REDUCE:
@@ -234,7 +235,7 @@ class _Tracer:
             raise Unfusable(f"broadcasting {node.op.name} would compute it many times")
 
     def view(self, node: Node, view: View) -> Term:
-        """What an array holds, beside stores as before them."""
+        """An element of an array, which stores leave as it was."""
         (x,), seen = node.inputs, node.attrs["view"]
         while (made := self.producers.get(x)) is not None and made.op is ops.update:
             if not disjoint(made.attrs["view"], seen, x.type.shape):
@@ -309,7 +310,7 @@ class _Tracer:
     # -------------------------------------------------------------------------------------------- folds
 
     def operand_view(self, node: Node, view: View) -> View:
-        """Where the operand of a reduction is read if its result is wanted at `view`."""
+        """The view at which the operand of a reduction is read if its result is wanted at `view`."""
         (x,) = node.inputs
         axes = reduced_axes(node)
         if view is self.kept and (x.type.shape, axes) == self.rows:
@@ -394,7 +395,7 @@ _BY_OPERATOR: dict[Op, Callable[[_Tracer, Node, View], Term]] = {
 
 @functools.cache
 def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
-    """How the element of such a node is found."""
+    """The method that builds the term of an element of such a node."""
     if op in _BY_OPERATOR:
         return _BY_OPERATOR[op]
     if Trait.SCAN in op.traits:

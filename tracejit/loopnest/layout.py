@@ -1,10 +1,10 @@
-"""Which dimensions a fused kernel walks, read off the shapes in its body.
+"""The dimensions that a fused kernel iterates over, from the shapes in its body.
 
 The first reduction says what is kept and what is reduced; without one, the shape of the first output is
 kept. Dimensions are cut as finely as any array of the same size has them, so that reshapes inside the
 body stay index maps:
 
-    y = x.reshape(4, 30) + z          # x: (4, 5, 6), so the kernel walks (4, 5, 6) and y is one view of it
+    y = x.reshape(4, 30) + z          # x: (4, 5, 6), so the domain is (4, 5, 6) and y is one view of it
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -33,14 +33,14 @@ def is_fold(node: Node) -> bool:
 
 
 def keeps_order(fold: Node) -> bool:
-    """Whether a kernel that `fold` lays out walks its operand in the order of memory."""
+    """Whether a kernel that `fold` lays out reads its operand in the order of memory."""
     shape, axes = fold.inputs[0].type.shape, reduced_axes(fold)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     return View.of_shape(shape).permute([*kept, *axes]).is_contiguous()
 
 
 class Rows(NamedTuple):
-    """What the first reduction of a kernel, which lays it out, runs over: some axes of an array."""
+    """The range of a kernel's first reduction, which lays it out: some axes of an array."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
@@ -72,7 +72,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(fold: Node) -> Rows | None:
-    """What `fold` runs over; None if its results are as many as its operands."""
+    """The range of `fold`; None if its results are as many as its operands."""
     rows = Rows(fold.inputs[0].type.shape, reduced_axes(fold))
     return rows if math.prod(rows.shape) > math.prod(fold.output.type.shape) > 0 else None
 
@@ -103,7 +103,7 @@ Layout = tuple[Domain, View, View]
 
 
 def layouts(body: Graph) -> Iterator[Layout]:
-    """What a kernel of `body` may walk, best first.
+    """Layouts that a kernel of `body` may have, best first.
 
     Without a reduction, any shape of the right size in the body will do if all index maps can be
     written over it. That does not depend on which values are outputs, apart from their size: a body
@@ -159,6 +159,6 @@ def _shapes(body: Graph, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _stored(body: Graph, output: Value) -> Value:
-    """What is computed for an output: the new elements, if it is an update."""
+    """The value computed for an output: the new elements, if it is an update."""
     node = next((n for n in body.nodes if output in n.outputs), None)
     return node.inputs[1] if node is not None and node.op is ops.update else output

@@ -1,7 +1,7 @@
-"""What a fused kernel computes, as data: terms over one iteration domain.
+"""The loop program of a fused kernel: terms over one iteration domain, as data.
 
-A kernel walks a `Domain`: kept dimensions (they stand in the result) and reduced ones. Its `LoopProgram` is
-a short list of `Term`s, each an element of something for every index of the domain:
+A kernel iterates over a `Domain`: kept dimensions (they stand in the result) and reduced ones. Its
+`LoopProgram` is a short list of `Term`s, each an element of something for every index of the domain:
 
 - leaves: an element of an input (`LOAD`), a run-time number (`NUMBER`), an index (`INDEX`, an affine
   function of i);
@@ -33,11 +33,11 @@ from tracejit.tuning import Tuning
 
 
 class Unfusable(TracejitError, ValueError):
-    """These nodes cannot be one kernel; the message says why."""
+    """Nodes that cannot be one kernel; the message says why."""
 
 
 class Level(enum.IntEnum):
-    """What a term depends on."""
+    """The indices that a term depends on."""
 
     HOST = 0  # numbers only
     KEPT = 1  # the kept index
@@ -45,7 +45,7 @@ class Level(enum.IntEnum):
 
 
 class TermKind(enum.Enum):
-    """What a term is."""
+    """The kinds of terms."""
 
     LOAD = "load"
     NUMBER = "number"
@@ -128,7 +128,7 @@ class OutputStore(NamedTuple):
 
 
 class LoopProgram(NamedTuple):
-    """What `trace` finds: all terms in order of definition, and the stores in the order of the outputs.
+    """A kernel's computation: all terms in order of definition, and the stores in the order of the outputs.
     `tuning`: of the device of its arrays, which says how large and how dear things are.
     """
 
@@ -152,7 +152,7 @@ def elements_per_unit(program: LoopProgram) -> int:
 
 
 def piece_length(domain: Domain) -> int:
-    """How far along the first reduced dimension one piece goes."""
+    """The length of one piece along the first reduced dimension."""
     length = -(-math.prod(domain.reduced) // domain.pieces)
     inner = math.prod(domain.reduced[1:])
     if length % max(inner, 1):
@@ -187,7 +187,7 @@ def are_one(views: Sequence[View], d: int, extent: int) -> bool:
 
 
 def merge(program: LoopProgram) -> LoopProgram:
-    """The same program over fewer dimensions: neighbours that every access walks as one become one.
+    """The same program over fewer dimensions: neighbours that are contiguous in every access become one.
 
     There is at least one kept dimension, and one reduced dimension if there is a reduction.
     """

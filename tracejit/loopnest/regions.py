@@ -25,13 +25,32 @@ def same(one: View, other: View) -> bool:
 
 def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
     """Whether two views of an array of `shape` are known to share no element; False if in doubt."""
-    (low, high), (other_low, other_high) = one.span(), other.span()
-    if high <= other_low or other_high <= low:
-        return True
-    return are_apart(bounds(one, shape), bounds(other, shape))
+    return Region(one, shape).is_apart(Region(other, shape))
 
 
 Box = list[tuple[int, int]]
+
+
+class Region:
+    """The elements of `view`, of an array of `shape`, for many questions."""
+
+    __slots__ = ("_box", "shape", "view")
+
+    def __init__(self, view: View, shape: Sequence[int]):
+        self.view, self.shape = view, shape
+
+    def box(self) -> Box | None:
+        """The `bounds`, found when they are needed: those of a loop's views may differ between rounds."""
+        try:
+            return self._box
+        except AttributeError:
+            self._box: Box | None = bounds(self.view, self.shape)
+            return self._box
+
+    def is_apart(self, other: Region) -> bool:
+        """Whether two regions of an array are known to share no element; False if in doubt."""
+        (low, high), (other_low, other_high) = self.view.span(), other.view.span()
+        return bool(high <= other_low or other_high <= low) or are_apart(self.box(), other.box())
 
 
 def are_apart(one: Box | None, other: Box | None) -> bool:
@@ -72,7 +91,7 @@ def bounds(view: View, shape: Sequence[int]) -> Box | None:
 
 
 def inverse(view: View, shape: Sequence[int]) -> View | None:
-    """For a view that covers an array of `shape`: the view of its result that gives the array back.
+    """The inverse of a view that covers an array of `shape`: the view of its result that is the array.
 
     None if that is not affine, or if `view` does not cover the array.
     """

@@ -1,4 +1,4 @@
-"""When each term of a fused kernel is computed: loops over the reduced dimensions, one after the other.
+"""The schedule of a fused kernel's terms: loops over the reduced dimensions, one after the other.
 
 A reduction's result exists only after a loop over everything it reduces, so the terms of a kernel fall into
 *phases*: phase p can use the reductions that ended before it. A phase has two sections, in this order: KEPT
@@ -39,11 +39,11 @@ from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import Sweep, find_sweep
 
 CHEAP = 8
-"""How many operators are worth computing again rather than storing and loading a value."""
+"""The most operators that are cheaper to compute again than storing and loading a value."""
 
 
 class Orientation(enum.Enum):
-    """Which loop is innermost."""
+    """The choice of the innermost loop."""
 
     MAP = "map"  # no reductions: the last kept dimension
     ROWS = "rows"  # the last reduced dimension
@@ -54,7 +54,7 @@ MAP, ROWS, COLUMNS = Orientation
 
 
 class LoopSection:
-    """What happens at one point of the schedule. Everything is in order of execution; stores come last."""
+    """The work at one point of the schedule. Everything is in order of execution; stores come last."""
 
     def __init__(self, level: Level):
         self.level = level
@@ -79,7 +79,7 @@ class LoopSchedule(NamedTuple):
 
 
 def orient(program: LoopProgram) -> Orientation:
-    """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
+    """Choose the orientation: along the reduced dimensions, unless most reads lie along the kept ones."""
     domain, narrow = program.domain, program.tuning.units.narrow
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return MAP
@@ -97,7 +97,7 @@ def orient(program: LoopProgram) -> Orientation:
 
 
 def _bytes_read(itemsize: int, view: View) -> int:
-    """How much memory an access walks: a factor for each row is little beside the rows."""
+    """The bytes that an access reads: a factor for each row is little beside the rows."""
     return itemsize * math.prod(n for n, s in zip(view.shape, view.strides, strict=True) if s)
 
 
@@ -196,7 +196,7 @@ class _Scheduler:
         return term.kind is SCAN or size * 8 <= self.program.tuning.caches.scratch
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
-        """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""
+        """Whether computing `term` again from values known in `where` costs less than keeping it."""
         fresh = [
             t
             for t in _closure(term)

@@ -43,14 +43,14 @@ LEAST = 8
 """Rows of a band for each row of its edges, at least."""
 
 BANDS = 16
-"""Bands are shorter than `SHARE` says where there would be fewer than this many."""
+"""The number of bands below which they are shorter than `SHARE` says."""
 
 FEWEST = 4
 """A kernel of this many units, or more, is no sweep if it would have fewer bands."""
 
 
 class Sweep(NamedTuple):
-    """How rows fall into bands (the last one takes what is left, more or less), and which rows a row reads.
+    """A division of rows into bands (the last takes what is left, more or less), and the rows a row reads.
     `run`: elements of a row if there is one dimension only, of which the last row may have fewer; else 0.
     `along`: whether a row is stored along with computing the one that is `up` rows further.
     """
@@ -64,7 +64,7 @@ class Sweep(NamedTuple):
 
     @property
     def ring(self) -> int:
-        """How many rows wait."""
+        """The number of rows that wait."""
         return self.up + (not self.along)
 
     @property
@@ -141,7 +141,7 @@ def rows_read(rows: View, shift: int) -> tuple[int, int]:
 
 
 def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> tuple[int, int]:
-    """How many bands of how many rows; no bands if there would be too few of them for the work.
+    """The number of bands, and of rows in each; no bands if there would be too few of them for the work.
 
     `unit`: elements that make one.
     """
@@ -181,7 +181,7 @@ def with_edges(body: Graph, program: LoopProgram, sweep: Sweep) -> Graph:
 
 
 def without_edges(body: Graph, sweep: Sweep | None) -> Graph:
-    """What `with_edges` was given."""
+    """The inverse of `with_edges`: the body without its output of edges."""
     if sweep is None or not sweep.has_edges:
         return body
     return Graph(body.inputs, body.nodes[:-1], body.outputs[:-1])

@@ -1,11 +1,11 @@
-"""How a kernel moves its operands, by what the caches of its target hold: decided here, encoded elsewhere.
+"""A kernel's memory traffic, by what the caches of its target hold: decided here, encoded elsewhere.
 
     traffic(body, program, plan, sweep, operands, outputs)
     Traffic(streamed=<stores that bypass the caches>, turned=<loads transposed by tiles>, lines=1,
     prefetch="rows")
 
-What is decided depends on the bytes of all operands: results are streamed and operands prefetched only where
-no cache holds them.
+Decisions depend on the bytes of all operands: results are streamed and operands prefetched only where no
+cache holds them.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -23,7 +23,7 @@ LEAST_SIDE = 8
 """Extents below which a transposed operand is read as it lies."""
 
 Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
-"""What a kernel prefetches (see `tracejit.codegen.prefetch`)."""
+"""Ways of prefetching (see `tracejit.codegen.prefetch`)."""
 
 
 class Traffic(NamedTuple):
@@ -107,7 +107,7 @@ def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, i
 def _prefetch(
     program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
 ) -> Prefetch:
-    """What is prefetched: all but sweeps do so where operands are not near only."""
+    """The kernel's way of prefetching; all but sweeps prefetch only operands that no cache holds."""
     domain = program.domain
     if sweep is not None:
         return "sweep" if len(domain.kept) > 1 else "nothing"

@@ -109,7 +109,7 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
 
 
 def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> Any:
-    """In one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
+    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
     if type(factor) not in (int, float):
         q, factor = q * factor, 1
     matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]
@@ -137,7 +137,7 @@ def _masks(mask: Any, q: Any, k: Any) -> tuple[Any, int]:
 
 
 def _groups(q: Any, k: Any, v: Any) -> int:
-    """How many heads of keys there are, if each serves several of the queries; else 0."""
+    """The number of heads of keys, if each serves several of the queries; else 0."""
     if min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or k.shape[-3] < 2:
         return 0
     heads, groups = q.shape[-3], k.shape[-3]

@@ -1,4 +1,4 @@
-"""What the functions of `tj.nn` share: operands in a floating dtype, shapes checked, losses reduced."""
+"""Common parts of `tj.nn`: operands in a floating dtype, checks of shapes, reduced losses."""
 
 from __future__ import annotations
 

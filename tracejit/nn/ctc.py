@@ -96,7 +96,7 @@ def _with_blanks(labels: Any, blank: int) -> Any:
 
 
 def _skippable(places: Any) -> Any:
-    """Where an alignment may come from two places before: a label that differs from the one before."""
+    """A mask of places that an alignment may reach from two before: a label other than the last one."""
     batch, count = places.shape
     odd = arange(2, count, device=places.device) % 2 == 1
     differs = (places[:, 2:] != places[:, :-2]) & odd

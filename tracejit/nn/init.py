@@ -121,7 +121,7 @@ def truncated_normal(
 
 
 def fans(shape: Any) -> tuple[int, int]:
-    """How many elements of the input one output depends on, and how many outputs one element has a part in.
+    """Fan-in and fan-out: how many inputs one output depends on, and how many outputs one input affects.
 
     shape: (outputs, inputs, *window).
     Raises ShapeError for fewer than two dimensions.

@@ -108,7 +108,7 @@ class _Counted:
         self.factors = factors
 
     def weights(self, dtype: np.dtype) -> Any:
-        """How much each row counts; None if all count alike."""
+        """The weight of each row; None if all count alike."""
         if self.factors is None and self.ignored is None:
             return None
         if self.factors is None:

@@ -54,7 +54,7 @@ def pad(x: Any, widths: Any, /, *, mode: str = "constant", value: Any = 0) -> ND
 
 
 def _positions(name: str, mode: str, extent: int, pair: tuple[int, int]) -> np.ndarray:
-    """Which elements a padded dimension consists of."""
+    """The positions of the elements of a padded dimension."""
     most = {"reflect": extent - 1, "replicate": extent and max(pair), "circular": extent}[mode]
     if max(pair) > most:
         message = f'{name}: widths {pair} in mode "{mode}" around {extent} elements; at most {max(most, 0)}'
@@ -125,7 +125,7 @@ def _sizes(name: str, x: Any, size: Any, scale: Any) -> tuple[int, ...]:
 
 
 def _coordinates(extent: int, size: int, align_corners: bool) -> np.ndarray:
-    """Where the new elements stand among the old ones."""
+    """The coordinates of the new elements among the old ones."""
     place = np.arange(size)
     if align_corners:
         return place * ((extent - 1) / max(size - 1, 1))

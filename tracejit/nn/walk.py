@@ -1,4 +1,4 @@
-"""What a module holds, by name: arrays, and other modules, among attributes, in containers and generators.
+"""The contents of a module, by name: arrays and other modules, in attributes, containers and generators.
 
 An object is known as a module by its method ``__tree__``. A traced function checks all attributes of such an
 object that it reaches, so this code may walk over them (see `kinds.is_seen_as_tree`).

@@ -1,4 +1,4 @@
-"""Steps of windows over lines, images and volumes, as people give them, made canonical.
+"""Normalisation of users' steps of windows over lines, images and volumes.
 
 A step (stride, dilation, window) is an integer for all dimensions, or a tuple with one for each. A padding is
 the same, of which each may also be a pair: elements before the first and after the last.

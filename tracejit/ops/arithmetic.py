@@ -45,12 +45,12 @@ def _shared(ct: Sym, wins: Sym, tie: Sym) -> Sym:
 
 
 def _abs_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
-    """Of a complex number: the conjugate of its direction (see `tracejit.ops.complex_numbers`)."""
+    """Gradient of `abs`; of a complex number, the conjugate of its direction (see `ops.complex_numbers`)."""
     return ct.astype(x.dtype) * (emit(OPS["conj"], sign(x)) if x.dtype.kind == "c" else sign(x))
 
 
 def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
-    """Of complex numbers x / abs(x), whose length is constant; of real ones 0."""
+    """Gradient of `sign`: complex numbers x / abs(x) have a constant length; that of real ones is 0."""
     if x.dtype.kind != "c":
         return None
     length = abs(x)

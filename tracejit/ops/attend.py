@@ -132,7 +132,7 @@ def _scores(
 
 
 def _heads(x: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """What is there for each matrix of queries, as (matrices of keys, heads, ...)."""
+    """Rows of `x`, one for each matrix of queries, as (matrices of keys, heads, ...)."""
     return x.reshape(k.shape[0], x.shape[0] // k.shape[0], *x.shape[1:])
 
 
@@ -234,9 +234,9 @@ def _of_mask(x: Sym, mask: Sym, node: SymNode) -> Sym:
 
 
 def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """By the matrix of scores. With P the weights, E = ct @ v.T - along and S = P * E, the results are
-    ``scale * S @ k``, ``scale * S.T @ q`` and ``P.T @ ct``; as the parts of the first only count together,
-    they have one cotangent.
+    """Second derivatives, by the matrix of scores. With P the weights, E = ct @ v.T - along, S = P * E, the
+    gradients are ``scale * S @ k``, ``scale * S.T @ q`` and ``P.T @ ct``; as the parts of the first count
+    together only, they have one cotangent.
     """
     (q, k, v, _, _, ct, *masks), scale = node.inputs, node.attrs["scale"]
     x, y, z = (full_like(out, 0) if g is None else g for out, g in zip(node.outputs, cotangents, strict=True))

@@ -37,7 +37,7 @@ from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 Groups = tuple[tuple[int, ...], ...]
 
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-"""How two elements are combined, by name."""
+"""Functions that combine two elements, by name."""
 
 STRIP = 1 << 16
 """Elements that are combined at a time, so that what is between two levels of the tree stays in a cache."""
@@ -53,7 +53,7 @@ class Wanted(Protocol):
 
 
 class Transport(Protocol):
-    """What moves bytes between ranks; `rank`: the number of this one."""
+    """The interface of transports, which move bytes between ranks; `rank`: the number of this one."""
 
     rank: int
 
@@ -120,7 +120,7 @@ def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None
 
 
 def _meaning(name: str) -> Callable[..., Any]:
-    """What the operator does, at once: all ranks evaluate their graphs in the same order."""
+    """The evaluator of an operator, which waits: all ranks evaluate their graphs in the same order."""
 
     def evaluate(*arrays: np.ndarray, **attrs: Any) -> Any:
         op = _OPERATORS[name]

@@ -279,7 +279,7 @@ def _merged(x: Sym) -> Sym:
 
 
 def _images_batch(node: BatchNode) -> Sym:
-    """Of images and a weight: `conv2d` and its gradient with respect to the input."""
+    """Batching of operators on images and a weight: `conv2d` and its gradient with respect to the input."""
     (x, w), size = node.inputs, node.size
     if not node.mapped[1]:
         return _apart(node.apply(_merged(x), w), 0, size)

@@ -1,4 +1,5 @@
-"""Factorizations, determinants and linear systems: routines of LAPACK through NumPy (trait HOST).
+"""Factorizations, determinants and linear systems: routines of LAPACK through NumPy (trait HOST), or called
+by a kernel where a system is small (see `tracejit.kernels.library.plan.ROUTINES`).
 
 cholesky(x)              lower L of x = L L^H; reads the lower triangle
 solve(a, b)              x of a x = b, for matrices b

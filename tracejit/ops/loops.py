@@ -4,15 +4,15 @@
 
 The operands are the inputs of the body, which sees of each operand a *window*: `size` elements (those of its
 input's type) from ``start + r * step`` on in round r, where ``moves`` has (start, step) for each operand.
-What does not move and is read whole has (0, 0). The body's *effects* write windows: what it stores in an
-input is what the operand holds there from then on. So an operand is one of
+An operand that does not move and is read in full has (0, 0). The body's *effects* write windows: later
+rounds read from the operand what was stored in the input. So an operand is one of
 
-- an invariant: read whole, never written;
+- loop-invariant: read in full, never written;
 - a sequence: read through a window that moves;
-- carried: written whole, the next round reads what this one wrote;
+- loop-carried: written in full, the next round reads what this one wrote;
 - a state with a place that moves: read and written through one window;
-- a number: it starts as the operand and grows by `step` (integers wrap; floats must stay whole numbers that
-  their dtype counts exactly, so that adding up is exact).
+- a number: it starts as the operand and grows by `step` (integers wrap; floats must stay integers that their
+  dtype represents exactly, so that sums are exact).
 
 The outputs are what the written operands hold after the last round, in the order of the effects. An operand
 is a value: two operands that are the same value do not see one another's writes.

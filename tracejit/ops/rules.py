@@ -31,9 +31,9 @@ FLOATING = frozenset(d for d in DTYPES if is_floating(d))
 COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
 INEXACT = FLOATING | COMPLEX
 WHOLE = FLOATING - HALVES
-"""The parts of complex numbers."""
+"""The dtypes of the parts of complex numbers."""
 FACTORABLE = WHOLE | COMPLEX
-"""What LAPACK and the Fourier transforms are made for."""
+"""The dtypes of LAPACK and the Fourier transforms."""
 NUMERIC = INTEGERS | INEXACT
 REAL = ALL - COMPLEX
 REAL_NUMBERS = INTEGERS | FLOATING

@@ -112,7 +112,7 @@ def _infer_after(*types: ArrayType) -> ArrayType:
 
 
 def _after_batch(node: BatchNode) -> Sym:
-    """What is the same for all examples stays so: it comes after the mark of the first one."""
+    """Batching of `after`: a value common to all examples stays so, and waits for the first one's mark."""
     (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
     if x_mapped:
         return after(*node.spread())

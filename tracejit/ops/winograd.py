@@ -143,7 +143,7 @@ def _infer_gradient(*types: ArrayType, filters: int, stride: int) -> ArrayType:
 
 
 def _tiles(scheme: Scheme, x: np.ndarray, low: Sequence[int], places: Sequence[int]) -> np.ndarray:
-    """What the tiles see: (images, rows of tiles, tiles, channels, seen, seen)."""
+    """The inputs of the tiles: (images, rows of tiles, tiles, channels, seen, seen)."""
     ends = [scheme.step * (ceil_div(n, scheme.tile) - 1) + scheme.seen for n in places]
     around = [
         (before, max(0, end - before - n)) for n, before, end in zip(x.shape[2:], low, ends, strict=True)

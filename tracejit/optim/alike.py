@@ -61,7 +61,7 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _contents(trace: Trace, row: Row) -> list[Value] | None:
-    """What the arrays of a row hold, if there are only arrays as they lie in memory, and gaps; else None."""
+    """The contents of a row's arrays, if it has only contiguous whole arrays and gaps; else None."""
     arrays = _arrays(row)
     for x in arrays:
         if not isinstance(x, ArrayCore) or not x._view.is_whole(x._storage.type.shape):
@@ -74,7 +74,7 @@ def _arrays(row: Row) -> list[Any]:
 
 
 def _key(row: Row, before: list[Value]) -> Hashable:
-    """What rows of a kind have in common."""
+    """The key of a row's kind."""
     arrays = _arrays(row)
     storages = [x._storage for x in arrays]
     same = [storages.index(s) for s in storages] + [before.index(v) for v in before]
@@ -84,7 +84,7 @@ def _key(row: Row, before: list[Value]) -> Hashable:
 
 
 class _Kind:
-    """What was recorded for the first row of a kind, and whether it is known that others are alike."""
+    """The recording of the first row of a kind, and whether others are known to be alike."""
 
     def __init__(self) -> None:
         self.is_known = False

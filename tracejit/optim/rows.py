@@ -54,7 +54,7 @@ def check_state(name: str, state: Any, *keys: str) -> None:
 
 
 def aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:
-    """What a tree holds in place of the leaves of a structure: leaves, or None.
+    """The leaves of a tree, aligned with those of a structure; None where it has none.
 
     Raises ArgumentError, for `name`, where the trees differ.
     """

@@ -34,7 +34,7 @@ def _positive(name: str, what: str, value: Any) -> None:
 
 
 def linear(step: Any, steps: Any, start: Any, end: Any = 0.0) -> Any:
-    """From `start` to `end` along a line, in `steps` steps; `end` after these.
+    """A linear schedule from `start` to `end` in `steps` steps; `end` after these.
 
     Returns a float, or what is traced for a traced step.
     Raises ArgumentError for `steps` that are not above 0.
@@ -63,12 +63,12 @@ def warm_up(step: Any, steps: Any, start: Any = 0.0) -> Any:
 
 
 def _half_wave(xp: Any, start: Any, end: Any, share: Any) -> Any:
-    """From `start` to `end` along half a wave of the cosine."""
+    """A value between `start` and `end` on half a wave of the cosine."""
     return end + (start - end) * (xp.cos(share * math.pi) + 1.0) * 0.5
 
 
 def cosine(step: Any, steps: Any, start: Any, end: Any = 0.0) -> Any:
-    """From `start` to `end` along half a wave of the cosine, in `steps` steps; `end` after these.
+    """A schedule from `start` to `end` on half a wave of the cosine, in `steps` steps; `end` after these.
 
     Loshchilov and Hutter, SGDR, 2017.
     Returns a float, or what is traced for a traced step.
@@ -143,7 +143,7 @@ def one_cycle(
     start_divisor: float = 25.0,
     end_divisor: float = 1e4,
 ) -> Any:
-    """From ``highest / start_divisor`` up to `highest`, then down to the first divided by `end_divisor`.
+    """A schedule from ``highest / start_divisor`` up to `highest`, then down to the first over `end_divisor`.
 
     Both along half a wave of the cosine; the first takes the share `rising` of the steps. Smith and Topin,
     Super-convergence, 2018; numbers as in PyTorch, whose last step is ``steps - 1``.

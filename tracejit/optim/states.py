@@ -1,4 +1,4 @@
-"""Which optimizers have a state, and what makes it."""
+"""Initial states of the optimizers that have one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
 
 
 def state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """What makes the state of an optimizer of `tj.optim`; None if it has none.
+    """The function that makes the state of an optimizer of `tj.optim`; None if it has none.
 
     >>> import tracejit as tj
     >>> state_of(tj.optim.adam) is tj.optim.adam_state, state_of(tj.optim.sgd)

@@ -47,7 +47,7 @@ LEAST_CAUSAL = 1 << 14
 
 
 class Mask(NamedTuple):
-    """What masks scores: a part of an array that is added; or a condition under which they are `shown`, or
+    """A mask of scores: a part of an array that is added; or a condition under which they are `shown`, or
     under which they are not.
     """
 
@@ -88,11 +88,11 @@ class Attention(NamedTuple):
 
     @property
     def operands(self) -> tuple[Value, Value, Value]:
-        """What cotangents flow to."""
+        """The operands that have cotangents."""
         return self.q, self.kt, self.v
 
     def takes_all(self, active: Set[Value], wrt: Iterable[Value]) -> bool:
-        """Whether the gradient to the operands is all that is asked for; `active`: what depends on `wrt`."""
+        """Whether only the gradient to the operands is wanted; `active`: the values that depend on `wrt`."""
         made = {value for node in self.inner for value in node.outputs}
         return made.isdisjoint(wrt) and not any(mask.base in active for mask in self.masks)
 
@@ -143,7 +143,7 @@ def _matrices(x: Sym) -> Sym:
 
 
 def _combined(total: Sym | None, mask: Sym, shown: bool | None, dtype: np.dtype) -> Sym:
-    """What is added to scores, with one more mask."""
+    """The sum of masks that is added to scores, with one more."""
     if shown is None:
         return mask if total is None else total + mask
     kept = number(0.0, dtype) if total is None else total

@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 class Twins:
-    """A graph, and what is left of it, `reduced`, when of each kind of components only the first stays."""
+    """A graph, and `reduced`, the same with only the first component of each kind."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -73,7 +73,7 @@ class Twins:
         return Graph(graph.inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
 
     def weights(self, passed: Graph) -> dict[Node, int]:
-        """How many nodes each node of `passed` will be, where that is more than one."""
+        """The number of copies of each node of `passed`, where that is more than one."""
         return {
             passed.nodes[p]: 1 + len(kind.twins)
             for kind, positions, _ in self._found(passed)
@@ -112,7 +112,7 @@ class Twins:
         return self._outputs + [len(self.graph.outputs) + i for i in self._effects]
 
     def _found(self, passed: Graph) -> Iterator[tuple[Kind, list[int], list[Value]]]:
-        """For each kind: positions in `passed` of the nodes that the first of them needs, and its results."""
+        """Each kind, the positions in `passed` of nodes that its first component needs, and its results."""
         results = dict(zip(self._results_left(), passed.results(), strict=True))
         made = {value: p for p, node in enumerate(passed.nodes) for value in node.outputs}
         for kind in self.kinds:
@@ -213,7 +213,7 @@ def _components(graph: Graph) -> list[Component]:
 
 
 class _Names:
-    """Small numbers that stand for types and for attributes in keys: to hash these takes long, and most of
+    """Small numbers for types and attributes in keys: to hash these takes long, and most of
     those that are equal are one object.
     """
 

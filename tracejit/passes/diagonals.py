@@ -4,7 +4,7 @@
 
 Element (i, j) is `above` where ``i - j >= at``, else `below`. Indices are linear functions of i and j; a
 comparison of two of them is such a matrix, and so is what elementwise operators make of it and of numbers.
-Views are pushed inwards: the walk always asks for the elements that the matrix sees.
+Views are pushed inwards: the walk always looks for the elements that the matrix sees.
 
 No element is computed, so it takes no time for large matrices.
 """
@@ -58,7 +58,7 @@ def diagonal(producers: Mapping[Value, Node], value: Value, view: View, depth: i
 
 
 def _combined(node: Node, parts: list[Diagonal]) -> Diagonal | None:
-    """What an elementwise operator makes of matrices that change at the same diagonal."""
+    """The result of an elementwise operator on matrices that change at the same diagonal; None otherwise."""
     changes = {part.at for part in parts if part.below is not part.above}
     if len(changes) > 1:
         return None
@@ -74,7 +74,7 @@ _COMPARISONS: dict[Op, tuple[bool, int]] = {
     ops.less_equal: (True, 0),
     ops.less: (True, 1),
 }
-"""By operator: whether operands are exchanged, so that the first is the larger one; by how much at least."""
+"""Comparisons: whether operands are exchanged, so that the first is larger; and by how much at least."""
 
 
 def _comparison(producers: Mapping[Value, Node], node: Node, view: View, depth: int) -> Diagonal | None:

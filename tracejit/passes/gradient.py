@@ -77,7 +77,7 @@ def gradient(
 
     `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the
     sums that come from no single node: an output that is named twice. Nodes are appended under `guard`, but
-    steps are asked without it.
+    steps are queried without it.
     """
     total: dict[Value, Value] = {}
     with guard():

@@ -8,11 +8,11 @@ x, and the result, an operand of the next product. The last two follow from x by
     dw = matmul(y.T, dz)                =>      x1 = after(mark of dz, x);  y1 = gelu(x1)
                                                 dw = matmul(y1.T, dz)
 
-A use of a value is *late* if two products (or convolutions, or more) lie between them. The *depth* of a value
-tells, the number of products on the longest path to it. A value that has a late use is *kept*, unless it is
-computed again: by a chain of elementwise operators, from values that are kept anyway, from numbers, and from
-arrays that are small beside it. The copies of a chain come `after` a value of the backward pass, or nothing
-would hold them back until then. They are made once, before the first late use.
+A use of a value is *late* if two products (or convolutions, or more) lie between them. The *depth* of a
+value, the number of products on the longest path to it, says so. A value that has a late use is *kept*,
+unless it is computed again: by a chain of elementwise operators, from values that are kept anyway, from
+numbers, and from arrays that are small beside it. The copies of a chain come `after` a value of the backward
+pass, or nothing would delay them until then. They are made once, before the first late use.
 
 What a kernel rounds depends on what it computes beside it (see docs/decisions/14-sums-of-products.md), so a
 copy may be apart from the value by a rounding error.
@@ -53,7 +53,7 @@ def recompute(graph: Graph) -> Graph:
 
 
 class _Lives:
-    """Where values come from, their depths, and the position of the last late use of those that have one."""
+    """The producers of values, their depths, and the position of the last late use of those that have one."""
 
     def __init__(self, graph: Graph):
         self.producers = {value: node for node in graph.nodes for value in node.outputs}

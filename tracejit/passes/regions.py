@@ -20,7 +20,7 @@ def read_from_outside(items: Items) -> list[Value]:
 class Copier:
     """Appends nodes to `builder` again, on the copies of their operands.
 
-    replaced: what stands for a value; made: the copies of a node or step.
+    replaced: the copy of a value; made: the copies of a node or step.
     """
 
     def __init__(self, builder: Builder):
@@ -29,7 +29,7 @@ class Copier:
         self.made: dict[Node | Step, list[Node | Step]] = {}
 
     def found(self, value: Value) -> Value:
-        """What stands for a value: itself, if it was not copied."""
+        """The copy of a value; the value itself, if it was not copied."""
         return self.replaced.get(value, value)
 
     def copies(self, items: Items) -> list[Node | Step]:
@@ -43,7 +43,7 @@ class Copier:
         return [copy for item in items for copy in self.made[item]]
 
     def copy_node(self, node: Node) -> Items:
-        """Append a copy of a node; what was appended."""
+        """Append a copy of a node; the appended nodes."""
         start = len(self.builder.nodes)
         inputs = [self.found(v) for v in node.inputs]
         results = self.builder.emit(node.op, *inputs, location=node.location, **node.attrs)
@@ -66,5 +66,5 @@ class CopiedStep(Step):
     calls_python = False
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for the copies of its values; what it stands for may have to be copied, too."""
+        """The step for copies of its values; the nodes that it summarises may have to be copied, too."""
         raise NotImplementedError

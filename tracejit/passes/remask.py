@@ -63,7 +63,7 @@ def _are_one(a: Value, b: Value, producers: dict[Value, Node]) -> bool:
 
 
 def _again(comparison: Node, masked: Value, user: Node) -> Node:
-    """The same comparison of the masked value, for `user`."""
+    """A copy of a comparison, of the masked value, for `user`."""
     inputs = (masked, comparison.inputs[1])
     return Node(comparison.op, inputs, (Value(comparison.output.type),), comparison.attrs, user.location)
 

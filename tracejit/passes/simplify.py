@@ -38,7 +38,7 @@ from tracejit.loopnest.regions import disjoint, inverse, same
 Rule = Callable[..., Value | None]
 _RULES: dict[Op, list[Rule]] = defaultdict(list)
 
-# How many stores a read looks back through. Bounds the pass to linear time on long chains of stores.
+# The most stores that a read looks back through: bounds the pass to linear time on long chains of stores.
 _LOOK_BACK = 32
 
 

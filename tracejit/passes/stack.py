@@ -136,7 +136,7 @@ def _is_thin(product: Node) -> bool:
 
 
 class _Rewriting:
-    """The graph under construction, and what stands for values of the old one."""
+    """The graph under construction, and the new values for those of the old one."""
 
     def __init__(self, graph: Graph, sums: dict[Node, Sum]):
         self.graph, self.sums = graph, sums

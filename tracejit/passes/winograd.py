@@ -34,7 +34,7 @@ LEAST_TILES = 24
 """Tiles below which transforming the weights takes as long as it saves."""
 
 WASTE = {1: 1.6, 2: 1.2}
-"""By stride, the most that the places of all tiles may be, of those of the images."""
+"""The most places of all tiles, by stride, as a multiple of those of the images."""
 
 WIDEST = 512
 """Places in a row, the tiles of which fit in scratch memory."""

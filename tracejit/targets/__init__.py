@@ -1,10 +1,10 @@
-"""Targets: one record for each kind of device, where all that depends on it meets.
+"""Targets: one record for each kind of device, with all that depends on it.
 
     target = target_of(Device("cpu"))
     target.tuning.caches.far      # numbers; lower floors ask `tracejit.tuning` for them
     target.emit(spec)             # the source of a kernel
     target.open(0)                # the device is ready, or DeviceError says what is missing
-    target.job(task)              # what has to run for a planned task
+    target.job(task)              # the job of a planned task
 
 A second target is a module here and one in `tracejit.tuning`, each with a line in the table beside it, and an
 emitter. Emitters do not know one another, and nothing but these modules knows two of them.
@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracejit.assembly.words import Job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
 from tracejit.targets.target import Target
 from tracejit.tuning import tuning_of
-from tracejit.words import Job
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}
-"""By kind of device."""
+"""The target of each kind of device."""
 
 
 def target_of(device: Device) -> Target:
@@ -43,8 +43,8 @@ def emit(spec: KernelSpec, kind: str = "cpu") -> str:
 
 
 def job(task: PlannedTask) -> Job:
-    """What has to run for a planned task: what the target of its device says. A copy between a CPU and a
-    device of another kind is that device's.
+    """The job of a planned task, made by the target of its device. A copy between a CPU and a device of
+    another kind is that device's.
     """
     node = task.node
     devices = {v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host}
@@ -53,7 +53,7 @@ def job(task: PlannedTask) -> Job:
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """What is issued for a segment: `jobs`, each after those before it that `after` numbers."""
+    """The job of a segment: `jobs`, each after those before it that `after` numbers."""
     (made,) = [t.join for t in TARGETS.values() if t.join is not None]  # one kind of device issues
     return made(jobs, after)
 

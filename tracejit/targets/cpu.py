@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracejit.assemble import job
+from tracejit.assembly.jobs import job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.targets.target import Target
 from tracejit.tuning import cpu

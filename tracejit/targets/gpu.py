@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tracejit.assembly.words import Job
 from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets.target import Target
 from tracejit.tuning import gpu
-from tracejit.words import Job
 
 
 def emit(spec: KernelSpec) -> str:
@@ -28,17 +28,17 @@ def open_device(index: int) -> object:
 
 
 def job(task: PlannedTask) -> Job:
-    """What is issued for a task."""
-    from tracejit import assemble_gpu
+    """The job of a task."""
+    from tracejit.assembly import gpu_jobs
 
-    return assemble_gpu.job(task)
+    return gpu_jobs.job(task)
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """What is issued for a segment."""
-    from tracejit import assemble_gpu
+    """The job of a segment."""
+    from tracejit.assembly import gpu_jobs
 
-    return assemble_gpu.join(jobs, after)
+    return gpu_jobs.join(jobs, after)
 
 
 def native_functions() -> Mapping[str, int]:

@@ -5,10 +5,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tracejit.assembly.words import Job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.tuning import Tuning
-from tracejit.words import Job
 
 
 class Target(NamedTuple):

@@ -1,4 +1,4 @@
-"""Sizes, units and costs of each kind of device, which passes, loop nests and code generation ask for.
+"""Sizes, units and costs of each kind of device, which passes, loop nests and code generation use.
 
 A body is on one device, whose `Tuning` decides what fits a cache, how work is cut and what is worth fusing:
 
@@ -21,7 +21,7 @@ from tracejit.tuning import cpu, gpu
 from tracejit.tuning.record import Caches, Costs, Tuning, Units
 
 TUNINGS: dict[str, Tuning] = {tuning.kind: tuning for tuning in (cpu.TUNING, gpu.TUNING)}
-"""By kind of device: all kinds that there are."""
+"""The tuning of each kind of device."""
 
 
 def tuning_of(device: Device) -> Tuning:

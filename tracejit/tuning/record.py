@@ -27,7 +27,7 @@ class Caches(NamedTuple):
 
 
 class Units(NamedTuple):
-    """How work is cut into units, and units into chunks.
+    """Sizes of units of work, and of chunks of units.
 
     nanoseconds:  about how long a unit takes on one core: long against the cost of a task, short against a
                   whole kernel.
@@ -48,7 +48,7 @@ class Units(NamedTuple):
     enough:       units with which a reduction is not split.
     part:         columns that count as one unit when a split is considered.
     far_pieces:   most pieces of a reduction over the rows of a `far` array: a unit then goes through whole
-                  rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+                  rows, which memory delivers 10 to 20 % faster than narrow tiles of them.
     """
 
     nanoseconds: int
@@ -69,7 +69,7 @@ class Units(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What work takes.
+    """The costs of work.
 
     For units, in nanoseconds an element: `access` to memory in order, `gathered`, an `expensive` function,
     another `operator`. For the order of tasks, in units of 0.1 ns (see `engine.Task.cost`): `transcendental`,
@@ -87,7 +87,7 @@ class Costs(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What is known of the devices of one kind, before any kernel is written.
+    """The properties of devices of one kind by which kernels are planned.
 
     kind:   as in `Device.kind`.
     sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).

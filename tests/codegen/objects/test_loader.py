@@ -2,14 +2,16 @@
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
 
 import pytest
 
+from tracejit.assembly.launch import EXECUTOR
 from tracejit.codegen.objects.link import Code
-from tracejit.codegen.objects.loader import Kernel, Promise
+from tracejit.codegen.objects.loader import Kernel, Promise, forget, load
 
 KERNEL = Kernel("k", "key", "", "compiled", 0.0, 4, Code({"kernel": 1}, None))
 PATIENCE = 20  # seconds
@@ -51,6 +53,15 @@ def wait(promise):
 def assert_comes(thread, got):
     thread.join(PATIENCE)
     assert got == [KERNEL]
+
+
+def test_one_structure_is_loaded_once():
+    forget()
+    (first, origin), (second, again), (third, _) = load([EXECUTOR[0], EXECUTOR[0], EXECUTOR[1]])
+    assert first is second
+    assert origin in ("loaded", "compiled")
+    assert again == "memory"
+    assert third is not first
 
 
 def test_who_asks_gets_the_kernel_before_and_after():
@@ -143,18 +154,32 @@ print(status, work())
 """
 
 
-@pytest.mark.parametrize(
-    "target", ["work", "lambda: float(tj.exp(tj.ones((64, 64)) + 1).sum())", "tj.engine.start"]
-)
-@pytest.mark.parametrize("needs_the_fork", [False, True])
-def test_a_fork_does_not_wait_for_a_compile(tmp_path, target, needs_the_fork):
-    """Fork hooks of other libraries, such as `logging`, hold locks; the child compiles for itself."""
-    program = FORK_WHILE_A_THREAD_COMPILES.format(target=target, needs_the_fork=needs_the_fork)
-    done = subprocess.run(
+def run(program, store):
+    return subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         capture_output=True,
         text=True,
         timeout=100,
-        env={**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)},
+        env={**os.environ, "TRACEJIT_CACHE_DIR": str(store)},
     )
+
+
+@pytest.fixture(scope="module")
+def executor_only(tmp_path_factory):
+    """A store that has the executor."""
+    store = tmp_path_factory.mktemp("executor")
+    assert run("import tracejit as tj; tj.engine.start()", store).stderr == ""
+    return store
+
+
+@pytest.mark.parametrize(
+    "target", ["work", "lambda: float(tj.exp(tj.ones((64, 64)) + 1).sum())", "tj.engine.start"]
+)
+@pytest.mark.parametrize("needs_the_fork", [False, True])
+def test_a_fork_does_not_wait_for_a_compile(tmp_path, executor_only, target, needs_the_fork):
+    """Fork hooks of other libraries, such as `logging`, hold locks; the child compiles for itself."""
+    if target != "tj.engine.start":  # there the thread compiles the executor
+        shutil.copytree(executor_only, tmp_path, dirs_exist_ok=True)
+    program = FORK_WHILE_A_THREAD_COMPILES.format(target=target, needs_the_fork=needs_the_fork)
+    done = run(program, tmp_path)
     assert (done.stdout.strip(), done.stderr) == ("0 (4096.0, 8192.0)", "")

@@ -6,7 +6,7 @@ import pytest
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
-from tracejit.kernels.library.plan import copy_plan, scatter_plan
+from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
@@ -344,4 +344,5 @@ def test_copy(nbytes):
 
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
-    assert set(LIBRARY) == {("copy", "uint8"), ("dot", "float32"), ("dot", "float64"), *typed}
+    systems = {(name, dtype) for name in ROUTINES for dtype in LETTERS}
+    assert set(LIBRARY) == {("copy", "uint8"), ("dot", "float32"), ("dot", "float64"), *typed, *systems}

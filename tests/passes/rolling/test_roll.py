@@ -80,6 +80,23 @@ def uneven(a, b):
     return b
 
 
+def windows(a, b):
+    """Loops of few rounds each, which are recorded alike: the inner one moves evenly, each time anew."""
+    for i in range(8):
+        for j in range(8):
+            b[8 + i + j, 0] = (a[i : i + 3, :3] * a[j : j + 3, 3:]).sum() + b[i + j, 0]
+    return b
+
+
+def pairs(a, b):
+    """Two rounds of the innermost loop are one round that moves evenly."""
+    for k in range(4):
+        for i in range(8):
+            for j in range(2):
+                b[i, k] += a[k, j] * a[2 * i + j, 2]
+    return b
+
+
 def solve(a, b):
     """Extents that grow."""
     lower, x = a @ a.T, b[:, 0].copy()
@@ -127,7 +144,7 @@ def mirrored(a, b):
     return y
 
 
-BODIES = (jacobi, sequences, backwards, swapped, collected, gradient, elsewhere)
+BODIES = (jacobi, sequences, backwards, swapped, collected, gradient, elsewhere, windows, pairs)
 TRIANGULAR = (solve, solve_backwards, factorize, orthogonal, mirrored)
 
 
@@ -162,6 +179,15 @@ def test_the_rolled_graph_means_the_same(body):
     rolled = verify(roll(graph))
     assert len(rolled.nodes) < len(graph.nodes)
     assert_same_meaning(rolled, graph, 0)
+
+
+def test_equal_loops_are_planned_once():
+    """The inner loops of nested ones, which differ in their places only, have one body."""
+    graph = roll(tj.jit(pairs).graph(tj.spec((N, 6)), tj.spec((N, 6))))
+    loops = [node for node in graph.nodes if node.op.name == "loop"]
+    assert len(loops) == 4
+    bodies = {id(node.attrs["body"]) for node in loops}
+    assert len(bodies) == 1
 
 
 def test_rounds_that_differ_say_why():

@@ -27,6 +27,6 @@ def emit_cpu(spec: KernelSpec) -> str:
         result = f"{kernel.type('int64')}(0)"
     {"map": emit_map, "rows": emit_rows, "columns": emit_columns}[spec.orientation](kernel)
     if spec.stages:
-        kernel.line(f"{kernel.use('settle', 'tracejit.kernels.streams.stream')}()")
+        kernel.line(f"{kernel.use('store_fence', 'tracejit.kernels.streams.stream')}()")
     kernel.line(f"return {result}")
     return kernel.finish(["def kernel(block, lo, hi, scratch):"])

@@ -1,4 +1,4 @@
-"""What all kernels for the CPU share: the innermost loop, its steps, and reductions.
+"""The parts that all kernels for the CPU share: the innermost loop, its steps, and reductions.
 
 Rules that keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes
 nothing that another one reads (buffers are disjoint, or the same and indexed alike); everything that does not
@@ -49,8 +49,8 @@ class Loops(Source):
         return self.use("independent", "tracejit.kernels.compiler.ranges")
 
     def lane_loop(self, section: Section, first: str, last: str, before: Sequence[Placed] = ()) -> None:
-        """The innermost loop over the steps `before`, of the row before, and those of `section`, what does
-        not change along it before it; in blocks if it adds floats or streams.
+        """The innermost loop over the steps `before`, of the row before, and those of `section`, with
+        loop-invariant steps hoisted before it; in blocks if it adds floats or streams.
         """
         inside = self.hoist([*before, *((self.bases, step) for step in section.steps)])
         sums = [s for _, s in inside if self.is_blocked(s)]
@@ -76,7 +76,7 @@ class Loops(Source):
                         self.stream(bases, step)
 
     def hoist(self, placed: Sequence[Placed]) -> list[Placed]:
-        """What is left of steps in a loop along the lane; those that do not change along it are written."""
+        """Write the loop-invariant steps of a loop along the lane; returns the others."""
         moving = moving_results(self.spec, [step for _, step in placed])
         inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
         for bases, step in placed:
@@ -133,7 +133,7 @@ class Loops(Source):
         self.bases = here
 
     def divide(self, step: Step) -> None:
-        """Divide by what does not change along the loop, whose reciprocal is known."""
+        """Divide by a loop-invariant value, whose reciprocal is known."""
         quotient = self.use("quotient", "tracejit.kernels.streams.quotient")
         x, y = step.args
         self.line(f"v{step.result} = {quotient}(v{x}, v{y}, r{step.result})")
@@ -171,7 +171,7 @@ class Loops(Source):
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, 0, stop - start)")
 
     def prefetch(self, step: Step) -> None:
-        """Ask for what lies some rows, or elements, further."""
+        """Prefetch elements some rows, or elements, further."""
         assert step.access is not None
         spec, layout, further = self.spec, step.access.layout, str(step.position)
         if step.function == "rows":

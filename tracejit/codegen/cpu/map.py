@@ -2,7 +2,7 @@
 
     for unit in range(lo, hi):
         a1 = ...                                           # a tile
-        transpose_tile(...)                                # what lies across the loop
+        transpose_tile(...)                                # operands that lie across the loop
         for i0 in range(a0, b0):
             p0 = i0 * s0_0
             for i1 in independent(a1, b1):
@@ -19,10 +19,10 @@ from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
 BAND = 16
-"""Rows of a far tile whose results are streamed at a time."""
+"""Rows whose results are streamed at a time, in a tile of arrays that no cache holds."""
 
 TILES_AHEAD = 2
-"""Which of the next far tiles is asked for: not the mirror image, which comes next and is there already."""
+"""The distance of the tile to prefetch: the next one, a mirror image, is in the cache already."""
 
 
 def emit_map(kernel: Loops) -> None:
@@ -52,7 +52,7 @@ def emit_map(kernel: Loops) -> None:
 
 
 def emit_far_tile(kernel: Loops, section: Section) -> None:
-    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and what stands
+    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and the code
     between their loops takes as long as these.
     """
     down, last = kernel.spec.lane - 1, kernel.spec.lane
@@ -74,7 +74,7 @@ def emit_far_tile(kernel: Loops, section: Section) -> None:
 
 
 def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[str, str]:
-    """Where an element of a layout that goes along the lane lies, and how far its rows are apart."""
+    """The place of an element of a layout that goes along the lane, and the distance of its rows."""
     down = kernel.spec.lane - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
     stride = f"s{layout}_{down}"
@@ -102,7 +102,7 @@ def place_tile(kernel: Loops) -> None:
 
 
 def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
-    """Row and column of the tile of a unit where no cache holds what is transposed."""
+    """Row and column of the tile of a unit where no cache holds the transposed operands."""
     place, row, column = (
         kernel.use(name, "tracejit.kernels.streams.transpose")
         for name in ("tile_place", "row_of", "column_of")
@@ -112,7 +112,7 @@ def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
 
 
 def prefetch_rows(kernel: Loops, section: Section) -> None:
-    """Ask for some rows of a tile to come."""
+    """Prefetch some rows of a later tile."""
     down, last = kernel.spec.lane - 1, kernel.spec.lane
     loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
     for access in dict.fromkeys(loads):
@@ -124,7 +124,7 @@ def prefetch_rows(kernel: Loops, section: Section) -> None:
 
 
 def transpose_tiles(kernel: Loops) -> None:
-    """Copy what lies across the loop, for one tile, so that it lies along it."""
+    """Transpose the operands that lie across the loop, for one tile."""
     last = kernel.spec.lane
     for n, access in enumerate(kernel.spec.tiles):
         outer = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]

@@ -5,7 +5,7 @@
         for i1 in independent(0, n1):
             ...
             t0 = maximum(t0, v0)
-        v1 = ...                                           # what is done once for a row
+        v1 = ...                                           # steps that run once for a row
         for i1 in independent(0, n1):
             ...
 
@@ -59,8 +59,8 @@ def overlaps(spec: KernelSpec) -> bool:
 
 
 def emit_overlapping_rows(kernel: Loops) -> None:
-    """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
-    its end, and a processor has something to do meanwhile.
+    """Software pipelining: each row's last loop after the first one of the next row. The code after a
+    reduction waits for its end, and a processor has other instructions to execute meanwhile.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
@@ -123,7 +123,7 @@ def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], p
 
 
 def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
-    """For each value of a row that its last section reads: another number, under which it outlives the row,
+    """A second number for each value of a row that its last section reads, under which it outlives the row,
     and its dtype.
     """
     made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
@@ -147,7 +147,7 @@ def begin_row(kernel: Loops) -> None:
 
 
 def row_section(kernel: Loops, section: Section) -> None:
-    """What is done once for each row, or a loop over it."""
+    """A section of a row: steps that run once, or a loop over the row."""
     if section.level == "full":
         reduce_rows(kernel, section)
         return

@@ -76,7 +76,7 @@ def _find_edge(kernel: Source) -> None:
 
 
 def store_in_ring(kernel: Source, value: str, dtype: str) -> None:
-    """Put an element of a new row into the ring, and what lies there in its place if that goes along."""
+    """Put an element of a new row into the ring; `along`, first store the old one in the array."""
     lane = kernel.spec.lane
     if kernel.spec.along:
         kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")
@@ -135,12 +135,12 @@ def _inner_loops(kernel: Source) -> Iterator[None]:
 
 
 def _place(kernel: Source, layout: int) -> str:
-    """Where the innermost dimension of row `row` begins in the array, at the current index."""
+    """The start of the innermost dimension of row `row` in the array, at the current index."""
     return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
 
 
 def _line(kernel: Source, row: str) -> str:
-    """Where the innermost dimension begins in contiguous memory: in row `row`, at the current index."""
+    """The start of the innermost dimension in contiguous memory: in row `row`, at the current index."""
     place = f"{row} * n1"
     for d in range(1, kernel.spec.lane):
         place = f"({place} + i{d}) * n{d + 1}"

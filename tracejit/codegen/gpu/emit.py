@@ -10,14 +10,14 @@ accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units.
   over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
   as they lie: what a warp leaves of a line in the cache, the next lines of the tile use.
 - ROWS: the threads of a block (ty = by = 1) stride over the row; their accumulators are combined through
-  shared memory. What depends on the row alone every thread computes and the first one stores.
+  shared memory. Values that depend on the row only are computed by every thread and stored by the first.
 - COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
   share a unit's columns. Accumulators are combined along y.
 
 A running sum is left to the first thread. A thread takes several elements at a time: it reads all of them
 before it writes, so that many reads are under way. At `scratch` in the GPU's memory there are
 `Lowered.scratch` bytes for each of the bx blocks. A kernel that fails lowers the int64 at `failure` to its
-status: the smallest of all threads', so that the same error is told in every run.
+status: the smallest of all threads', so that every run reports the same error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
-"""How many steps are few."""
+"""The most steps of a short loop."""
 
 
 def emit_gpu(spec: KernelSpec) -> str:
@@ -134,7 +134,7 @@ class _Kernel(Source):
     """The text of a kernel."""
 
     def name_threads(self) -> None:
-        """Which of the threads along each direction this is; in a MAP kernel, of all that share a unit."""
+        """Name this thread's index along each direction; in a MAP kernel, among all that share a unit."""
         spec = self.spec
         thread, threads = self.word("thread_x"), self.word("threads_x")
         line, lines = ("thread_y", "threads_y")
@@ -164,7 +164,7 @@ class _Kernel(Source):
         self.loop(section, first, last, "thread", lambda place: self.line(f"{index} = {place}"))
 
     def loop(self, section: Section, first: str, last: str, thread: str, move: Callable[[str], None]) -> None:
-        """A loop over [first, last) of all that count as `thread`; `move` writes the lines that bring the
+        """A loop over [first, last) of all that count as `thread`; `move` writes the lines that set the
         indices to a place.
         """
         number = len(section.steps)
@@ -343,7 +343,7 @@ class _Kernel(Source):
             before += size
 
     def wait_for_scans(self) -> None:
-        """In kernels with running sums other threads read what the first one wrote, and the reverse."""
+        """Write a barrier in kernels with scans: other threads read what the first wrote, and vice versa."""
         if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
             self.line(self.word("barrier"))
 

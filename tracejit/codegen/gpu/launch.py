@@ -1,4 +1,4 @@
-"""How many blocks of threads a kernel for a GPU is launched with: any numbers are right, these are fast.
+"""Launch dimensions of kernels for a GPU: any numbers are right, these are fast.
 
     launch(lowered, processors=132)     # Launch(grid=(64, 1), threads=(256, 1), shared=1024)
 
@@ -35,7 +35,7 @@ AT_ONCE = 4
 
 
 class Launch(NamedTuple):
-    """How a kernel is launched: blocks and threads along x and y, bytes of shared memory of each block."""
+    """Launch dimensions: blocks and threads along x and y, bytes of shared memory of each block."""
 
     grid: tuple[int, int]
     threads: tuple[int, int]
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 
 
 def launch(lowered: Lowered, processors: int, most: int = USUAL) -> Launch:
-    """How to launch a kernel on a GPU with so many processors. `most`: threads in a block that the kernel's
+    """The launch of a kernel on a GPU with so many processors. `most`: threads in a block that the kernel's
     registers allow.
     """
     grid, threads = _shape(lowered, processors, most)

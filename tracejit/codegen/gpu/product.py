@@ -29,7 +29,7 @@ SIDE = TILE // EACH
 """Threads of a block along x and y."""
 
 LINE = TILE + 4
-"""Elements between the columns of a tile in shared memory: threads then meet other banks."""
+"""Elements between the columns of a tile in shared memory: threads then use different banks."""
 
 
 class Product(enum.IntEnum):
@@ -72,7 +72,7 @@ def _strides(operand: GemmOperand) -> tuple[int, int]:
 
 
 def product_units(layout: GemmLayout) -> int:
-    """How many tiles there are."""
+    """The number of tiles."""
     return layout.batch * ceil_div(layout.m, TILE) * ceil_div(layout.n, TILE)
 
 

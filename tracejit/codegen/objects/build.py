@@ -37,7 +37,7 @@ SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
         for scalar, names in module.FUNCTIONS.items()
     ),
 ]
-"""Functions of which the optimiser is to know no more than declarations, and what gives their LLVM IR."""
+"""Functions of which the optimiser sees declarations only, and the functions that define them."""
 
 SPEED = 2
 """LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
@@ -66,7 +66,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Built:
-    """What a compilation gives: object code for the host, and the optimised LLVM IR it came from."""
+    """The result of a compilation: object code for the host, and the optimised LLVM IR it came from."""
 
     object_code: bytes
     llvm_ir: str
@@ -99,7 +99,7 @@ def finish(draft: Draft) -> Built:
 
 
 def linked(draft: Draft) -> Any:
-    """The one module of a draft, of which only what has a name to export can be seen."""
+    """The linked module of a draft, in which only exported functions are visible."""
     module, *others = map(llvm.parse_assembly, draft.modules)
     for other in others:
         module.link_in(other)

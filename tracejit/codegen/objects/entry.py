@@ -50,7 +50,7 @@ HEADER: dict[str, type | tuple[type, ...]] = {
     "created": (int, float),
     "sizes": list,
 }
-"""What there is in an entry's line of JSON, besides the key."""
+"""Fields of an entry's line of JSON, besides the key, and their types."""
 
 VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
 
@@ -134,7 +134,7 @@ def key(structure: str, target: Sequence[str]) -> str:
 
 
 def structure_of(key: str) -> str:
-    """The part of a key that says what is computed; the rest says for what target and by which versions."""
+    """The part of a key for the structure; the rest is for the target and the versions of the compiler."""
     return key[: DIGEST // 2]
 
 
@@ -173,7 +173,7 @@ def decode(key: str, data: bytes) -> Entry:
 
 
 def _entry(key: str, header: Any, content: bytes, nbytes: int) -> Entry:
-    """The entry of a file with this header; what has another type than `encode` writes is an error."""
+    """The entry of a file with this header. Raises TypeError for fields of other types than `HEADER`'s."""
     if header["key"] != key:
         raise DamagedEntryError("foreign: written under another key")
     for name, kind in HEADER.items():

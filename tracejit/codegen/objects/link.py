@@ -48,7 +48,7 @@ def _library() -> pathlib.Path | None:
 
 @functools.cache
 def _linker() -> Any:
-    """What has the functions `host`, `link` and `unload`; there is one in a process."""
+    """The provider of `host`, `link` and `unload`; there is one in a process."""
     path = _library()
     return importlib.import_module("tracejit.codegen.objects.machine") if path is None else Linker(path)
 
@@ -96,14 +96,14 @@ def hold() -> None:
 
 
 def let_go() -> None:
-    """After `hold`."""
+    """Release the lock that `hold` took."""
     if threading.get_ident() in _holding:
         _holding.discard(threading.get_ident())
         _LOCK.release()
 
 
 def start_anew() -> None:
-    """After `hold`, in a forked child."""
+    """Release the locks of `hold` in a forked child."""
     let_go()
     _holding.clear()
 
@@ -148,7 +148,7 @@ def load(name: str, object_code: bytes, symbols: Iterable[str]) -> Code:
 
 
 def link(name: str, object_code: bytes, symbols: Iterable[str]) -> Mapping[str, int]:
-    """As `load`, for good: the addresses of `symbols`."""
+    """Load an object for good; the addresses of `symbols`."""
     code = load(name, object_code, symbols)
     _forever.append(code)
     return code.addresses

@@ -1,6 +1,6 @@
-"""What a stored kernel became: its LLVM IR and assembly, recomputed from its source for this machine.
+"""LLVM IR and assembly of a stored kernel, recomputed from its source for this machine.
 
-Imports Numba, through `build`; reached only when someone asks.
+Imports Numba, through `build`; loaded at the first use only.
 
     print(assembly(store.get(key)))
 """

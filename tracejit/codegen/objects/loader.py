@@ -3,10 +3,10 @@
 A `Recipe` says what a kernel is (its structure, whose text the store's key hashes) and how its source comes
 about. `load` turns recipes into `Kernel`s. What always holds:
 
-- A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
+- A structure is compiled once, however many threads request it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
 - A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
-  referred to while a launch is in flight. Besides, the `KEPT` kernels that were asked for last are kept.
+  referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
 - LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
   only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
   its kernels in the store never pays for them.
@@ -56,7 +56,7 @@ INTERVAL = 2e-4
 
 
 class Recipe(NamedTuple):
-    """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
+    """The description of a kernel. `source` returns executable Python that defines the functions `symbols`.
 
     Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
     another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
@@ -82,12 +82,12 @@ class Kernel:
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Where its functions are, by their names."""
+        """The addresses of its functions, by their names."""
         return self._code.addresses
 
 
 class Promise:
-    """A kernel that one thread makes, for all that ask for it.
+    """A kernel that one thread makes, for all that request it.
 
     A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
     one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
@@ -99,12 +99,12 @@ class Promise:
         self._waiting: list[queue.SimpleQueue[None]] = []
 
     def keep(self, kernel: Kernel) -> None:
-        """The kernel is there."""
+        """Fulfil the promise with a kernel."""
         self._kernel = kernel
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """There will be no kernel: whoever waits raises `error`."""
+        """Break the promise: whoever waits raises `error`."""
         self._error = error
         self.wake()
 
@@ -135,7 +135,7 @@ class Promise:
 Promised = tuple[Recipe, Promise]
 
 _lock = make_lock()
-_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one asked for last comes last
+_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one requested last comes last
 _alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all that anybody refers to
 _store: Store | None = None
 _compiling = threading.RLock()  # held while Numba and LLVM are at work
@@ -178,7 +178,7 @@ def _after_fork() -> None:
 
 
 def _start_anew_after_fork() -> None:
-    """In a forked child, the threads that promised kernels or compiled are gone."""
+    """Reset a forked child, where the threads that promised kernels or compiled are gone."""
     global _compiling, _torn
     link.start_anew()
     if threading.get_ident() in _forking:
@@ -199,6 +199,15 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
+    structures = [id(recipe.structure) for recipe in recipes]  # to hash one takes long; most are one object
+    distinct = dict(zip(structures, recipes, strict=True))
+    found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
+    again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
+    return [found.pop(structure) if structure in found else again[structure] for structure in structures]
+
+
+def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
+    """Load kernels as `load` does; most of the recipes differ."""
     mine: list[Promised] = []
     promises = []
     try:
@@ -209,7 +218,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
                     promise = Promise()
                     living = _alive.get(recipe.structure)
                     if living is None:
-                        mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                        mine.append((recipe, promise))  # first: if this is aborted, nobody requests it
                     else:
                         promise.keep(living)
                     _kernels[recipe.structure] = promise
@@ -233,7 +242,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
 
 
 def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
-    """Keep these kernels, and let those go that nobody has asked for since `KEPT` others."""
+    """Keep these kernels, and release those that nobody has requested since `KEPT` others."""
     with _lock:
         for recipe, kernel in zip(recipes, kernels, strict=True):
             _alive[recipe.structure] = kernel
@@ -245,7 +254,7 @@ def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
 
 
 def _fulfil(promised: Sequence[Promised]) -> None:
-    """Load or compile what this thread has promised to all that ask."""
+    """Load or compile the kernels that this thread has promised."""
     missing = []
     for recipe, promise in promised:
         kernel = _stored(recipe)
@@ -445,7 +454,7 @@ def serve() -> None:
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no part of the answer
+    os.dup2(2, 1)  # printed text is no part of the answer
     made: list[dict[str, Any] | str] = []
     for name, structure, source, symbols, entries in pickle.load(sys.stdin.buffer):
         try:

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 
 def host() -> tuple[str, str, str]:
-    """As `tracejit.codegen.objects.link.host`."""
+    """The host's triple, processor and features, as in `tracejit.codegen.objects.link.host`."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -38,7 +38,7 @@ def initialize() -> llvm.TargetMachine:
 
 
 def width(features: str) -> str:
-    """What to add to a processor's features so that LLVM takes vectors of 64 bytes where there are some.
+    """The feature to add to a processor's so that LLVM uses vectors of 64 bytes where there are some.
 
     For Intel's it prefers 32, as the first of them ran slower with 64. Those that have AVX512-VBMI2, Ice Lake
     and later, do not.

@@ -28,7 +28,7 @@ OBJECT_CODE, LIBRARY = 2, 3
 
 
 class Element(ctypes.Structure):
-    """What is linked: object code, or a library by its name (without a name, the process) for symbols."""
+    """An input of the linker: object code, or a library of symbols by its name (without one, the process)."""
 
     _fields_ = (("kind", c_uint8), ("content", c_char_p), ("size", c_size_t))
 
@@ -81,13 +81,13 @@ class Linker:
         return text
 
     def _said(self, name: str) -> str:
-        """The text that a function gives."""
+        """The text that a function returns."""
         text = c_char_p()
         self._function(name, c_int, POINTER(c_char_p))(text)
         return self._text(text)
 
     def host(self) -> tuple[str, str, str]:
-        """As `tracejit.codegen.objects.link.host`."""
+        """The host's triple, processor and features, as in `tracejit.codegen.objects.link.host`."""
         features = {
             feature[1:]: feature for feature in self._said("GetHostCPUFeatures").split(",") if feature
         }

@@ -37,7 +37,7 @@ def finish(draft: Draft, processor: str) -> str:
 
 
 def image(source: str, slots: int, processor: str, driver: Any) -> bytes:
-    """What `driver` loads as a module: PTX, or what it makes of LLVM IR itself (`Driver.image`)."""
+    """The image of a module for `driver`: PTX, or its own compilation of LLVM IR (`Driver.image`)."""
     namespace: dict[str, Any] = {}
     exec(compile(source, "<kernel>", "exec"), namespace)
     drafted = draft("kernel", namespace["kernel"], slots)

@@ -52,7 +52,7 @@ ABANDONED = 3600.0  # seconds after which another process's unfinished file is t
 
 
 class Stats(NamedTuple):
-    """What the store holds, and what this process had from it."""
+    """The contents of the store, and its use by this process."""
 
     path: pathlib.Path | None
     entries: int
@@ -64,7 +64,7 @@ class Stats(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What `Store.verify` found to be bad: key to reason."""
+    """The bad entries that `Store.verify` found: key to reason."""
 
     removed: dict[str, str]
     left: dict[str, str]
@@ -80,7 +80,7 @@ def _exposure(status: os.stat_result) -> str | None:
 
 
 def _difference(there: Mapping[str, str]) -> str:
-    """What changed from the environment `there` to ours, for people; the target is not known here."""
+    """A readable list of changes from the environment `there` to ours; the target is not known here."""
     here = environment(())
     changed = [name for name in here if name != "target" and here[name] != there.get(name)]
     text = ["sources changed" if n == "sources" else f"{n} {there.get(n)} is now {here[n]}" for n in changed]
@@ -92,7 +92,7 @@ class Store:
 
     path:    the folder; None: there is none.
     hits:    how many entries this process loaded.
-    misses:  key to reason, for every key that was asked for and not found.
+    misses:  key to reason, for every key that was requested and not found.
     problem: why the folder is not used, or not written; None if all is well.
     """
 
@@ -133,7 +133,7 @@ class Store:
         return entry
 
     def reject(self, key: str, reason: str) -> None:
-        """Have the entry of `key`, which `get` gave, count as a miss, and remove it."""
+        """Have the entry of `key`, which `get` returned, count as a miss, and remove it."""
         left = self._remove(key)
         with self._lock:
             self._memory.pop(key, None)
@@ -175,7 +175,7 @@ class Store:
         return sorted(found, key=lambda entry: (-entry.last_used, entry.key))
 
     def stats(self) -> Stats:
-        """What there is, and what this process had from it."""
+        """The contents of the store, and its use by this process."""
         entries = self.entries()
         nbytes = sum(entry.nbytes for entry in entries)
         return Stats(self.path, len(entries), nbytes, self.limit, self.hits, dict(self.misses), self.problem)

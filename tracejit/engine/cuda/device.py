@@ -28,9 +28,9 @@ from tracejit.kernels.executor import layout
 from tracejit.kernels.executor.layout import FIRST_GPU
 
 CAPABILITY_MAJOR, CAPABILITY_MINOR, PROCESSORS = 75, 76, 16  # attributes of a device
-NON_BLOCKING = 1  # of a stream: it does not wait for the default one
-SLEEPS, NO_TIMING = 1, 2  # of an event: whoever waits for it sleeps; it takes no time
-PINNED = 1  # of memory of the host: all contexts see it
+NON_BLOCKING = 1  # flag of a stream: it does not wait for the default one
+SLEEPS, NO_TIMING = 1, 2  # flags of an event: whoever waits for it sleeps; it takes no time
+PINNED = 1  # flag of memory of the host: all contexts see it
 
 OLDEST = 7, 5
 """The oldest compute capability for which kernels are made."""
@@ -46,7 +46,7 @@ FUNCTIONS = {
     layout.DEVICE_SET_NODE: "cuGraphExecKernelNodeSetParams",
     layout.DEVICE_LAUNCH_GRAPH: "cuGraphLaunch",
 }
-"""What the executor calls, by the word of the device's record that has its address."""
+"""Functions that the executor calls, by the word of the device's record that has their address."""
 
 Loader = Callable[[], Any]
 _loader: Loader | None = None

@@ -62,7 +62,7 @@ NAMES = {
     "cuGraphExecDestroy": "cuGraphExecDestroy",
     "cuGraphDestroy": "cuGraphDestroy",
 }
-"""What is used of the driver, with the names of its versions in the library."""
+"""The functions used of the driver, with the names of their versions in the library."""
 
 OLDEST = 12000
 """The oldest version of CUDA that a driver must support: kernels are PTX 7.8 and later."""
@@ -74,7 +74,7 @@ ERRORS = {
     700: "a kernel used an address that is not its memory",
     999: "unknown",
 }
-"""What codes mean that have a remedy; the driver names all others."""
+"""Messages for error codes that have a remedy; the driver names all others."""
 
 
 class DriverError(DeviceError):
@@ -91,7 +91,7 @@ class Driver:
     def __init__(self, addresses: Mapping[str, int], keep: object = None, image: Any = None) -> None:
         self.addresses, self._keep = addresses, keep
         self.image = image
-        """What makes the image of a module from a draft and a processor's name, in the place of PTX."""
+        """A function that makes the image of a module from a draft, in the place of PTX; None: PTX."""
 
     @functools.cache  # noqa: B019  a process has one driver
     def _function(self, name: str, arity: int) -> Any:

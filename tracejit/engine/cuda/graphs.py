@@ -29,7 +29,7 @@ VALUES = 500
 
 SETTER_SLOTS = VALUES + layout.SETTER_VALUES
 FINISH_SLOTS = 3
-THREADS = 128  # of a setter
+THREADS = 128  # threads of a setter
 
 PARAMETERS = struct.Struct("<q7I4xqqqq")
 """The driver's CUDA_KERNEL_NODE_PARAMS, version 2."""
@@ -102,7 +102,7 @@ class KernelGraph:
         return words, starts, places
 
     def _record(self, words: int, places: Sequence[int], setter: int) -> list[int | None]:
-        """Add the setters; the words of a task's block that give them their values."""
+        """Add the setters; the words of a task's block that hold their values."""
         record: list[int | None] = []
         self._setters: list[int] = []
         for first in range(0, max(len(places), 1), VALUES):
@@ -162,7 +162,7 @@ class KernelGraph:
 
 
 def failed_task(status: int) -> tuple[int, int]:
-    """Which of the tasks that can fail it is that a status tells of, and its own status.
+    """The number, among the tasks that can fail, of the one that a status tells of, and its own status.
 
     >>> failed_task(3 * RANK + 8)
     (3, 8)

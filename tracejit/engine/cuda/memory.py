@@ -13,7 +13,7 @@ BOUNDARY = 256  # bytes: where blocks begin, so that every access of 16 bytes an
 
 
 class Allocation:
-    """Memory that the driver gave; it takes it back when nobody refers to this."""
+    """Memory of the driver's, which is freed when nobody refers to this."""
 
     __slots__ = ("_free", "address")
 

@@ -57,7 +57,7 @@ from tracejit.ops import complex as complex_of
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 FEW = 1 << 14
-"""Up to so many writes and places, replays find the last writes by bits: a routine that sorts costs more."""
+"""The most writes and places of which replays find the last writes by bits: a sort costs more."""
 
 
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
@@ -184,7 +184,7 @@ def _along(name: str, value: Any, to: Picked) -> Any:
 
 
 def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
-    """For each of `extent` places along `axis` the sum of the values whose position it is."""
+    """The sums of the values by position, for each of `extent` places along `axis`."""
     if values.dtype.kind == "c":
         parts = (_sums(dispatch.emit(part, values), position, extent, axis) for part in (real, imag))
         return dispatch.emit(complex_of, *parts)
@@ -192,7 +192,7 @@ def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
 
 
 def _last_writers(position: Any, extent: int) -> Any:
-    """For each of `extent` places the number of its last write, counted from 1; 0 for one never written."""
+    """The number of the last write to each of `extent` places, counted from 1; 0 for one never written."""
     line = position.reshape((position.size,))
     few = thread.trace is not None and max(line.size, extent) <= FEW
     return _last_by_bits(line, extent) if few else _last_by_order(line, extent)
@@ -232,7 +232,7 @@ def add_at(name: str, x: ArrayCore, index: Any, values: Any, *, negate: bool = F
     """Add `values`, broadcast, to the elements ``x[index]`` in place, once for each time that they are named.
 
     With `negate` they are subtracted. Values for one element are added up in the order of the index, before
-    they meet the element: where floats are rounded, this may differ from one addition after the other.
+    they are added to it: where floats are rounded, this may differ from one addition after the other.
     """
     x, parts = with_places_for_masks(x, expanded(x, index))
     given = dispatch.as_operand(name, values)

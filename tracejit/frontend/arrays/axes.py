@@ -1,4 +1,4 @@
-"""Axes and shapes as people give them, made canonical: non-negative integers, tuples.
+"""Normalisation of users' axes and shapes: non-negative integers, tuples.
 
 >>> normalize_axis("sum", -1, 3)
 2

@@ -1,4 +1,4 @@
-"""Devices as people give them, and the one on which arrays are made when the call does not say.
+"""Normalisation of users' devices, and the default device of new arrays.
 
     with tj.device(tj.cpu(1)):
         w = tj.zeros(3)             # on cpu:1

@@ -47,7 +47,7 @@ class Number(NamedTuple):
 
 
 class Call(NamedTuple):
-    """How one operation on operands of one form is computed; `direct` owns the code."""
+    """The call that computes one operation on operands of one form; `direct` owns the code."""
 
     run: Callable[..., int]
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ def compute(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> 
 
 
 def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> Compute:
-    """What computes an operator with these attributes; to be kept by who calls it often."""
+    """The function that computes an operator with these attributes; who calls it often keeps it."""
     key = (op, *attrs.items(), arity)
     found = _computers.get(key)
     if found is None:
@@ -168,7 +168,7 @@ class _Calls(dict[Hashable, "Call | None"]):
         return call
 
     def of_nothing(self, graph: Graph) -> Call:
-        """Where an operand has no elements, NumPy gives what there is."""
+        """The call for operands of which one has no elements: NumPy computes the result."""
         result = graph.outputs[0].type
 
         def run(*given: Any) -> int:
@@ -182,7 +182,7 @@ class _Calls(dict[Hashable, "Call | None"]):
 
 
 class _Products(_Calls):
-    """The same for products of vectors and matrices. Vectors are rows or columns in the graph."""
+    """Calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
 
     def add(self, form: Hashable, operands: tuple[Operand, ...]) -> Call | None:
         a, b = operands

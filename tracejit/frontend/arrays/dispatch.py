@@ -22,7 +22,8 @@ from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Uncounted
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op, Trait
@@ -32,6 +33,7 @@ from tracejit.ops import astype, copy_to, less, where
 from tracejit.ops import complex as complex_op
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
+from tracejit.ops import view as view_op
 from tracejit.ops.complex_numbers import part_dtype
 
 
@@ -68,7 +70,7 @@ NATIVE = frozenset({NumberProxy, bool, int, float, complex})
 """The types of numbers that are operands as they are."""
 
 Wrap = Callable[[Recording, Any], Any]
-"""What a result of a node is given as."""
+"""A function from a node's result to the object that the caller gets."""
 
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
@@ -114,8 +116,8 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap 
 
 
 def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> None:
-    """A float64 array without dimensions may stand for a number of NumPy's, which would be weak: give up
-    where that would make a difference.
+    """Fall back to piecewise execution where a float64 array without dimensions may be a number of NumPy's,
+    which would be weak, and that would make a difference.
     """
     if any(x.dtype == np.float64 and not x.ndim for x in arrays) and any(
         x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays
@@ -172,6 +174,21 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
         )
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
+    return result
+
+
+def element(x: ArrayCore) -> Any:
+    """A new array of the one element that `x` sees. In a trace its value is the view: values never change."""
+    trace = thread.trace
+    if trace is None or type(x._storage) is Uncounted:
+        return emit(copy_op, x)
+    with lock, quiet:
+        (value,) = read_all(trace, lambda: [trace.read(x._storage, x._view)])
+        last = trace.nodes[-1] if trace.nodes else None
+        if last is None or last.op is not view_op or last.outputs[0] is not value:
+            value = trace.emit(copy_op, value)
+        result = wrap(trace, value)
+    trace.end_operation()
     return result
 
 

@@ -45,7 +45,7 @@ def export(array: np.ndarray, options: dict[str, Any]) -> Any:
 
 
 class _AsBits:
-    """What exports bfloat16, for NumPy's reader: its capsules say uint16."""
+    """An exporter of bfloat16, for NumPy's reader: its capsules say uint16."""
 
     def __init__(self, exporter: Any):
         self.exporter = exporter
@@ -63,7 +63,7 @@ class _AsBits:
 
 
 def read(exporter: Any) -> np.ndarray:
-    """What `exporter` exports, as a NumPy array on the same memory."""
+    """The array that `exporter` exports, as a NumPy array on the same memory."""
     asking = _AsBits(exporter)
     array = np.from_dlpack(asking)
     return array.view(BFLOAT16) if asking.found else array

@@ -1,4 +1,4 @@
-"""Names of other libraries, and what stands for them here: what errors about missing names say.
+"""Names of other libraries, and their counterparts here, for errors about missing names.
 
 >>> import tracejit as tj
 >>> tj.cat
@@ -84,7 +84,7 @@ REMEDIES = {"module": _read(_MODULE), "array": _read(_ARRAY), "random": _read(_R
 
 
 def hint(owner: str, name: str) -> str:
-    """What an error about a missing name says at its end.
+    """The end of an error about a missing name: the remedy, if one is known.
 
     >>> hint("module", "cat"), hint("module", "mouse")
     ('; use tj.concat', '')

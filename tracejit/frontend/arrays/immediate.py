@@ -65,7 +65,7 @@ _plans: dict[tuple[Any, ...], Plan | None] = {}
 
 
 class Plan(NamedTuple):
-    """How an operator is computed on operands of some kinds (`promotion.Kind`).
+    """The computation of an operator on operands of some kinds (`promotion.Kind`).
 
     ufunc:  NumPy's, with the dtype of its `result`; None: by a direct call
     inputs: the dtypes of the operands

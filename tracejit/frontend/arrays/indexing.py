@@ -1,4 +1,4 @@
-"""Indexing: basic indices give views that alias, integer arrays gather, boolean masks look at values.
+"""Indexing: basic indices make views that alias, integer arrays gather, boolean masks look at values.
 
 `view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view, `picked` says which elements
 an index with integer arrays means. `getitem` is what ``x[index]`` does; rules and results are NumPy's.
@@ -17,11 +17,11 @@ import numpy as np
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, in_memory, selection
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.recording import places
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.loops import positions
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.view import View
-from tracejit.ops import check_index, copy, gather
+from tracejit.ops import check_index, gather
 
 _ALL = slice(None)
 BASIC = frozenset({int, slice})
@@ -94,8 +94,9 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             continue
         extent, stride = view.shape[dimension], view.strides[dimension]
         if isinstance(part, slice):
-            if NumberProxy in (type(part.start), type(part.stop), type(part.step)) and places.any_moves(part):
-                start, count, step = places.bounds(part, extent)
+            given = type(part.start), type(part.stop), type(part.step)
+            if NumberProxy in given and positions.any_moves(part):
+                start, count, step = positions.bounds(part, extent)
             else:
                 start, stop, step = _slice(part, extent)
                 count = len(range(start, stop, step))
@@ -103,7 +104,7 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             shape.append(count)
             strides.append(stride * step)
         else:
-            moves = places.does_move(part)
+            moves = positions.does_move(part)
             position = part._value if moves else _integer(part)
             if not -extent <= position < extent:
                 raise locate(
@@ -112,7 +113,7 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
                     ),
                     user_location(),
                 )
-            place = places.position(part, dimension, extent) if moves else position % extent
+            place = positions.position(part, dimension, extent) if moves else position % extent
             offset += place * stride
         dimension += 1
     return View(offset, tuple(shape), tuple(strides), view.writable)
@@ -129,7 +130,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
-        return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
+        return dispatch.element(view) if not view.shape and _has_integers_only(index) else view
     computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed
@@ -172,7 +173,7 @@ def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
 
 
 def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
-    """Boolean masks become the integer arrays NumPy's ``nonzero`` gives: this looks at their values."""
+    """Boolean masks become the integer arrays of NumPy's ``nonzero``: this looks at their values."""
     out: list[Any] = []
     axis = 0
     for part in parts:
@@ -232,21 +233,23 @@ class Picked:
 
 def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
     """The elements that an expanded index with integer arrays means; `split`: see `is_split`."""
-    arrays = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
-    adjacent = not split and arrays == list(range(arrays[0], arrays[-1] + 1))
+    indexed = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
+    adjacent = not split and indexed == list(range(indexed[0], indexed[-1] + 1))
+    arrays = [i for i in indexed if type(parts[i]) is not int]  # an integer only chooses a part of the array
     seen = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
+    left = [i for i, p in enumerate(parts) if type(p) is not int]  # has a dimension in `seen`
     indices = [index_array(parts[i], x) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
-    rest = [a for a in range(len(seen.shape)) if a not in arrays]
-    lead = [a for a in rest if a < arrays[0]] if adjacent else []
-    tail = [a for a in rest if a not in lead]
-    extents = tuple(seen.shape[a] for a in arrays)
+    axes = [left.index(i) for i in arrays]
+    lead = [a for a, i in enumerate(left) if i not in arrays and i < indexed[0]] if adjacent else []
+    tail = [a for a, i in enumerate(left) if i not in arrays and a not in lead]
+    extents = tuple(seen.shape[a] for a in axes)
     position: Any = None
     for axis, index, extent in zip(arrays, indices, extents, strict=True):
         wide = ArrayCore.concrete(index._storage, index._view.broadcast(shape))
         checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
         position = checked if position is None else position * extent + checked
-    return Picked(seen.permute([*lead, *arrays, *tail]), len(lead), extents, position)
+    return Picked(seen.permute([*lead, *axes, *tail]), len(lead), extents, position)
 
 
 def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:

@@ -150,11 +150,11 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
     np.empty_like: lambda prototype, /, dtype=None, order="K", subok=True, shape=None, *, device=None: None,
     np.where: lambda condition, x=None, y=None, /: None,
 }
-"""NumPy's builtin functions -> what has their signatures, which they tell themselves from NumPy 2.4 on."""
+"""Stand-ins with the signatures of NumPy's builtin functions, which have their own from NumPy 2.4 on."""
 
 
 Conversions = dict[str, Callable[[Any], Any]]
-"""By names of parameters of our functions: what makes operands of arguments."""
+"""Functions that make operands of arguments, by the names of parameters."""
 
 
 def call_function(

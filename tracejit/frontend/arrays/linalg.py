@@ -422,7 +422,7 @@ def _each(bound: Any, s: Any) -> Any:
 
 @public
 def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
-    """How many singular values exceed `tol`, or `rtol` times the largest one (max(m, n) units of rounding).
+    """The number of singular values above `tol`, or `rtol` times the largest (max(m, n) units of rounding).
 
     x: (..., m, n); the result is int64 (...). Raises ArgumentError for both bounds and for `hermitian`.
 

@@ -64,7 +64,7 @@ METHODS = [
     "__float__",
 ]
 
-MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # of CPython's slots, of NumPy's functions
+MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # numbers of CPython's slot and of NumPy's function
 HEAP_TYPE = 1 << 9 | 1 << 10  # flags: made at run time; may have subclasses
 
 
@@ -88,7 +88,7 @@ class _Spec(ctypes.Structure):
 
 _lock = make_lock()
 _methods: dict[str, Callable[..., Any]] = {}  # Python's, by their names
-_kept: list[Any] = []  # what the machine code refers to
+_kept: list[Any] = []  # objects that the machine code refers to
 _calls: dict[int, Any] = {}  # direct calls in the table of products, by their places
 _products: np.ndarray | None = None
 _bases: tuple[type, ...] | None = None
@@ -220,7 +220,7 @@ def _fill(address: int, kind: type) -> None:
 
 
 def _offset(kind: type, name: str) -> int:
-    """Where objects of a class with slots have an attribute."""
+    """The offset of an attribute in objects of a class with slots."""
     thing: Any = object.__new__(kind)
     mark = object()
     setattr(thing, name, mark)

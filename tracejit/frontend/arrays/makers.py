@@ -37,7 +37,7 @@ def _of_numbers(*given: Any) -> np.dtype | None:
 
 
 def _floating(*given: Any) -> np.dtype | None:
-    """The same where integers, too, give floating numbers."""
+    """The dtype that NumPy gives numbers where integers, too, become floating numbers."""
     return _of_numbers(*given, 1.0)
 
 
@@ -167,4 +167,4 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "zeros": _maker(creation.zeros, _always_double),
     "zeros_like": _like(creation.zeros_like),
 }
-"""By NumPy's names."""
+"""Functions that make arrays, by NumPy's names."""

@@ -1,4 +1,4 @@
-"""What the array API standard asks of a namespace: its version, its devices and its dtypes.
+"""Inspection of the namespace by the array API standard: its version, its devices and its dtypes.
 
 >>> import tracejit as tj
 >>> tj.__array_api_version__
@@ -32,7 +32,7 @@ DEFAULTS = {
 
 
 class NamespaceInfo:
-    """What `tj.__array_namespace_info__` returns: methods that describe the namespace.
+    """The result of `tj.__array_namespace_info__`: methods that describe the namespace.
 
     >>> import tracejit as tj
     >>> [str(device) for device in tj.__array_namespace_info__().devices()]
@@ -40,7 +40,7 @@ class NamespaceInfo:
     """
 
     def capabilities(self) -> dict[str, Any]:
-        """What is supported of the standard's optional parts.
+        """The supported optional parts of the standard.
 
         >>> import tracejit as tj
         >>> tj.__array_namespace_info__().capabilities()

@@ -1,6 +1,6 @@
-"""What `tracejit.numpy` has under NumPy's names: functions with NumPy's signatures and defaults.
+"""The contents of `tracejit.numpy`, under NumPy's names: functions with NumPy's signatures and defaults.
 
-Nothing is computed in another way than by the functions of `tj`. `find` makes what stands for a name:
+Nothing is computed in another way than by the functions of `tj`. `find` makes the object of a name:
 
 - functions that make arrays are those of `makers`;
 - a function of numbers alone (``np.sqrt(2)``, ``np.prod(shape)``) is NumPy's, so its result is a number;
@@ -8,7 +8,7 @@ Nothing is computed in another way than by the functions of `tj`. `find` makes w
   included. NumPy arrays and lists among their operands become arrays of ours;
 - dtypes, constants and exceptions are NumPy's.
 
-What has no counterpart raises AttributeError here, rather than work on the quiet in NumPy.
+A name without a counterpart raises AttributeError here, rather than work on the quiet in NumPy.
 
 >>> from tracejit.frontend.arrays.numpy_names import find
 >>> find("add").reduce([[1, 2], [3, 4]], axis=0), find("sqrt")(16.0), find("zeros")(2)
@@ -58,7 +58,7 @@ def _has_arrays(x: Any) -> bool:
 
 
 def _delivered(result: Any) -> Any:
-    """What NumPy made of numbers: its arrays as arrays of ours."""
+    """A result that NumPy computed of numbers, with its arrays as arrays of ours."""
     if isinstance(result, tuple | list):
         parts = map(_delivered, result)
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
@@ -225,7 +225,7 @@ READERS = frozenset(["frombuffer", "fromfile", "fromiter", "fromstring", "genfro
 
 
 def find(name: str) -> Any:
-    """What `tracejit.numpy` has under a name of NumPy's; raises AttributeError for what there is not."""
+    """The object under a name of NumPy's in `tracejit.numpy`; raises AttributeError if there is none."""
     if name in SPECIAL:
         return SPECIAL[name]()
     if name in MAKERS:

@@ -1,8 +1,8 @@
 """NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
 
-Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
-meet, and their default (bool, int64, float32, complex64) where they are alone. A float64 scalar of NumPy's,
-which is what ``np.sqrt(2)`` and ``np.pi * np.float64(2)`` give, is as weak, but float64 where it is alone.
+Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays among
+the operands, else their default (bool, int64, float32, complex64). A float64 scalar of NumPy's, the result
+of ``np.sqrt(2)`` and ``np.pi * np.float64(2)``, is as weak, but its default is float64.
 bfloat16, of which NumPy does not know, promotes as float16 does, and both together give float32.
 
 >>> common_dtype("add", (1, 2.5))
@@ -37,13 +37,13 @@ UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 SINGLE = np.dtype("float32")
 DOUBLES = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
-"""What single precision becomes beside double precision."""
+"""Double precision, by the single precision that is promoted to it."""
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
 
 Kind = np.dtype | type
-"""What promotion needs to know of an operand: its dtype, or the type of a weak number."""
+"""An operand's kind for promotion: its dtype, or the type of a weak number."""
 
 _NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
 
@@ -98,7 +98,7 @@ def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
-    """NumPy 2's common dtype of operands; Python numbers alone give bool, int64, float32 or complex64."""
+    """NumPy 2's common dtype of operands; for Python numbers only: bool, int64, float32 or complex64."""
     return common(name, tuple(map(kind_of, operands)))
 
 

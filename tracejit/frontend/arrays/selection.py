@@ -1,4 +1,4 @@
-"""What a mask picks in a traced call, ``x[mask]``, without its extent, which depends on values.
+"""Selections by a mask in a traced call, ``x[mask]``, without their extent, which depends on values.
 
 A `Selection` is all of `x`, and the mask. Most uses need no extent and see no difference:
 
@@ -66,14 +66,14 @@ class Selection:
         self._shape: tuple[int, ...] | None = None  # when it is counted
 
     def array(self) -> Any:
-        """The array that stands for this selection."""
+        """The array of this selection."""
         storage = Uncounted(self)
         self._storage = weakref.ref(storage)
         view: Any = UncountedView.__new__(UncountedView)
         view._facts = self.settle
         made = ArrayCore.new(storage, view)
         made._memory = self
-        self.trace.uncounted.append(self._storage)
+        self.trace.masks.uncounted.append(self._storage)
         return made
 
     # -- what it is, as NumPy arrays say it ------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Selection:
     # -- counting --------------------------------------------------------------------------------------------
 
     def settle(self) -> tuple[int, ...]:
-        """Count what the mask picks, and gather it. Gives the shape."""
+        """Count the selected elements, and gather them; the shape."""
         if self._shape is None:
             if self.trace.numbers.closed:
                 text = "an array that a mask picked in a traced function is used outside of it; return it"
@@ -190,7 +190,7 @@ def filled(mask: Any, x: Any) -> Any:
 
 
 def selection_of(x: Any) -> Selection | None:
-    """The selection that an array stands for; None if it has an extent."""
+    """The selection of an array; None if it has an extent."""
     if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
         return x._storage.buffer
     return None
@@ -228,7 +228,7 @@ def picked_places(mask: Any) -> Any:
     trace = thread.trace
     with lock, quiet:
         value = value_of(trace, mask)
-    known = trace.places.get(mask._storage)
+    known = trace.masks.places.get(mask._storage)
     if known is not None and known[0] is value:
         return known[1]
     line = dispatch.cast(mask.reshape((mask.size,)), INT64)
@@ -245,12 +245,12 @@ def picked_places(mask: Any) -> Any:
         sums = dispatch.emit(scatter_add, here, to, axis=0, extent=mask.size + 1)
         places = ArrayCore.new(sums._storage, sums._view.slice_axis(0, 0, count)).copy()
     with lock, quiet:
-        trace.places[mask._storage] = value_of(trace, mask), places
+        trace.masks.places[mask._storage] = value_of(trace, mask), places
     return places
 
 
 def positions(mask: Any) -> tuple[Any, ...]:
-    """What NumPy's `nonzero` gives for a mask: one array of positions for each dimension."""
+    """The positions of a mask, as by NumPy's `nonzero`: one array for each dimension."""
     if not isinstance(mask, ArrayCore):
         return np.nonzero(mask)
     if type(thread.trace) is not Trace:

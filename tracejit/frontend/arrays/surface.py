@@ -1,4 +1,4 @@
-"""What users see of the functions on arrays: their names in `tj`, and `Methods`, those that arrays have.
+"""The public functions on arrays: their names in `tj`, and `Methods`, those that arrays have.
 
 Both are made from the declarations (see `public`). Type checkers and editors read `surface.pyi` instead,
 which ``python -m docs.tools.stub`` writes from the same declarations; `tests/test_reference.py` compares it.

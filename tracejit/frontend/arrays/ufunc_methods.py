@@ -1,4 +1,4 @@
-"""What NumPy's ufuncs do beside being called: ``reduce``, ``accumulate``, ``reduceat``, ``outer``, ``at``.
+"""Methods of NumPy's ufuncs: ``reduce``, ``accumulate``, ``reduceat``, ``outer``, ``at``.
 
 All take the function that stands for the ufunc here (`functions.UFUNCS`) and are composed of its calls.
 Where there is no operator, reductions and running results combine pairs, as NumPy's sums do: a reduction
@@ -305,7 +305,7 @@ def _places(name: str, x: Any, index: Any, values: tuple[Any, ...]) -> tuple[Any
 
 
 def _extremes(x: Any, place: Any, values: Any, *, smallest: bool) -> tuple[Any, Any]:
-    """For each element of `x` the greatest (or smallest) value for it, nan before all, and if there is one.
+    """The greatest (or smallest) value for each element of `x`, nan before all, and if there is one.
 
     Values are stored in the order of their size, so that the last one wins.
     """

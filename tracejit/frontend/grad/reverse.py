@@ -78,8 +78,8 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
 def pull_back_of(
     function: Callable[..., Any], args: tuple[Any, ...], *, has_aux: bool, launch: bool = True
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
-    """What `vjp` returns, and `aux`. Without `launch`, a tape that is open goes on, and eager code computes
-    what is needed only.
+    """The results of `vjp`, and `aux`. Without `launch`, an open tape goes on, and eager code computes only
+    what is needed.
     """
     leaves, structure = trees.flatten(args)
     with taping(), recorded() as tape:

@@ -6,7 +6,7 @@ marked on all open tapes of the recording while they run; `Tape.nodes` puts the 
 
     with part(recording) as opened:
         result = function(*args)                        # records nodes
-        opened.arrange = lambda nodes: [Summary(nodes)]  # what stands in the list in their place
+        opened.arrange = lambda nodes: [Summary(nodes)]  # the list's items in their place
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Tape:
         self.marks: list[Mark] = []
 
     def position(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.earlier) + len(self.recording.nodes) - self.start
 
     def nodes(self) -> list[Node | Step]:
@@ -85,7 +85,7 @@ def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | Step]:
     ['a', 'bc', 'd']
     """
     found: list[Node | Step] = []
-    places: list[int] = []  # of each of `found`, the number of its first node
+    places: list[int] = []  # the number of the first node of each of `found`
     done = 0
     for mark in marks:
         found += nodes[done : mark.end]
@@ -105,7 +105,7 @@ class Part:
 
 @contextmanager
 def part(recording: Recording) -> Iterator[Part]:
-    """Around what is recorded as a part with a rule of its own. Without `arrange` nothing is marked."""
+    """Record a part with a rule of its own within. Without `arrange` nothing is marked."""
     begins = [(tape, tape.position()) for tape in recording.tapes]
     opened = Part()
     yield opened
@@ -127,6 +127,6 @@ def recorded() -> Iterator[Tape]:
 
 @contextmanager
 def recording_operators() -> Iterator[None]:
-    """Around the recording of operators that are no user's call: no other thread comes in between."""
+    """Record operators that are no user's call within: no other thread comes in between."""
     with lock, quiet:
         yield

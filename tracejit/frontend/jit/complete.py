@@ -10,7 +10,6 @@ made, and what the body rebound is rebound. Nothing is launched here. What canno
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import gc
-import types
 from typing import Any, NamedTuple
 
 from tracejit import collector
@@ -20,27 +19,27 @@ from tracejit.frontend.jit import numbers
 from tracejit.frontend.jit.entries import Answer
 from tracejit.frontend.jit.loops import Loops
 from tracejit.frontend.jit.numbers import Variables
-from tracejit.frontend.python.content import GONE, is_stored_plainly
+from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.recording.segments import Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
-from tracejit.frontend.signature.describe import Description, Unreplayable
+from tracejit.frontend.signature.describe import Description
 from tracejit.frontend.signature.program import (
     Bind,
     Check,
     Const,
     Expr,
     Form,
-    Literal,
     Loop,
     ReplayProgram,
     Run,
     meaning,
 )
 from tracejit.frontend.signature.runtime import release
-from tracejit.frontend.signature.slots import Attribute, Slot, Whole
+from tracejit.frontend.signature.slots import Content, Slot
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.ir.graph import Graph
@@ -101,10 +100,10 @@ class Completion:
         self._describe(result)
         self._check_escapes()
         self._keep_constants(frozen)
-        if trace.cuts:  # before anything is launched
+        if trace.looks.cuts:  # before anything is launched
             self._check_separate()
         self.loops.emit(program)
-        if not trace.cuts:
+        if not trace.looks.cuts:
             self._check_separate()
 
     def described(self, graph: Graph) -> Described:
@@ -112,7 +111,8 @@ class Completion:
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(self.guards.arrays)}
         for storage, array in trace.imports.items():
-            captured[storage] = self.guards.path_of(array) or "constant"
+            slot = self.guards.slot_of(array)
+            captured[storage] = "constant" if slot is None else slot.path
         return Described(
             graph=graph,
             program=self.program,
@@ -198,13 +198,13 @@ class Completion:
 
     def _keep_constants(self, frozen: list[Storage]) -> None:
         """Constant arrays that nobody writes or gets need no copy for each replay."""
-        program = self.program
+        program, found = self.program, {}
         for storage in frozen:
             is_written = any(window.written for window in self.trace.windows.get(storage, ()))
             if storage not in self.description.kept and not is_written:
-                var = self.arguments.arrays[storage][0]
-                program.copies = [copy for copy in program.copies if copy[0] is not var]
-                program.constants[var] = storage
+                found[self.arguments.arrays[storage][0]] = storage
+        program.copies = [copy for copy in program.copies if copy[0] not in found]
+        program.constants |= found
 
     # -- results ---------------------------------------------------------------------------------------------
 
@@ -219,11 +219,12 @@ class Completion:
         description.write_back()
         for slot, now in changes:
             self._check_change(slot, now)
-            description.rebind(slot, now, _stored(slot))
+            description.rebind(slot, now)
 
     def _check_change(self, slot: Slot, now: Any) -> None:
         """Raise if a replay cannot rebind this slot."""
-        if isinstance(slot, Whole):
+        if isinstance(slot, Content):
+            self.surroundings.foresee(slot)
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
                     raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
@@ -231,19 +232,10 @@ class Completion:
         if not self.surroundings.is_ours(slot):
             raise Unreplayable(f"{slot.path} changed while the body was recorded")
         if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
+            self.surroundings.foresee(slot)
             raise Unreplayable(
                 f"the body changes the number {slot.path} where that is not a plain assignment"
             )
-
-
-def _stored(slot: Slot) -> Expr:
-    """The expression to which a replay assigns a slot's value."""
-    cls = type(slot.holder)
-    if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
-        return slot.place
-    if is_stored_plainly(cls, slot.key):
-        return slot.place
-    return Form("Attributes({})[{}]", slot.place.root, Literal(slot.key))
 
 
 def segments_of(program: ReplayProgram) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Hashable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit.loops import Told
@@ -25,7 +25,7 @@ class Timing(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a path asks of the numbers that it has found, and the answer that it has.
+    """A question that a path asks of the numbers that it has found, and the answer that it has.
 
     text:     for people.
     question: equal for equal questions about the same numbers.
@@ -43,7 +43,7 @@ class Signature:
 
     requirements: what its calls have in common, by path, for people.
     schedule: that of `graph`, the last part of the call; None if the calls run piecewise.
-    reasons:  why they do, with lines.
+    reason:   why they do, and the line.
     text:     the source of the replay function.
     timing:   that of the first call.
     segments: of a path: what it launches before its last part, and what it asks of the numbers that were
@@ -54,7 +54,7 @@ class Signature:
     requirements: dict[str, str]
     graph: Graph
     schedule: Any
-    reasons: list[tuple[str, str | None]] = field(default_factory=list)
+    reason: tuple[str, str | None] | None = None
     text: str = ""
     replays: int = 0
     used: int = 0  # when it served last

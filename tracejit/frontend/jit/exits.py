@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.frontend.recording.number import Computed, Looked, Source
-from tracejit.frontend.recording.recording import Bound, Extent
-from tracejit.frontend.recording.rounds import State
+from tracejit.frontend.recording import operations
+from tracejit.frontend.recording.loops.states import State
+from tracejit.frontend.recording.operations import Operation
+from tracejit.frontend.recording.origins import Bound, Extent
 from tracejit.frontend.recording.segments import Cut, Segment
+from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.program import Var
@@ -52,16 +54,19 @@ DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
 TRUTHS = "a truth value is used as a number"
 
 COMPARISONS = {
-    "({} < {})": ops.less,
-    "({} <= {})": ops.less_equal,
-    "({} > {})": ops.greater,
-    "({} >= {})": ops.greater_equal,
-    "({} == {})": ops.equal,
-    "({} != {})": ops.not_equal,
+    operations.LESS: ops.less,
+    operations.LESS_EQUAL: ops.less_equal,
+    operations.GREATER: ops.greater,
+    operations.GREATER_EQUAL: ops.greater_equal,
+    operations.EQUAL: ops.equal,
+    operations.NOT_EQUAL: ops.not_equal,
 }
-ARITHMETIC = {"({} + {})": ops.add, "({} - {})": ops.subtract, "({} * {})": ops.multiply}
-DIVISION = "({} / {})"
-UNARY: dict[str, Any] = {"(-{})": ops.negative, "abs({})": ops.abs, "(+{})": None}
+ARITHMETIC = {operations.ADD: ops.add, operations.SUBTRACT: ops.subtract, operations.MULTIPLY: ops.multiply}
+UNARY: dict[Operation, Any] = {
+    operations.NEGATIVE: ops.negative,
+    operations.ABS: ops.abs,
+    operations.POSITIVE: None,
+}
 
 
 class Unfit(Exception):
@@ -86,20 +91,18 @@ def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence
     """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
     or why there is none.
     """
-    looks = trace.looks
-    now, then = looks.states[index], looks.states[index + 1]
-    assert now is not None
-    assert then is not None
+    states = trace.looks.graph
+    now, then = states.state(index), states.state(index + 1)
     try:
-        rounds = _Rounds(trace.cuts[index + 1], now, then, looks.between(index))
-        graph = rounds.graph(arrays, numbers)
+        builder = _LoopBuilder(trace.looks.cuts[index + 1], now, then, states.between(index))
+        graph = builder.graph(arrays, numbers)
     except (Unfit, Unlike) as error:
         return str(error)
-    segment = trace.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(rounds.words), tuple(rounds.whole))
+    segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
+    return ExitLoop(segment, tuple(builder.words), tuple(builder.whole))
 
 
-class _Rounds:
+class _LoopBuilder:
     """A loop under construction: the graph around it, and its body."""
 
     def __init__(self, cut: Cut, now: State, then: State, steps: Sequence[Any]) -> None:
@@ -164,7 +167,7 @@ class _Rounds:
         return self.outer.input(type)
 
     def _operand(self, value: Value) -> Value:
-        """What stands for a value in the body."""
+        """An input of the body for a value around it."""
         self.operands.append(value)
         return self.body.input(value.type)
 
@@ -200,9 +203,9 @@ class _Rounds:
         for step in self.steps:
             operands = [self._operand_of(operand, numbers) for operand in step.operands]
             if isinstance(step, Computed):
-                numbers[step] = self._compute(step.form, operands, conditions)
-            elif isinstance(step, Looked) and type(step.value) is bool:
-                truth = self._truth(step.form, operands, conditions)
+                numbers[step] = self._compute(step.operation, operands, conditions)
+            elif isinstance(step, Question) and type(step.value) is bool:
+                truth = self._truth(step.operation, operands, conditions)
                 conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
             else:
                 raise Unfit(f"the value of {step.path} is asked for")
@@ -231,33 +234,33 @@ class _Rounds:
         self.literals.add(literal)
         return literal
 
-    def _compute(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
+    def _compute(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
         emit = self.body.emit
         if any(value.type.dtype == TRUTH for value in operands):
             raise Unfit(TRUTHS)
-        if form == "float({})":
+        if operation is operations.FLOAT:
             return self._as_float(operands[0], conditions)
-        if form in UNARY:
+        if operation in UNARY:
             self._bounded(operands[0], conditions)
-            return emit(UNARY[form], *operands) if UNARY[form] else operands[0]
-        if form == DIVISION:
+            return emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
+        if operation is operations.DIVIDE:
             x, y = [self._as_float(value, conditions) for value in operands]
             conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
             return emit(ops.divide, x, y)
-        if form not in ARITHMETIC:
-            raise Unfit(f"numbers are computed by {form.format('x', 'y')}")
+        if operation not in ARITHMETIC:
+            raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
         operands = self._together(operands, conditions)
-        if operands[0].type.dtype == INTEGER and ARITHMETIC[form] is ops.multiply:
+        if operands[0].type.dtype == INTEGER and ARITHMETIC[operation] is ops.multiply:
             raise Unfit("whole numbers are multiplied")
         for value in operands:
             self._bounded(value, conditions)
-        return emit(ARITHMETIC[form], *operands)
+        return emit(ARITHMETIC[operation], *operands)
 
-    def _truth(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
-        if form in COMPARISONS:
-            return self.body.emit(COMPARISONS[form], *self._together(operands, conditions))
-        if form != "bool({})":
-            raise Unfit(f"a round asks for {form.format('x', 'y')}")
+    def _truth(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
+        if operation in COMPARISONS:
+            return self.body.emit(COMPARISONS[operation], *self._together(operands, conditions))
+        if operation is not operations.TRUTH:
+            raise Unfit(f"a round asks for {operation.written('x', 'y')}")
         (x,) = operands
         if x.type.dtype == TRUTH:
             return x
@@ -320,7 +323,7 @@ class _Rounds:
         return [values[value] for value in self.cut.segment.graph.outputs]
 
     def _bound(self, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
-        """What the body finds for an input of the segment."""
+        """The value of the body for an input of the segment."""
         if isinstance(bound, Extent):
             if bound.storage in places:
                 return places[bound.storage]

@@ -65,7 +65,8 @@ def _describe(number: int, entry: Any) -> list[str]:
     required = [f"{p}: {f}" for p, f in entry.requirements.items() if f"{p} {f}" not in asked]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
-    for text, line in entry.reasons:
+    if entry.reason is not None:
+        text, line = entry.reason
         lines.append(f"  runs piecewise: {text}" + (f"\n    at {line}" if line else ""))
     if entry.schedule is None:
         return lines

@@ -10,7 +10,7 @@ from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.jit.numbers import Variables, operand
 from tracejit.frontend.recording import check, eager
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
-from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace

@@ -1,11 +1,11 @@
 """The numbers of a recorded call in its replay program: a variable for each that the body computed or found.
 
-The trace notes what the body did with numbers (`recording.number`): what it computed, and what it asked. A
+The trace notes what the body did with numbers (`recording.sources`): what it computed, and what it asked. A
 replay does the same, in the same order:
 
     n0: the argument, an operand as it is          n0 = args[1]
-    Computed "({} * {})" of n0 and 2               m1 = (n0 * (2))
-    Looked "({} > {})" of m1 and 1.0, True         if not ((m1 > (1.0)) is True): return MISS
+    Computed: MULTIPLY of n0 and 2                 m1 = (n0 * (2))
+    Question: GREATER of m1 and 1.0, True          if not ((m1 > (1.0)) is True): return MISS
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
 from tracejit.frontend.recording.segments import Cut
+from tracejit.frontend.recording.sources import Computed, Question, Source, source_of
 from tracejit.frontend.signature.program import Expr, Form, ReplayProgram, Var
 
 Variables = MutableMapping[Computed | Source, Var]
@@ -39,9 +39,9 @@ def operand(number: Any, variables: Variables) -> Expr:
     return number if isinstance(number, Expr) else Form(source_of(number))
 
 
-def emit(step: Computed | Looked, variables: Variables, program: ReplayProgram) -> None:
+def emit(step: Computed | Question, variables: Variables, program: ReplayProgram) -> None:
     """Append what the body computed, or the check of what it asked."""
-    value = Form(step.form, *(operand(each, variables) for each in step.operands))
+    value = Form(step.operation.text, *(operand(each, variables) for each in step.operands))
     if isinstance(step, Computed):
         program.define(variables[step], value)
     else:

@@ -16,16 +16,18 @@ import time
 from typing import Any
 
 from tracejit import collector, compile, engine
-from tracejit.errors import DeviceError
+from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import Recorded, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
-from tracejit.frontend.recording.recording import Extent, thread
-from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
+from tracejit.frontend.python.kinds import LIBRARY, OWNER
+from tracejit.frontend.recording.origins import Extent
+from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Trace
+from tracejit.frontend.recording.trace import Body, Trace
 from tracejit.frontend.signature.arguments import (
     Arguments,
     parameter_names,
@@ -33,7 +35,6 @@ from tracejit.frontend.signature.arguments import (
     shared_storages,
     shows_keywords,
 )
-from tracejit.frontend.signature.describe import Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import (
     Const,
@@ -47,8 +48,11 @@ from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
-from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
+from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.types import CPU, Device
+
+OPERATIONS, LOOKS = 2048, 4
+"""So many recorded operations, or segments, take at least as long as a call that runs piecewise."""
 
 
 def record(
@@ -76,15 +80,19 @@ def record(
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         while True:
-            trace = Trace(name, assumed, strict=strict, dry=not launch, segments=segments)
+            trace = Trace(name, assumed, dry=not launch, segments=segments)
             try:
                 call = _TracedCall(trace, function, args, kwargs, assumed)
                 result = call.run_body()
                 call.compiled = compiled
                 return call.conclude(result, launch=launch)._replace(whole=assumed.whole)
-            except GivenUp as end:
+            except Unreplayable as end:
+                line = end.line or _line_of(function)
+                if trace.dry or (strict and not end.later):
+                    error = ReplayError(f"{name}: {end}")
+                    raise locate(error, line).with_traceback(end.__traceback__) from None
                 end.__traceback__ = None  # which holds all that the body had
-                return Recorded(PIECEWISE, call.piecewise_entry(), assumed.whole)
+                return Recorded(PIECEWISE, call.piecewise_entry(str(end), line), assumed.whole)
             except Restart as restart:
                 restart.__traceback__ = None
                 restart.correct(assumed)
@@ -94,6 +102,13 @@ def record(
                 trace.numbers.closed = True
                 trace.interruption = None
                 trace.forget_functions()
+
+
+def calls_like(trace: Trace) -> int:
+    """How many calls that run piecewise take as long as a recording that was given up, by its length: 1, or
+    many where the body was too long to record.
+    """
+    return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
 
 
 class _TracedCall:
@@ -118,21 +133,21 @@ class _TracedCall:
         self.args = [wrap(args[i], Form(f"args[{i}]"), name) for i, name in enumerate(names)]
         self.kwargs = {k: wrap(v, Form("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
         self.found = len(program.steps)  # the steps that find the arguments
-        self.surroundings = Surroundings(function, self.arguments)
+        self.surroundings = Surroundings(self.arguments, assumed.stores)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
         self.compiled = True
+        self.calls_like = 1  # see the function
 
     def run_body(self) -> Any:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
         trace, surroundings = self.trace, self.surroundings
         try:
-            surroundings.scan(self.arguments.objects)
-            trace.changes, trace.executed = surroundings.changes, surroundings.executed
-            trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
+            surroundings.scan(self.function, self.arguments.objects)
+            trace.body = Body(surroundings.changes, self._containers, surroundings.executed)
             function = self.function
-            if trace.segments is not None:
-                function = with_own_builtins(function, counts=bool(trace.counted))
+            if trace.looks.segments is not None:
+                function = with_own_builtins(function, counts=bool(trace.assumed.counted))
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
@@ -140,7 +155,7 @@ class _TracedCall:
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
-                trace.count_rest()
+                trace.masks.settle()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy
@@ -149,8 +164,8 @@ class _TracedCall:
                 thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
-            for rounds in trace.open_ranges:
-                rounds.unroll("the loop is left before its end")
+            for loop in trace.nest.loops:
+                loop.unroll("the loop is left before its end")
         except BaseException as error:
             place = self._place_found(error)
             self._take_back()
@@ -163,6 +178,10 @@ class _TracedCall:
                 without_stand_ins(error, self.arguments)
             raise
         return result
+
+    def _containers(self) -> list[Any]:
+        """The containers among the arguments, as the body has them."""
+        return [known.copy for known in self.arguments.containers.values()]
 
     def _place_found(self, error: BaseException) -> Device | None:
         """The GPU of an array that the body has reached by name and used with a NumPy array, so that all of
@@ -190,15 +209,13 @@ class _TracedCall:
         if not self.launched:
             self.surroundings.restore_contents()
             self.trace.draws.give_back()
+        self.calls_like = calls_like(self.trace)
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
         try:
-            try:
-                return self.finish(result, launch=launch)
-            except Unreplayable as error:
-                self.trace.give_up(str(error), error.remedy, line=error.line or _line_of(self.function))
+            return self.finish(result, launch=launch)
         except BaseException:
             self._break_off()
             raise
@@ -212,11 +229,13 @@ class _TracedCall:
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
-    def piecewise_entry(self) -> Signature:
-        """An entry for calls with such arguments."""
+    def piecewise_entry(self, reason: str, line: str | None) -> Signature:
+        """An entry for calls with such arguments, and why there is no other."""
         program = ReplayProgram(self.program.steps[: self.found])
-        entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None, self.trace.reasons)
+        entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None)
+        entry.reason = reason, line
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
+        entry.interval = self.calls_like
         return entry
 
     # -- replayable ------------------------------------------------------------------------------------------
@@ -239,14 +258,14 @@ class _TracedCall:
         program.launch = launches.launch_of(program, trace, arguments, completion.computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
-        entry.segments = segments_of(program) if trace.cuts else ()
+        entry.segments = segments_of(program) if trace.looks.cuts else ()
         entry.loops = tuple(completion.loops.told)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
             self.launched = True
             write_back(program)
-            bound = [*trace.bound, *(b for cut in trace.cuts for b in cut.bound)]
+            bound = [*trace.bound, *(b for cut in trace.looks.cuts for b in cut.bound)]
             shared = [b.storage.variable for b in bound if isinstance(b, Extent) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
         entry.replay, entry.text = replay_of(program, trace.name, entry)

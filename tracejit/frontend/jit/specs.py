@@ -27,7 +27,7 @@ from tracejit.ir.types import CPU, ArrayType, Device
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
-    from tracejit.frontend.jit.jit import Jitted
+    from tracejit.frontend.jit.signatures import Signatures
 
 
 class Spec:
@@ -97,7 +97,7 @@ def _stand_in(leaf: Any) -> Any:
     return NDArray(storage, View.of_shape(leaf.shape))
 
 
-def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
     """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     recorded = record.record(
@@ -106,7 +106,7 @@ def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return compile.plan_graph(recorded.result.graph)
 
 
-def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):

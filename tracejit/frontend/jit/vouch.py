@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
+from tracejit.assembly.launch import order_of
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
-from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
-from tracejit.launch import order_of
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.structure import callback as callback_op
 

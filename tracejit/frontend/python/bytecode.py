@@ -1,7 +1,7 @@
-"""Names that a code object mentions: globals and attributes, read or assigned.
+"""Names that a code object mentions: variables and attributes, read or assigned.
 
-Functions defined inside count as part of the code. This is what `surroundings` over-approximates with: the
-body can only reach by name what its code names.
+This is what `surroundings` over-approximates with: a body can only reach by name what its code names.
+Functions defined inside have code of their own, with names of its own.
 
 >>> def step(x): return x * model.scale
 >>> facts(step.__code__).globals, facts(step.__code__).attributes
@@ -17,6 +17,7 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -34,23 +35,25 @@ _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
 class Facts(NamedTuple):
-    """Names that a code object and the functions defined in it mention.
+    """Names that a code object mentions.
 
+    variables:  names of globals and of variables of enclosing functions, read or assigned.
     globals:    names read as globals (or builtins).
-    attributes: names of attributes read or written, and all short strings (`getattr`, `hasattr`).
+    attributes: names of attributes read or assigned, and all strings that may be such names (`getattr`).
     strings:    constants that may be keys.
     stored:     names of attributes, globals and cells that are assigned.
     written:    names of globals that are assigned or deleted.
     uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
                 name; (name, "") where something else is done with it.
-    stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     imports:    (level, module) of what is imported.
     handed:     names of globals and attributes of which the value is taken: it is not only called, or
                 searched for an attribute.
+    stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
     compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
     """
 
+    variables: frozenset[str]
     globals: frozenset[str]
     attributes: frozenset[str]
     strings: frozenset[str]
@@ -62,6 +65,40 @@ class Facts(NamedTuple):
     stores_items: bool
     compares_types: bool
     compares: bool
+
+
+@dataclass
+class Mentions:
+    """Names that several code objects mention together, as `Facts` have them for one; `uses` by name."""
+
+    attributes: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    handed: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
+    uses: dict[str, set[str]] = field(default_factory=dict)
+    stores_items: bool = False
+    compares: bool = False
+
+    def add(self, found: Facts) -> None:
+        """Add what code mentions of which these are the facts."""
+        self.attributes |= found.attributes
+        self.variables |= found.variables
+        self.handed |= found.handed
+        self.add_stores(found)
+        for name, attribute in found.uses:
+            self.uses.setdefault(name, set()).add(attribute)
+        self.compares |= found.compares
+
+    def add_stores(self, found: "Facts | Mentions") -> None:
+        """Add what code assigns."""
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+
+    def uses_of(self, names: Iterable[str]) -> set[str]:
+        """Attributes that are read directly from what has one of these names, and "" for all else."""
+        return set().union(*(self.uses.get(name, ()) for name in names))
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
@@ -82,28 +119,26 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """Collect the names that `code` mentions."""
-    inside = codes(code)
-    shown = [_without(each) for each in inside]
-    found = list(itertools.chain.from_iterable(shown))
-    strings = {text for each in inside for text in strings_in(each.co_consts)}
+    found = _without(code)
+    strings = strings_in(code.co_consts)
     attributes = _named(found, _ATTRIBUTES | _STORES | {"IMPORT_FROM"})
     operations = {instruction.opname for instruction in found}
     if "MATCH_CLASS" in operations:
         attributes.add("__match_args__")
-    accessed = (access for each in inside for access in _accesses(each))
-    set_by_name = {name for accessor, name in accessed if accessor in _STORERS and name is not None}
+    set_by_name = {name for accessor, name in _accesses(code) if accessor in _STORERS and name is not None}
     return Facts(
+        variables=frozenset(_named(found, _MENTIONS)),
         globals=frozenset(_named(found, _GLOBAL_LOADS)),
         attributes=frozenset(attributes | set(filter(str.isidentifier, strings))),
         strings=frozenset(strings),
         stored=frozenset(_named(found, _STORES | _GLOBAL_STORES | {"STORE_DEREF"}) | set_by_name),
         written=frozenset(_named(found, _GLOBAL_STORES)),
-        uses=frozenset(itertools.chain.from_iterable(map(_uses, shown))),
-        imports=frozenset(itertools.chain.from_iterable(map(_imports, shown))),
-        handed=frozenset(itertools.chain.from_iterable(map(_handed, shown))),
+        uses=frozenset(_uses(found)),
+        imports=frozenset(_imports(found)),
+        handed=frozenset(_handed(found)),
         stores_items=not operations.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, found)),
-        compares_types=any(map(_compares_types, inside)),
-        compares=any(map(_compares, inside)),
+        compares_types=_compares_types(code),
+        compares=_compares(code),
     )
 
 
@@ -176,15 +211,16 @@ def _accesses(code: types.CodeType) -> Iterator[tuple[str, str | None]]:
 def computed_access(code: types.CodeType) -> str | None:
     """The function by which `code` itself may reach attributes that it does not name, if there is one."""
     found = [accessor for accessor, name in _accesses(code) if name is None]
-    found += sorted(_ACCESSORS & own(code)[1])  # builtins.getattr
-    if "format" in own(code)[1] and any(map(looks_up, strings_in(code.co_consts))):
+    attributes = _named(instructions(code), _ATTRIBUTES)
+    found += sorted(_ACCESSORS & attributes)  # builtins.getattr
+    if "format" in attributes and any(map(looks_up, facts(code).strings)):
         found.append("format")
     return found[0] if found else None
 
 
-def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]:
-    """Every load of ``type``; whether it is called and only an attribute of the result is looked up; whether
-    it is the type of a method's own object, which is no number.
+def _compares_types(code: types.CodeType) -> bool:
+    """Whether `code` does something with ``type(...)`` but look up an attribute, as messages do. A method's
+    own object is no number.
     """
     found = _without(code, "PUSH_NULL", "NOP")
     for index, each in enumerate(found):
@@ -193,12 +229,9 @@ def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]
             then = found[index + 1 + len(loads) :][:2]
             is_call = len(loads) > 0 and len(then) == 2 and then[0].opname == "CALL" and then[0].argval == 1
             is_own = is_call and len(loads) == 1 and loads[0].argval in ("self", "cls")
-            yield each, is_call and then[1].opname in _ATTRIBUTES, is_own
-
-
-def _compares_types(code: types.CodeType) -> bool:
-    """Whether `code` does something with ``type(...)`` but look up an attribute, as messages do."""
-    return any(not (is_named or is_own) for _, is_named, is_own in _types(code))
+            if not (is_own or (is_call and then[1].opname in _ATTRIBUTES)):
+                return True
+    return False
 
 
 def looks_up(text: str) -> bool:
@@ -209,15 +242,6 @@ def looks_up(text: str) -> bool:
 def is_made_by_dataclass(code: types.CodeType) -> bool:
     """Whether a function was written by `dataclasses`: what it captured are constants, bound once."""
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
-
-
-def loads(code: types.CodeType, name: str) -> bool:
-    """Whether `code`, or a function defined in it, reads the variable `name`."""
-    return any(
-        instruction.argval == name and instruction.opname in _VARIABLES
-        for each in codes(code)
-        for instruction in instructions(each)
-    )
 
 
 def handles_errors(code: types.CodeType) -> bool:
@@ -234,16 +258,6 @@ def _compares(code: types.CodeType) -> bool:
             return True
         before = instruction.opname
     return False
-
-
-@functools.lru_cache(maxsize=4096)
-def own(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Variables (not local ones) and attributes that `code` itself reads or writes, without the functions
-    defined in it.
-    """
-    variables = frozenset(i.argval for i in instructions(code) if i.opname in _MENTIONS)
-    attributes = {i.argval for i in instructions(code) if i.opname in _ATTRIBUTES | _STORES | {"IMPORT_FROM"}}
-    return variables, frozenset(attributes)
 
 
 def strings_in(constants: tuple[object, ...]) -> list[str]:

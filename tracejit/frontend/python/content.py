@@ -33,14 +33,15 @@ def base_of(kind: type) -> Any:
     return next(base for base in _BASES if issubclass(kind, base))
 
 
-def is_plain(kind: type) -> bool:
-    """Whether items are found and stored in containers of type `kind` as in Python's own class: such a
-    container can be made again from its items.
+def own_items(kind: type) -> str | None:
+    """The method by which containers of type `kind` find or store items in their own way; None if they do as
+    Python's own class: then such a container can be made again from its items.
     """
     base = base_of(kind)
     if kind is base or kind.__module__ == "collections":
-        return True  # a Counter only does without the error when it deletes
-    return all(getattr(kind, name, None) is getattr(base, name, None) for name in _ACCESS)
+        return None  # a Counter only does without the error when it deletes
+    own = (name for name in _ACCESS if getattr(kind, name, None) is not getattr(base, name, None))
+    return next(own, None)
 
 
 def content_of(container: Any) -> Any:
@@ -63,7 +64,7 @@ class _Gone:
 GONE = _Gone()
 
 
-def own_way(cls: type) -> str | None:
+def own_attributes(cls: type) -> str | None:
     """The method by which instances of `cls` show or store attributes in their own way; None if as objects
     do. That of a frozen dataclass only refuses.
     """
@@ -80,10 +81,10 @@ def _inherited(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def is_found_plainly(cls: type, name: str) -> bool:
-    """Whether instances of `cls` show attribute `name` as they hold it. Else `Attributes` finds it."""
+def is_shadowed(cls: type, name: str) -> bool:
+    """Whether a property of `cls`, say, is found in place of what an instance holds under this name."""
     held = _inherited(cls, name)
-    return isinstance(held, types.MemberDescriptorType) or not hasattr(type(held), "__set__")
+    return hasattr(type(held), "__set__") and not isinstance(held, types.MemberDescriptorType)
 
 
 def is_computed(cls: type, name: str) -> bool:
@@ -91,11 +92,6 @@ def is_computed(cls: type, name: str) -> bool:
     held = _inherited(cls, name)
     is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
     return hasattr(type(held), "__get__") and not is_own
-
-
-def is_stored_plainly(cls: type, name: str) -> bool:
-    """Whether nothing else happens when attribute `name` of an instance of `cls` is stored or deleted."""
-    return is_found_plainly(cls, name) and isinstance(cls.__setattr__, types.WrapperDescriptorType)
 
 
 class Attributes:

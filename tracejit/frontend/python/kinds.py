@@ -1,4 +1,10 @@
-"""Kinds of values that a traced body reaches: plain, fixed, trusted, written in Python."""
+"""Kinds of values that a traced body reaches, and whose code it is that does so.
+
+>>> is_value((1, "a", float)), is_value(([],))
+(True, False)
+>>> OWNER["numpy.linalg"] == LIBRARY, OWNER["tracejit.ops"] == OURS, OWNER["my_model"] == USERS
+(True, True, True)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,6 @@ import datetime
 import enum
 import functools
 import operator
-import os
 import re
 import sys
 import types
@@ -16,25 +21,23 @@ from typing import Any
 
 import numpy as np
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "tracejit", "scipy"}
+_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "scipy"}
 
 
 class Vouched:
     """A callable of this package whose calls a trace does not watch."""
 
 
-PLAIN = (
+VALUES = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
-    *(enum.Enum, np.generic, np.dtype, range),
+    *(enum.Enum, np.generic, np.dtype, range, datetime.date, datetime.time, datetime.timedelta),
 )
 """Values that are compared."""
 
 FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
-    *(datetime.date, datetime.timedelta, datetime.tzinfo, slice, functools.cached_property),
-    *(operator.itemgetter, Vouched, property),
+    *(datetime.tzinfo, slice, functools.cached_property, operator.itemgetter, Vouched, property),
 )
 """Values that never change: the same object is the same thing."""
 
@@ -43,7 +46,7 @@ BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, colle
 """Classes written in C whose behaviour is known."""
 
 
-def is_record(cls: type) -> bool:
+def is_namespace(cls: type) -> bool:
     """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
 
@@ -70,9 +73,9 @@ IDENTITY = (types.FunctionType, Transparent, types.ModuleType, type, *FIXED)
 """Values of which a replay checks that they are the very same objects."""
 
 
-def has_attributes(value: Any) -> bool:
-    """Whether a plain or fixed value is of a class of the user's, and so may have attributes and methods.
-    Those of enumerations are taken to stay.
+def is_of_own_class(value: Any) -> bool:
+    """Whether a value or array is of a class of the user's, and so may have attributes and methods. Those of
+    enumerations are taken to stay.
     """
     return not trusted(type(value).__module__) and not isinstance(value, enum.Enum)
 
@@ -85,6 +88,32 @@ def is_added(value: Any) -> bool:
     return not is_constant and type(value).__module__ != "_sitebuiltins"
 
 
+def is_value(key: Any) -> bool:
+    """Whether a key is told apart by its value, or stays the very same object."""
+    if type(key) is tuple:
+        return all(map(is_value, key))
+    return isinstance(key, (*VALUES, type, *FIXED)) and not is_of_own_class(key)
+
+
+# -- whose code ----------------------------------------------------------------------------------------------
+
+USERS, OURS, LIBRARY = 0, 1, 2
+
+
+class _Owner(dict[Any, int]):
+    """By a module's name: whose code it is. Asked at every call, so answers are kept."""
+
+    def __missing__(self, module: str | None) -> int:
+        root = (module or "").partition(".")[0]
+        self[module] = OURS if root == "tracejit" else LIBRARY if root in _TRUSTED else USERS
+        if module is not None and is_like_users(module):
+            self[module] = USERS
+        return self[module]
+
+
+OWNER = _Owner()
+
+
 def is_like_users(module: str) -> bool:
     """Whether functions of this package in `module` name items or attributes of the user's objects."""
     known = ("tracejit.optim", "tracejit.optim.adaptive", "tracejit.graphs.kept")
@@ -93,9 +122,7 @@ def is_like_users(module: str) -> bool:
 
 def trusted(module: str | None) -> bool:
     """Whether functions of `module` are taken to have no state that matters."""
-    if module is None or is_like_users(module):
-        return False
-    return module.partition(".")[0] in _TRUSTED and module != "__main__"
+    return OWNER[module] != USERS
 
 
 def is_python_class(cls: type) -> bool:
@@ -104,16 +131,3 @@ def is_python_class(cls: type) -> bool:
         base in BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
         for base in cls.__mro__
     )
-
-
-def is_outside(function: Any) -> bool:
-    """Whether a function is no code of the user's: what it names does not count."""
-    name = function.__globals__.get("__name__")
-    inside = function.__code__.co_filename.startswith(PACKAGE) and not is_like_users(name or "")
-    return inside or trusted(name)
-
-
-def is_users(value: Any) -> bool:
-    """Whether something that the library's code captured is the user's."""
-    kinds = (types.FunctionType, types.MethodType, functools.partial, Transparent)
-    return isinstance(value, kinds) or not trusted(type(value).__module__)

@@ -1,1 +1,16 @@
-"""Storages, numbers and the one recorder, eager or of a traced call."""
+"""Storages, numbers and the one recorder, eager or of a traced call.
+
+Modules from the ground up; each may import those above it (a contract of import-linter).
+
+    operations, sources            operations on run-time numbers, and what each number is
+    number, numbers                a stand-in for one; what a body does with all of them is noted, not done
+    location, storage, origins     the user's line; memory of arrays; where inputs of a recording come from
+    recording                      the recorder: a graph under construction, and what each storage holds in it
+    kept, parts, partial, check    values that gradients need later; launches of a part; launches compared
+    eager                          the open recording of a thread, and its launch
+    draws, numpy_views, restart    records of a trace: random numbers, NumPy arrays, assumptions
+    segments                       what the calls of a function launch between looks at values
+    loops                          loops of which a few rounds are recorded
+    looks                          a look at a value: cuts the recording, and launches what there is
+    trace                          the recording of one call
+"""

@@ -87,7 +87,7 @@ def _is_exact(graph: Graph, value: Value) -> bool:
 
 
 def _tolerance(graph: Graph, value: Value) -> float:
-    """That of the narrowest dtype among all that `value` depends on: it may be a sum in float32, cast."""
+    """The tolerance of the narrowest dtype that `value` depends on: it may be a sum in float32, cast."""
     needed = {value}
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.recording.number import Computed, NumberProxy
-from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.sources import Computed
 
 WORD = 1 << 64
 
@@ -27,7 +28,7 @@ class Total(NamedTuple):
     further: Computed | None = None
 
     def plus(self, count: Any) -> Total:
-        """So many more."""
+        """The total with so many more."""
         if type(count) is not NumberProxy:
             return Total(self.fixed + count, self.further)
         if self.further is not None:
@@ -37,7 +38,7 @@ class Total(NamedTuple):
 
     @property
     def value(self) -> int:
-        """What it is in this call."""
+        """The total of this call."""
         value: int = self.fixed + (0 if self.further is None else self.further.value)
         return value
 
@@ -57,7 +58,7 @@ class DrawCounter(NamedTuple):
 
 
 class Draws:
-    """What a trace has drawn so far.
+    """The random numbers that a trace has drawn so far.
 
     totals:   streams, and how much was drawn of each, for each segment anew.
     counters: those of the segment that is being recorded, with what each comes after.
@@ -108,7 +109,7 @@ class Draws:
     # -- rounds of a loop ------------------------------------------------------------------------------------
 
     def begin(self) -> Sequence[Total]:
-        """What was drawn before a round."""
+        """The totals before a round."""
         return [total for _, total in self.totals]
 
     def of_round(self, before: Sequence[Total]) -> list[int] | None:

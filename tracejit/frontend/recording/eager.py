@@ -9,7 +9,7 @@ Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,22 +17,14 @@ from typing import Any
 import numpy as np
 
 from tracejit import compile, engine
-from tracejit.errors import AllocationError, TracejitError, locate
 from tracejit.forking import make_lock
-from tracejit.frontend.recording import check, parts
+from tracejit.frontend.recording import check
 from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import (
-    Bound,
-    Extent,
-    Overlap,
-    RuntimeNumber,
-    Window,
-    in_operation,
-    lock,
-    thread,
-)
-from tracejit.frontend.recording.storage import Storage, StorageFailure, memory_at
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, Window
+from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, untold
+from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
+from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
@@ -51,16 +43,9 @@ NOTHING_HELD: Mapping[int, engine.Variable] = {}
 _schedules: OrderedDict[Any, Any] = OrderedDict()
 _schedules_lock = make_lock()
 
-_untold: deque[StorageFailure] = deque(maxlen=256)
-"""Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
 
-
-class _NumPy:
-    """Stands for the schedule of a graph that NumPy computes."""
-
-
-NUMPY = _NumPy()
-
+NUMPY = object()
+"""Stands for the schedule of a graph that NumPy computes."""
 
 ROUTINE_THAT_FAILS = {Trait.HOST, Trait.CAN_FAIL}
 
@@ -173,7 +158,7 @@ class EagerRecording(KeptRecording):
                 places += self.keep(outputs, written)
             started: list[int] = []
             windows: dict[Storage, list[Window]] = {}
-            launches: list[_EagerLaunch] = []
+            launches: list[PartialLaunch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     graph = self.finish(outputs)  # type: ignore[arg-type]
@@ -181,12 +166,7 @@ class EagerRecording(KeptRecording):
                     routines = tuple([n.location for n in self.nodes if n.op.traits >= ROUTINE_THAT_FAILS])
                     if routines:
                         key = key, routines  # their errors name the lines of the schedule
-                    if len(outputs) + len(graph.effects) > 1 and any(
-                        Trait.CAN_FAIL in node.op.traits for node in graph.nodes
-                    ):
-                        launches = _apart(parts.by_failure(graph), graph, key, self.bound, places)
-                    else:
-                        launches = [_EagerLaunch(graph, key, self.bound, places)]
+                    launches = launches_of(graph, key, self.bound, places)
                     launches[0].begun = started
                     self._run(launches, started)
                 self._forget(before, windows)
@@ -198,7 +178,7 @@ class EagerRecording(KeptRecording):
                     _take_back(places, outputs, self)
                 raise
 
-    def _run(self, launches: list[_EagerLaunch], started: list[int]) -> None:
+    def _run(self, launches: list[PartialLaunch], started: list[int]) -> None:
         """Make these launches; what cannot be launched fails, without the others.
 
         Raises what is no want of memory, or an interrupt, at the end. An interrupt before the first launch
@@ -232,7 +212,7 @@ class EagerRecording(KeptRecording):
                 started += begun or (1,)
                 launches.pop(0)
         if trouble is not None:
-            for failure in _untold:
+            for failure in untold:
                 failure.told |= failure.error is trouble
             raise trouble
 
@@ -248,79 +228,6 @@ class EagerRecording(KeptRecording):
             if storage.recording is None:  # else another thread has it by now
                 storage.recording = self
             self.windows[storage] = kept_windows
-
-
-class _EagerLaunch:
-    """A graph that is to be launched: what it reads and the storages it makes.
-
-    begun: not empty once it was launched; failed: whether it cannot be.
-    """
-
-    __slots__ = ("begun", "bound", "failed", "graph", "key", "places")
-
-    def __init__(self, graph: Graph, key: Hashable, bound: list[Bound], places: list[Storage]) -> None:
-        self.graph, self.key, self.bound, self.places = graph, key, bound, places
-        self.begun: list[int] = []
-        self.failed = False
-
-    def smaller(self) -> list[_EagerLaunch]:
-        """The same in several launches: without the results that have no memory, or each result alone."""
-        lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
-        found = parts.by_result(self.graph)
-        if lost and len(lost) < len(found):
-            rest = parts.Part(frozenset((len(self.places),)))
-            for part in found:
-                if not (part.outputs and part.outputs[0] in lost):
-                    rest.join(part)
-            found = [rest, *(part for part in found if part.outputs and part.outputs[0] in lost)]
-        return _apart(found, self.graph, self.key, self.bound, self.places)
-
-    def fail(self, error: Exception) -> Exception:
-        """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
-        self.failed = True
-        if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
-            error = no_memory(self.graph)
-        for storage in self.places:
-            if storage.failure is None:
-                _untold.append(storage.fail(error))
-        windows = dict(zip(self.graph.inputs, self.bound, strict=True))
-        written = [windows[effect.target] for effect in self.graph.effects]
-        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Extent)):
-            storage.failure = StorageFailure(error)  # it keeps its content
-            _untold.append(storage.failure)
-        return error
-
-
-def _has_memory(storage: Storage) -> bool:
-    """Whether there is memory for a storage; if so, it has it now."""
-    try:
-        if storage.variable is None:
-            storage.materialise()
-    except MemoryError:
-        return False
-    return True
-
-
-def _apart(
-    found: list[parts.Part],
-    graph: Graph,
-    key: Hashable,
-    bound: list[Bound],
-    places: list[Storage],
-) -> list[_EagerLaunch]:
-    """Parts of a graph as launches."""
-    where: dict[Value, Bound] = dict(zip(graph.inputs, bound, strict=True))
-    launches = []
-    for number, piece in enumerate(parts.cut(graph, found)):
-        part_bound = [where[value] for value in piece.graph.inputs]
-        part_places = [places[i] for i in piece.outputs]
-        for value in piece.shared:
-            storage = Storage(value.type)
-            part_places.append(storage)
-            where.setdefault(value, Extent(storage, 0, value.type.size))
-        name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
-        launches.append(_EagerLaunch(piece.graph, name, part_bound, part_places))
-    return launches
 
 
 def _take_back(places: list[Storage], values: list[Any], recording: EagerRecording) -> None:
@@ -366,8 +273,8 @@ def wait_all() -> None:
     """
     flush()
     engine.wait_all()
-    while _untold:
-        failure = _untold.popleft()
+    while untold:
+        failure = untold.popleft()
         if not failure.told:
             raise failure.tell()
 
@@ -456,14 +363,6 @@ def run(
     except engine.ExhaustedError as error:
         raise no_memory(graph, error) from None
     return seen
-
-
-def no_memory(graph: Graph, why: Exception | None = None) -> TracejitError:
-    """The error that tells what could not be computed for want of memory, and on which line."""
-    types = ", ".join(str(value.type) for value in graph.results())
-    location = next((node.location for node in reversed(graph.nodes)), None)
-    message = f"there is no memory to compute {types}" + (f": {why}" if why else "")
-    return locate(AllocationError(message), location)
 
 
 def _run_on_numpy(

@@ -21,7 +21,8 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.frontend.recording.recording import Extent, Literal, Recording, RuntimeNumber, Window, kept
+from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Recording, kept
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View, contiguous_strides

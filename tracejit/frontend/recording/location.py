@@ -33,6 +33,11 @@ def user_location() -> str | None:
     return None
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame runs code of this package."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit"
+
+
 def check_callable(name: str, function: Any) -> None:
     """Raise ArgumentError at the user's line for what cannot be called, given to the function `name`."""
     if not callable(function):

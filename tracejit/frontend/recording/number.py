@@ -1,10 +1,10 @@
 """Numbers of a traced call: run-time inputs until the body looks at their value.
 
 A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers
-gives another proxy, and the trace notes how it is computed (`Computed`). Replays do the same in Python, in
-the body's order, so Python's own rules hold, its errors too, and only results cross into kernels. Whoever
-looks at the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and what was looked
-at is guarded (`Looked`):
+gives another proxy, and the trace notes how it is computed (`sources.Computed`). Replays do the same in
+Python, in the body's order, so Python's own rules hold, its errors too, and only results cross into kernels.
+Whoever asks for the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and what was
+asked is guarded (`sources.Question`):
 
     m2 = (n0 * (2))                  # n0: the argument lr
     if not ((m2 > (1.0)) is False): return MISS
@@ -15,226 +15,23 @@ The proxy subclasses no number, because C code would read a subclass's C value a
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 import types
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-SHOWN = 60  # characters of an expression in messages
+from tracejit.frontend.recording import operations
+from tracejit.frontend.recording.operations import Operation, call_of
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.numbers import Numbers
 
 ANSWERING: set[type] = set()
 """Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
-
-FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
-    "int({})": int, "float({})": float,
-}  # fmt: skip
-"""The functions behind the forms of `Computed` and `Looked`, but for those about types of NumPy's."""
-for _kind in (int, float, complex):
-    FORMS[f"(type({{}}) is {_kind.__name__})"] = functools.partial(lambda kind, x: type(x) is kind, _kind)
-
-FUNCTIONS = (
-    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh"),
-    *("degrees", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "floor", "fmod", "gamma", "hypot", "ldexp"),
-    *("lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "radians", "remainder", "sin", "sinh"),
-    *("sqrt", "tan", "tanh", "trunc", "ulp"),
-)
-"""Functions of `math` that give a number for one or two."""
-
-TESTS = ("isfinite", "isinf", "isnan")
-"""Functions of `math` that give a truth."""
-
-TWO = "({}, {})"
-FORMS |= {
-    "round({})": round, f"round{TWO}": round, f"min{TWO}": min, f"max{TWO}": max,
-    "min({}, {}, {})": min, "max({}, {}, {})": max,
-}  # fmt: skip
-for _name in FUNCTIONS:
-    FORMS |= {f"math.{_name}{operands}": getattr(math, _name) for operands in ("({})", TWO)}
-FORMS |= {f"bool(math.{_name}({{}}))": getattr(math, _name) for _name in TESTS}
-for _name, _ufunc in vars(np).items():
-    if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.nin <= 2:
-        _form = f"np.{_name}({', '.join(['{}'] * _ufunc.nin)})"
-        FORMS |= {_form: _ufunc, f"bool({_form})": functools.partial(lambda f, *x: bool(f(*x)), _ufunc)}
-
-
-class Computed:
-    """A number that the body computed: ``form.format(*operands)``.
-
-    operands: what stands for other numbers of the call (see `NumberProxy`), and plain numbers.
-    path:     how people write it.
-    """
-
-    __slots__ = ("form", "operands", "path", "value")
-
-    def __init__(self, form: str, operands: tuple[Any, ...], value: Any, path: str) -> None:
-        self.form, self.operands, self.value, self.path = form, operands, value, path
-
-
-class Looked:
-    """A question that the body asked of its numbers, ``form.format(*operands)``, and the answer."""
-
-    __slots__ = ("form", "operands", "path", "value")
-
-    def __init__(self, form: str, operands: tuple[Any, ...], value: Any, path: str) -> None:
-        self.form, self.operands, self.value, self.path = form, operands, value, path
-
-
-class Source:
-    """A number `value` that the body found in an array; `path` is how people call it."""
-
-    __slots__ = ("path", "value")
-
-    def __init__(self, path: str, value: Any = None) -> None:
-        self.path, self.value = path, value
-
-
-class Moving:
-    """Identifies a number that is `base` in one `round` of a loop, and grows by `slope` with each round."""
-
-    __slots__ = ("base", "path", "round", "rounds", "slope")
-
-    def __init__(self, rounds: Any, slope: int, base: Any, round: int) -> None:
-        self.rounds, self.slope, self.base, self.round = rounds, slope, base, round
-        self.path = "the loop variable"
-
-
-class Varying:
-    """Identifies a float that a loop computes in each round: `form` of numbers that move, vary, or stay."""
-
-    __slots__ = ("form", "operands", "path", "round", "rounds", "value")
-
-    def __init__(self, rounds: Any, form: str, operands: tuple[Any, ...], value: float) -> None:
-        self.rounds, self.form, self.operands, self.value = rounds, form, operands, value
-        self.round = rounds.round
-        self.path = _read(form, operands)
-
-
-class Numbers:
-    """The numbers of a trace.
-
-    steps:  what was computed and looked at, in the body's order, with the looks at arrays (`segments.Cut`).
-    given:  whether there are any.
-    closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
-            value then, in later recordings, too.
-    plain:  the body gets plain numbers, which are guarded.
-    found:  sources of the numbers that depend on what arrays hold.
-    raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
-    refuse: called when the body asks for the very value of a float that it found in an array.
-    follow: what arithmetic on a number that moves gives (see `ranges`).
-    counted: sources of the numbers that count rounds (see `counters`), or are computed of such.
-    recount: called when the body asks for the very value of one of them.
-    """
-
-    def __init__(self, *, plain: bool = False, refuse: Callable[[str], Any] | None = None) -> None:
-        self.plain, self.refuse = plain, refuse
-        self.follow: Callable[..., Any] | None = None
-        self.recount: Callable[[], Any] | None = None
-        self.steps: list[Any] = []
-        self.given = False
-        self.closed = False
-        self.raised = False
-        self._computed: dict[Any, Computed] = {}
-        self._looked: set[Any] = set()
-        self.found: set[Any] = set()
-        self.counted: set[Any] = set()
-        self._alive: list[weakref.ref[NumberProxy]] = []
-
-    def argument(self, value: Any, source: Any) -> NumberProxy:
-        """The number that replays find at `source`, which has a `path` for people."""
-        self.given = True
-        return NumberProxy(value, source, self)
-
-    def looked(self, source: Source, cut: Any) -> None:
-        """The body has found a number in an array, by a look that replays repeat."""
-        self.given = True
-        self.steps.append(cut)
-        self.found.add(source)
-        self._computed, self._looked = {}, set()  # the next round of a loop asks again
-
-    def proxy(self, source: Computed | Source) -> NumberProxy:
-        """A stand-in for a number that was computed or found, which is among those `alive`."""
-        made = NumberProxy(source.value, source, self)
-        self._alive.append(weakref.ref(made))
-        return made
-
-    def alive(self) -> list[NumberProxy]:
-        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
-        made: variables, containers, and what an expression has computed so far.
-        """
-        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
-        self._alive = [reference for reference, _ in held]
-        return [proxy for _, proxy in held]
-
-    def is_noted(self, source: Any) -> bool:
-        """Whether a number is found in an array, counts rounds, or is computed of such."""
-        return source in self.found or source in self.counted
-
-    def check(self, proxy: NumberProxy) -> None:
-        """Refuse a guard that would hold once: on all digits of a number that was computed."""
-        is_open = self.refuse is not None and not self.closed
-        if is_open and proxy._source in self.counted:
-            self.recount()  # type: ignore[misc]
-        if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
-            self.refuse(_read("{}", (proxy._source,)))  # type: ignore[misc]
-
-    def compute(self, form: str, value: Any, *operands: Any) -> Any:
-        """The result `value` of Python's ``form.format(*operands)``."""
-        if self.closed:
-            return value
-        if self.follow is not None and any(type(each) in (Moving, Varying) for each in operands):
-            return self.follow(form, value, operands)
-        key = form, *map(_identity, operands)
-        source = self._computed.get(key)
-        if source is None:
-            source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
-            self.steps.append(source)
-            known = [each for each in operands if isinstance(each, Computed | Source)]
-            for noted in (self.found, self.counted):
-                if not noted.isdisjoint(known):
-                    noted.add(source)
-        if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
-            kind = type(value)
-            text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
-            self.look(True, f"(type({{}}) is {text})", source)
-        return self.proxy(source)
-
-    def look(self, value: Any, form: str, *operands: Any) -> None:
-        """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
-        if not self.closed:
-            for operand in operands:
-                if type(operand) in (Moving, Varying):
-                    operand.rounds.unroll(
-                        f"the value of the loop variable is asked for: {_read(form, operands)}"
-                    )
-        key = form, *map(_identity, operands)
-        if key not in self._looked and not self.closed:
-            self._looked.add(key)
-            self.steps.append(Looked(form, operands, value, _read(form, operands)))
-
-
-def _identity(operand: Any) -> Any:
-    """Equal for operands that mean the same: 1 and 1.0 do not, nor 0.0 and -0.0."""
-    plain = isinstance(operand, (bool, int, float, np.generic))
-    return (type(operand), repr(operand)) if plain else id(operand)
-
-
-def _read(form: str, operands: tuple[Any, ...]) -> str:
-    """An expression as people write it."""
-    text = form.format(*(getattr(o, "path", None) or source_of(o) for o in operands))
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-
-
-def source_of(value: Any) -> str:
-    """A number as an expression that gives exactly it, where ``np``, ``nan`` and ``inf`` are known."""
-    if isinstance(value, (np.generic, bool)):
-        return f"({value!r})"
-    return f"({int.__repr__(value) if isinstance(value, int) else float.__repr__(value)})"
 
 
 class NumberProxy:
@@ -249,7 +46,7 @@ class NumberProxy:
 
     def _look(self) -> Any:
         self._numbers.check(self)
-        self._numbers.look(self._value, "{}", self._source)
+        self._numbers.ask(self._value, operations.IDENTITY, self._source)
         return self._value
 
     def converted(self, kind: type) -> Any:
@@ -259,7 +56,8 @@ class NumberProxy:
             return kind(self._look())
         if type(self._value) is kind:
             return self
-        return numbers.compute(f"{kind.__name__}({{}})", kind(self._value), self._source)
+        operation = operations.INT if kind is int else operations.FLOAT
+        return numbers.compute(operation, kind(self._value), self._source)
 
     def __float__(self) -> float:
         return float(self._look())
@@ -276,7 +74,7 @@ class NumberProxy:
 
     def __bool__(self) -> bool:
         truth = bool(self._value)
-        self._numbers.look(truth, "bool({})", self._source)
+        self._numbers.ask(truth, operations.TRUTH, self._source)
         return truth
 
     def __hash__(self) -> int:
@@ -390,22 +188,23 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     """``function(*given)``, which a replay computes anew where a number that was found in an array, or counts
     rounds, is among what is given; a truth is asked for. Others are plain numbers.
     """
-    form = f"{name}({', '.join(['{}'] * len(given))})"
+    operation = call_of(name, len(given))
     asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
     operands = [_operand(each, numbers) for each in given] if asks else []
-    if not asks or None in operands or not {form, f"bool({form})"} & FORMS.keys():
+    if not asks or None in operands or operation is None:
         return function(*map(plain, given))
-    with looked_at(*given):
+    with guarding(*given):
         result = function(*(value for value, _ in operands))  # type: ignore[misc]
     sources = [source for _, source in operands]  # type: ignore[misc]
     if isinstance(result, bool | np.bool_):
-        numbers.look(bool(result), f"bool({form})", *sources)
+        assert operation.truth is not None
+        numbers.ask(bool(result), operation.truth, *sources)
         return result
-    return numbers.compute(form, result, *sources)
+    return numbers.compute(operation, result, *sources)
 
 
 @contextmanager
-def looked_at(*operands: Any) -> Iterator[None]:
+def guarding(*operands: Any) -> Iterator[None]:
     """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
     found in arrays there is no such guard (see `Numbers.raised`).
     """
@@ -420,35 +219,42 @@ def looked_at(*operands: Any) -> Iterator[None]:
         raise
 
 
-def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    form = f"({{}} {symbol} {{}})"
-    FORMS[form] = function
+def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[..., Any]) -> Any:
+    """A method for an operator: `note` of what is a number, else `function`, unless the other operand has the
+    method `answering`.
+    """
 
-    def forward(self: NumberProxy, other: Any) -> Any:
+    def apply(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
         if type(other) in ANSWERING:
             return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
-            return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
-        value, source = known
-        with looked_at(self, other):
+            return NotImplemented if _answers(other, answering) else function(self._look(), other)
+        return note(self, other, *known)
+
+    return apply
+
+
+def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
+    """The methods of an operator, with the proxy on its left and on its right."""
+    function = operation.function
+
+    def forward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
+        with guarding(self, other):
             result = function(self._value, value)
-        return self._numbers.compute(form, result, self._source, source)
+        return self._numbers.compute(operation, result, self._source, source)
 
-    def backward(self: NumberProxy, other: Any) -> Any:
-        if self._numbers.closed:
-            return function(other, self._value)
-        known = _operand(other, self._numbers)
-        if known is None:
-            return NotImplemented if _answers(other, f"__{name}__") else function(other, self._look())
-        value, source = known
-        with looked_at(self, other):
+    def backward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
+        with guarding(self, other):
             result = function(value, self._value)
-        return self._numbers.compute(form, result, source, self._source)
+        return self._numbers.compute(operation, result, source, self._source)
 
-    return forward, backward
+    return (
+        _method(f"__r{name}__", function, forward),
+        _method(f"__{name}__", lambda x, y: function(y, x), backward),
+    )
 
 
 def _modular(power: Callable[[Any, Any], Any]) -> Any:
@@ -460,67 +266,55 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
     return forward
 
 
-def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any]) -> Any:
-    form = f"({{}} {symbol} {{}})"
-    FORMS[form] = FORMS[f"bool{form}"] = lambda x, y: bool(function(x, y))
-
-    def compare(self: NumberProxy, other: Any) -> Any:
-        if self._numbers.closed:
-            return function(self._value, other)
-        if type(other) in ANSWERING:
-            return NotImplemented
-        known = _operand(other, self._numbers)
-        if known is None:
-            return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)
-        value, source = known
+def _comparison(mirrored: str, operation: Operation, function: Callable[[Any, Any], Any]) -> Any:
+    def note(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
         truth = function(self._value, value)  # NumPy's for NumPy's numbers: ``~`` has another meaning there
-        self._numbers.look(bool(truth), form if truth is bool(truth) else f"bool{form}", self._source, source)
+        asked = operation if truth is bool(truth) else operation.truth
+        self._numbers.ask(bool(truth), asked, self._source, source)  # type: ignore[arg-type]
         return truth
 
-    return compare
+    return _method(f"__{mirrored}__", function, note)
 
 
-def _unary(form: str, function: Callable[[Any], Any]) -> Any:
-    FORMS[form] = function
-
+def _unary(operation: Operation) -> Any:
     def apply(self: NumberProxy) -> Any:
-        with looked_at(self):
-            result = function(self._value)
-        return self._numbers.compute(form, result, self._source)
+        with guarding(self):
+            result = operation.function(self._value)
+        return self._numbers.compute(operation, result, self._source)
 
     return apply
 
 
-for _name, _symbol, _function in (
-    ("add", "+", operator.add),
-    ("sub", "-", operator.sub),
-    ("mul", "*", operator.mul),
-    ("truediv", "/", operator.truediv),
-    ("floordiv", "//", operator.floordiv),
-    ("mod", "%", operator.mod),
-    ("pow", "**", operator.pow),
-    ("and", "&", operator.and_),
-    ("or", "|", operator.or_),
-    ("xor", "^", operator.xor),
-    ("lshift", "<<", operator.lshift),
-    ("rshift", ">>", operator.rshift),
+for _name, _operation in (
+    ("add", operations.ADD),
+    ("sub", operations.SUBTRACT),
+    ("mul", operations.MULTIPLY),
+    ("truediv", operations.DIVIDE),
+    ("floordiv", operations.FLOOR_DIVIDE),
+    ("mod", operations.REMAINDER),
+    ("pow", operations.POWER),
+    ("and", operations.AND),
+    ("or", operations.OR),
+    ("xor", operations.XOR),
+    ("lshift", operations.LEFT_SHIFT),
+    ("rshift", operations.RIGHT_SHIFT),
 ):
-    _forward, _backward = _binary(_name, _symbol, _function)
+    _forward, _backward = _binary(_name, _operation)
     setattr(NumberProxy, f"__{_name}__", _modular(_forward) if _name == "pow" else _forward)
     setattr(NumberProxy, f"__r{_name}__", _backward)
-for _name, _mirrored, _symbol, _function in (
-    ("lt", "gt", "<", operator.lt),
-    ("le", "ge", "<=", operator.le),
-    ("gt", "lt", ">", operator.gt),
-    ("ge", "le", ">=", operator.ge),
-    ("eq", "eq", "==", operator.eq),
-    ("ne", "ne", "!=", operator.ne),
+for _name, _mirrored, _operation in (
+    ("lt", "gt", operations.LESS),
+    ("le", "ge", operations.LESS_EQUAL),
+    ("gt", "lt", operations.GREATER),
+    ("ge", "le", operations.GREATER_EQUAL),
+    ("eq", "eq", operations.EQUAL),
+    ("ne", "ne", operations.NOT_EQUAL),
 ):
-    setattr(NumberProxy, f"__{_name}__", _comparison(_mirrored, _symbol, _function))
-for _name, _form, _single in (
-    ("neg", "(-{})", operator.neg),
-    ("pos", "(+{})", operator.pos),
-    ("abs", "abs({})", abs),
-    ("invert", "(~{})", operator.invert),
+    setattr(NumberProxy, f"__{_name}__", _comparison(_mirrored, _operation, getattr(operator, _name)))
+for _name, _operation in (
+    ("neg", operations.NEGATIVE),
+    ("pos", operations.POSITIVE),
+    ("abs", operations.ABS),
+    ("invert", operations.INVERT),
 ):
-    setattr(NumberProxy, f"__{_name}__", _unary(_form, _single))
+    setattr(NumberProxy, f"__{_name}__", _unary(_operation))

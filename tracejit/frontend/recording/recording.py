@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -36,7 +36,9 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.origins import Bound, Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
@@ -44,49 +46,6 @@ from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
-
-
-class Extent:
-    """Elements ``lo`` to ``hi`` of a materialised storage.
-
-    writes: under a gradient, how many tasks and launches that write the storage came before what is meant.
-    """
-
-    __slots__ = ("hi", "lo", "storage", "writes")
-
-    def __init__(self, storage: Storage, lo: int, hi: int, writes: int | None = None):
-        self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
-
-
-class Window(Extent):
-    """A place as one value of a recording.
-
-    tracked: a gradient follows the value, so no other value may stand for the same elements.
-    """
-
-    __slots__ = ("input", "tracked", "value")
-
-    def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
-        self.storage, self.lo, self.hi, self.writes = storage, lo, hi, None
-        self.input = self.value = value
-        self.tracked = False
-
-    @property
-    def written(self) -> bool:
-        return self.value is not self.input
-
-    def overlaps(self, lo: int, hi: int) -> bool:
-        return self.lo < hi and lo < self.hi
-
-
-class RuntimeNumber:
-    """The origin of a run-time number: `value` now; `source` is what identifies it (a number or an
-    expression)."""
-
-    __slots__ = ("source", "value")
-
-    def __init__(self, value: bool | int | float, source: Any):
-        self.value, self.source = value, source
 
 
 class Overlap(Exception):
@@ -97,26 +56,14 @@ class Overlap(Exception):
         self.storage = storage
 
 
-class Literal:
-    """A `constant` node of an earlier recording, without its value."""
-
-    __slots__ = ("attrs", "location")
-
-    def __init__(self, attrs: Mapping[str, Any], location: str | None):
-        self.attrs, self.location = attrs, location
-
-
-Bound = Extent | RuntimeNumber
-"""The origin of an input of a recording."""
-
-
 class Recording(Builder):
     """A graph under construction, and what each storage holds in it."""
 
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
-    recorded_numpy: bool | None = None  # see `trace.Trace`
-    unrolled: dict[Any, tuple[str, str]] | None = None  # see `trace.Trace`
+    assumed: Assumptions | None = None  # under what a trace is recorded
+    recorded_numpy: bool | None = None  # whether what NumPy makes is recorded (see `Assumptions.numpy`)
+    unrolled: dict[Any, tuple[str, str]] | None = None  # loops of which all rounds are (see `Assumptions`)
 
     def __init__(self) -> None:
         super().__init__()

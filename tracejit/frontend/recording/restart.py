@@ -1,8 +1,8 @@
-"""Assumptions under which a call is recorded. Where one turns out to be wrong, the recording starts again.
+"""How a recording ends before its body does: it starts again (`Restart`), or never (`Unreplayable`).
 
-A body is recorded as if nothing spoke against stand-ins for its numbers, copies of its containers, and so on.
-When something does, the body is aborted (`Restart`), what it did is taken back, and it is recorded again from
-its start, with the assumption corrected.
+A body is recorded as if nothing spoke against stand-ins for its numbers, copies of its containers, and so on
+(`Assumptions`). When something does, the body is aborted, what it did is taken back, and it is recorded again
+from its start, with the assumption corrected. Where no assumption helps, the call runs piecewise.
 
 >>> assumed = Assumptions()
 >>> Restart(plain=True).correct(assumed)
@@ -16,17 +16,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracejit.frontend.python.bytecode import Mentions
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, Device
+
+RETURN = "return arrays, numbers and containers of them"
 
 
 @dataclass
 class Assumptions:
-    """What the recordings of a call have found out so far.
+    """Assumptions under which a call is recorded: the first ones, corrected by what recordings found out.
 
     plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
-    counted:  what counts rounds is a run-time number (see `counters`). None: it need not be yet.
+    counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.
@@ -34,6 +37,8 @@ class Assumptions:
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
     place:    the device on which the body has NumPy arrays among the arguments.
+    stores:   what code of the body assigns, where one of it read a number before another one was known to
+              assign it. None: that has not been so.
     """
 
     plain: bool = False
@@ -44,6 +49,7 @@ class Assumptions:
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     place: Device = CPU
+    stores: Mentions | None = None
 
 
 class Restart(BaseException):
@@ -61,19 +67,21 @@ class Restart(BaseException):
         counted: bool | None = None,
         math: bool | None = None,
         place: Device | None = None,
+        stores: Mentions | None = None,
         reached: Any = None,
         whole: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math, "place": place}
+        self._found: dict[str, Any] = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
+        self._found |= {"place": place, "stores": stores}
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
-        for name, flag in self._flags.items():
-            if flag is not None:
-                setattr(assumed, name, flag)
+        for name, found in self._found.items():
+            if found is not None:
+                setattr(assumed, name, found)
         if self._reached is not None:
             assumed.reached.add(id(self._reached))
         assumed.whole.update(self._whole)
@@ -82,8 +90,16 @@ class Restart(BaseException):
             assumed.unrolled[place] = why
 
 
-class GivenUp(BaseException):
-    """The recording is aborted: the body has to run itself, from the start."""
+class Unreplayable(BaseException):
+    """The call cannot be replayed: the recording is aborted, and the body has to run itself, from the start.
 
-    def __init__(self) -> None:
-        super().__init__("the body runs itself")
+    remedy: what the user can do, may be empty.
+    line:   the line that is the reason; None: where the function begins.
+    later:  whether later calls can be replayed, so that this is no error of a strict function.
+    """
+
+    def __init__(
+        self, reason: str, remedy: str = RETURN, line: str | None = None, *, later: bool = False
+    ) -> None:
+        super().__init__(f"{reason}; {remedy}" if remedy else reason)
+        self.line, self.later = line, later

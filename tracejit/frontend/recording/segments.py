@@ -1,12 +1,4 @@
-"""Looks at values while a call is recorded: each ends a segment, which is launched.
-
-A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut*
-there: what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all
-that the body may still use: arrays that it made and that are alive, the new content of arrays that it
-wrote, and the value that it looks at; while a gradient is taken, everything. The segment is launched, the
-value is waited for, and the recording goes on; a result that is used later enters it as an input
-(`Trace.adopt`). Nothing that existed before the call is written: that is left to the last launch of the
-path.
+"""Segments of a traced function: what its calls launch between two looks at values (see `looks`).
 
 What always holds:
 - The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have
@@ -17,22 +9,17 @@ What always holds:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import Source
-from tracejit.frontend.recording.recording import Bound, Extent, Literal
-from tracejit.frontend.recording.rounds import State, state_at
+from tracejit.frontend.recording.origins import Bound
+from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.graph import Graph, Value
-from tracejit.ir.structure import copied, structure
-from tracejit.ops import constant
+from tracejit.ir.graph import Graph
+from tracejit.ir.structure import copied
 from tracejit.ops.loops import graph_can_fail
-
-if TYPE_CHECKING:
-    from tracejit.frontend.recording.trace import Trace
 
 
 class Segment:
@@ -42,6 +29,16 @@ class Segment:
 
     def __init__(self, graph: Graph, schedule: Any) -> None:
         self.graph, self.schedule = graph, schedule
+
+    def run(self, bound: list[Bound]) -> tuple[tuple[Storage, ...], Any]:
+        """Launch it, and wait for the number that is looked at, which is element 0 of its first result. Gives
+        the results, and that.
+        """
+        made = tuple([Storage(value.type) for value in self.graph.outputs])
+        eager.run(self.graph, bound, list(made), self.schedule)
+        awaited = made if graph_can_fail(self.graph) else made[:1]
+        engine.wait(*(storage.variable for storage in awaited))
+        return made, made[0].memory().reshape(-1)[0].item()
 
 
 class Place:
@@ -58,7 +55,8 @@ class Segments:
 
     ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
            else 0.
-    counted: whether what counts rounds is a run-time number (see `counters`); None: this is not known yet.
+    counted: whether what counts rounds is a run-time number (see `loops.counters`); None: this is not known
+           yet.
     computes_math: whether `math` computes with run-time numbers (see `surroundings.math_module`).
     """
 
@@ -93,7 +91,6 @@ class Cut(NamedTuple):
 
     source: the number looked at, which is element 0 of the first of `made`.
     draws:  numbers of the random streams (in `Draws.totals`) that the segment draws from.
-    state:  what the rest of the body depends on; None where that is not known.
     """
 
     segment: Segment
@@ -101,39 +98,3 @@ class Cut(NamedTuple):
     bound: tuple[Bound, ...]
     made: tuple[Storage, ...]
     draws: range
-    state: State | None = None
-
-
-def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage]) -> Cut:
-    """End the segment of a trace by a look at `value`, the only element of the arrays on `looked`."""
-    value = trace.known(value)
-    alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
-    if trace.tapes:
-        alive += [v for node in trace.nodes for v in node.outputs if not v.type.on_host]
-    inputs = dict(zip(trace.inputs, trace.bound, strict=True))
-    fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
-    outputs = [value, *fresh]
-    graph = trace.graph(outputs)
-    segment = trace.segments.find(structure(graph), graph)
-    places = [Storage(v.type) for v in outputs]
-    draws = trace.draws.take()
-    eager.run(graph, trace.bound, places, segment.schedule)
-    awaited = places if graph_can_fail(graph) else places[:1]
-    engine.wait(*(storage.variable for storage in awaited))
-    source.value = places[0].memory().reshape(-1)[0].item()
-    bound = tuple(trace.bound)
-    _carry(trace, outputs, places)
-    return Cut(segment, source, bound, tuple(places), draws, state_at(trace, source, looked))
-
-
-def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:
-    """Begin the next segment: what the last one knew is found where it lies now."""
-    carried = trace.carried
-    for found, bound in zip(trace.inputs, trace.bound, strict=True):
-        carried.setdefault(found, bound)
-    for node in trace.nodes:
-        if node.op is constant:
-            carried[node.output] = Literal(node.attrs, node.location)
-    for found, storage in zip(outputs, places, strict=True):
-        carried.setdefault(found, Extent(storage, 0, storage.type.size))
-    trace.begin_segment()

@@ -15,46 +15,32 @@ they change is taken back.
 
 from __future__ import annotations
 
-import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tracejit.errors import ReadOnlyError, ReplayError, locate
-from tracejit.frontend.recording.ahead import run_ahead
-from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
+from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
+from tracejit.frontend.recording.looks import Looks, look_at
+from tracejit.frontend.recording.loops.induction import value_of
+from tracejit.frontend.recording.loops.ranges import Nest
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.ranges import check_exact, follow, in_front
-from tracejit.frontend.recording.recording import (
-    Bound,
-    Extent,
-    Literal,
-    Recording,
-    RuntimeNumber,
-    Window,
-    in_operation,
-    number_type,
-    thread,
-)
-from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
-from tracejit.frontend.recording.rounds import State, frames_of_body
-from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
+from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Recording, thread
+from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
+from tracejit.frontend.recording.segments import Segments
+from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.storage import Computed, Storage
-from tracejit.frontend.recording.ways import Looks
-from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.op import Op, Trait
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, Device
 from tracejit.ir.view import View
-from tracejit.ops import constant
-
-SEGMENTS = 256
-"""Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
 
 MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
@@ -62,62 +48,96 @@ MOST = 1 << 17
 UINT64 = np.dtype("uint64")
 
 
+@dataclass
+class Body:
+    """The body that runs, as its surroundings know it.
+
+    changes:      what it has rebound so far.
+    containers:   the arguments' containers, as it has them.
+    executed:     code of the user's that ran.
+    makes_arrays: whether that names functions of NumPy's that make arrays.
+    names_math:   whether it names `math`, or functions of it.
+    """
+
+    changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple
+    containers: Callable[[], Iterable[Any]] = tuple
+    executed: Collection[types.CodeType] = ()
+    makes_arrays: bool = False
+    names_math: bool = False
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
+
+
+class Masks:
+    """The picks of masks: arrays whose extents depend on values (see `arrays.selection`).
+
+    uncounted: storages of which nobody has asked for the extent.
+    places:    by the storage of a mask: what it held, and the places that it picks.
+    """
+
+    def __init__(self) -> None:
+        self.uncounted: list[weakref.ref[Any]] = []
+        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
+
+    def settle(self) -> None:
+        """The body has run: what is still alive gets its extent."""
+        for found in self.uncounted:
+            storage = found()
+            if storage is not None:
+                storage.settle()
+        self.places.clear()
+
+
 class Trace(Recording):
-    """The recording of one call. See the module."""
+    """The recording of one call. See the module.
+
+    assumed:  under what it is recorded.
+    numbers:  run-time numbers, and what the body asks of them.
+    draws:    random numbers.
+    looks:    at values of arrays; each ends a segment.
+    nest:     loops over `tj.range` that are being recorded.
+    body, masks: see `Body` and `Masks`.
+    imports:  NumPy arrays that the body brought in.
+    captured: NumPy arrays that it may bring in and that a replay finds again.
+    read_only: storages of NumPy arguments, and their paths.
+    used_parts: by storage: the parts of it that are used as storages of their own.
+    callbacks: functions given to `tj.callback`.
+    rules:    lines of functions with a gradient of their own.
+    vouched:  how many `tj.pure` functions are running.
+    device:   that of the thread at the call.
+    uses_device: whether the body made arrays there without naming a device.
+    dry:      nothing may be computed: `warm`, `graph`, ...
+    interruption: what aborted the body, which may have caught it.
+    """
 
     marks_storages = False
+    assumed: Assumptions
 
     def __init__(
-        self,
-        name: str,
-        assumed: Assumptions,
-        *,
-        strict: bool,
-        dry: bool = False,
-        segments: Segments | None = None,
+        self, name: str, assumed: Assumptions, *, dry: bool = False, segments: Segments | None = None
     ) -> None:
-        self.cuts: list[Cut] = []  # the looks at values so far
-        self.segments_found: set[Segment] = set()  # those that they ended
-        self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
-        super().__init__()
-        self.unrolled = assumed.unrolled  # places of `tj.range` that are Python's, and why; None: all are
-        self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
-        self.moving: dict[Value, Moving | Varying] = {}
-        self.segments: Any = segments  # of all paths of the function; None: a look gives up
-        self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
-        self.containers: Callable[[], Iterable[Any]] = (
-            tuple  # the arguments' containers, as the body has them
+        self.name, self.assumed, self.dry = name, assumed, dry
+        self.recorded_numpy, self.unrolled = assumed.numpy, assumed.unrolled
+        self.numbers: Numbers = Numbers(
+            plain=assumed.plain,
+            refuse=self._refuse_digits,
+            recount=lambda: self.interrupt(Restart(counted=False)),
         )
-        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
-        self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
-        self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
-        self.name = name
-        self.strict = strict
-        self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=assumed.plain, refuse=self._refuse_digits)
-        self.numbers.follow = follow
-        self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
-        self.counted = assumed.counted  # whether what counts rounds is a run-time number
-        self.names_math = False  # whether code that ran names `math`, or functions of it
-        self.computes_math = assumed.math
-        self.counting: dict[tuple[int, int], weakref.ref[CountedRange]] = {}  # by frame and place: loops
-        self.looked_at: dict[Value, Source] = {}  # by value of one element: the number that it is
-        self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
-        self.looks = Looks(self.cuts, self.numbers, self.draws)
-        self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
-        self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
-        self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
-        self.callbacks: list[Any] = []  # functions given to `tj.callback`
-        self.rules: list[str | None] = []  # lines of functions with a gradient of their own
-        self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
-        self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
-        self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
-        self.device = thread.device  # at the call
-        self.uses_device = False  # whether the body made arrays there without naming a device
-        self.vouched = 0  # how many `tj.pure` functions are running
-        self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
-        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
+        self.looks = Looks(segments, self.numbers, self.draws)
+        self.nest, self.body, self.masks = Nest(), Body(), Masks()
+        self.imports: dict[Storage, np.ndarray] = {}
+        self.captured: list[Captured] = []
+        self.read_only: dict[Storage, str] = {}
+        self.used_parts: dict[Storage, tuple[Storage, ...]] = {}
+        self.callbacks: list[Any] = []
+        self.rules: list[str | None] = []
+        self.vouched = 0
+        self.device, self.uses_device = thread.device, False
+        self.interruption: BaseException | None = None
+        super().__init__()
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
         """Key and counter for `count` random numbers."""
@@ -219,143 +239,43 @@ class Trace(Recording):
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 
     def refuse_number(self, what: str) -> NoReturn:
-        """What an array without dimensions does, a number of NumPy's would do otherwise, and it may stand for
-        one, since the trace records what NumPy makes.
+        """Give up: `what` an array without dimensions does, a number of NumPy's would do otherwise, and the
+        array may stand for one, since the trace records what NumPy makes.
         """
         self.give_up(
             f"{what}, and NumPy's numbers would not do that",
             remedy="make the arrays with functions of tj instead of NumPy's",
         )
 
-    # -- numbers that move -----------------------------------------------------------------------------------
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
+        """A run-time number: an input on the host, or of a loop."""
+        if type(number.source) in OF_LOOPS:
+            return value_of(self, number, dtype)
+        return super().number(number, dtype)
 
     def differ(self, op: Op) -> None:
         """A place that moves asks for different operators: all rounds are recorded."""
-        self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
-
-    def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
-        """A run-time number: an input on the host. One that moves is what it is in this round until its loop
-        is made, as a value of its own.
-        """
-        source = number.source
-        if type(source) not in (Moving, Varying):
-            return super().number(number, dtype)
-        key = "moving", source, dtype
-        value = self.scalars.get(key)
-        if value is None:
-            if type(source) is Moving:
-                check_exact(source, dtype)
-            elif source.round != source.rounds.round:
-                source.rounds.unroll(f"{source.path} of the round before is used")
-            first = in_front(source, self.numbers)
-            if is_of(first, self.numbers):
-                value = Value(number_type(dtype))
-                self._add_input(value, RuntimeNumber(first._value, first._source))
-            else:
-                value = self.emit(constant, **constant_of(number.value, dtype))
-            self.scalars[key] = value
-            self.moving[value] = source
-        return value
-
-    def unroll(self, site: Any, reason: str, line: str) -> NoReturn:
-        """Record the call again: all rounds of the `tj.range` at a place of the body."""
-        if self.interruption is not None:
-            raise self.interruption
-        self.interrupt(Restart(unrolled=(site, (reason, line))))
-
-    def count_rest(self) -> None:
-        """The body has run: what masks picked, and is still alive, gets its extent."""
-        for found in self.uncounted:
-            storage = found()
-            if storage is not None:
-                storage.settle()
-        self.places.clear()
-
-    # -- looks at values -------------------------------------------------------------------------------------
-
-    def element(self, array: Any, what: str) -> Any:
-        """The only element of an array, as a number of the call; what was recorded so far is launched."""
-        reason = self._no_cut(array, what)
-        if reason is not None:
-            self.look(array, what, reason)
-        content = self._content(array)
-        if content in self.looked_at:
-            return self.numbers.proxy(self.looked_at[content])
-        looked = [array._storage]
-        if array.device.kind != "cpu":
-            array = array.to(CPU)  # by a copy in the graph
-            looked.append(array._storage)
-        location = user_location()
-        if self.counted:
-            for frame in frames_of_body():
-                count_in(frame, self.numbers)
-        watcher, thread.watcher = thread.watcher, None
-        if thread.hook is not None:
-            sys.setprofile(None)
-        thread.trace = None  # compiling is no part of the body
-        try:
-            value = self.read(array._storage, array._view)
-            source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
-            made = cut(self, value, source, looked)
-            self.cuts.append(made)
-            self.segments_found.add(made.segment)
-            self.numbers.looked(source, made)
-            self.looks.note(made)
-            run_ahead(self)
-        finally:
-            thread.trace, thread.watcher = self, watcher
-            if thread.hook is not None:
-                sys.setprofile(thread.hook)
-        if self.counted is None:
-            self._consider_counting(made.state)
-        if content is not None:
-            self.looked_at[content] = source
-        return self.numbers.proxy(source)
-
-    def _content(self, array: Any) -> Value | None:
-        """The value of an array that this recording has made, if the array is all of it."""
-        storage, view = array._storage, array._view
-        made = storage.pending if storage.recording is self else None
-        return made if made is not None and view.is_whole(made.type.shape) else None
-
-    def _consider_counting(self, state: State | None) -> None:
-        """Begin again with counters if the body looks here again, in another state."""
-        frames = frames_of_body()
-        place = tuple(frame.f_lasti for frame in frames)
-        key = state.key if state is not None else None
-        is_other = place in self.visited and (key is None or key != self.visited[place])
-        if is_other and any(may_count(frame.f_code) for frame in frames):
-            self.interrupt(Restart(counted=True))
-        if frames:
-            self.visited[place] = key
-
-    def _no_cut(self, array: Any, what: str) -> str | None:
-        """Why a look cannot end a segment; None if it can."""
-        if self.segments is None or self.dry or in_operation() or self.vouched:
-            return ""
-        if self.segments.ended:
-            return f"which led to another path again and again ({self.segments.ended} paths)"
-        if len(self.segments_found) >= SEGMENTS:
-            return f"after {SEGMENTS} looks that each follow other operations"
-        if array.dtype.kind not in "biuf" or self.numbers.plain:
-            return ""
-        if array._storage.recording not in (None, self) and array._storage.pending is not None:
-            return ""
-        if any(Trait.ORDERED in node.op.traits for node in self.nodes):
-            return "after tj.callback"
-        return None
+        self.nest.loops[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def _refuse_digits(self, path: str) -> NoReturn:
         """The body wants all digits of a number that it found in an array: no other call has the same."""
-        if self.names_math and not self.computes_math and self.interruption is None:
+        if self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
+    # -- segments --------------------------------------------------------------------------------------------
+
+    def element(self, array: Any, what: str) -> Any:
+        """The only element of an array, as a number of the call; what was recorded so far is launched."""
+        return look_at(self, array, what)
+
     def begin_segment(self) -> None:
-        """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
+        """Forget what was recorded, but for what arrays hold (see `Looks.carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
@@ -364,34 +284,28 @@ class Trace(Recording):
         self.bytes = 0
         for windows in self.windows.values():
             for window in windows:
-                self.carried.setdefault(window.input, window)
+                self.looks.carried.setdefault(window.input, window)
 
     def adopt(self, value: Value) -> None:
         """Make a value of an earlier segment an input of this one."""
-        bound = self.carried.get(value)
+        bound = self.looks.carried.get(value)
         if isinstance(bound, Literal):
             self._append_literal(value, bound)
         elif bound is not None:
             self._add_input(value, bound)
-        elif self.cuts:
+        elif self.looks.cuts:
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
 
-    def defines(self, code: types.CodeType) -> bool:
-        """Whether a function with this code is made by code that ran."""
-        return any(code in maker.co_consts for maker in self.executed)
-
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
-        self.numbers.refuse = self.numbers.follow = self.numbers.recount = None
-        self.open_ranges.clear()
-        self.moving.clear()
-        self.changes = self.containers = tuple
+        self.numbers.refuse = self.numbers.recount = None
+        self.nest, self.body = Nest(), Body()
 
     def carrier(self, storage: Storage) -> Storage | None:
         """Where what `storage` holds was computed as a whole by an earlier segment; None elsewhere."""
-        bound = self.carried.get(storage.pending) if storage.pending is not None else None
+        bound = self.looks.carried.get(storage.pending) if storage.pending is not None else None
         return bound.storage if type(bound) is Extent else None
 
     def finish(self, outputs: list[Value]) -> Graph:
@@ -406,7 +320,7 @@ class Trace(Recording):
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self.carried = {}
+        self.looks.carried = {}
 
     # -- giving up -------------------------------------------------------------------------------------------
 
@@ -429,23 +343,15 @@ class Trace(Recording):
 
     def _record_numpy(self) -> None:
         """Start again, with recorded arrays in place of those that NumPy makes, where that may help."""
-        if self.makes_arrays and self.recorded_numpy is None:
+        if self.body.makes_arrays and self.recorded_numpy is None:
             self.interrupt(Restart(numpy=True))
 
     def interrupt(self, error: BaseException) -> NoReturn:
-        """Abort the body. It may catch the error and go on, so that is remembered."""
-        self.interruption = error
-        raise error
+        """Abort the body. It may catch the error and go on: then it is aborted again, for the same reason."""
+        if self.interruption is None:
+            self.interruption = error
+        raise self.interruption
 
     def give_up(self, reason: str, remedy: str, *, line: str | None = None, later: bool = False) -> NoReturn:
-        """Abort the recording: the call cannot be replayed. A strict trace raises an error instead, unless
-        `later` calls can be replayed.
-        """
-        if self.interruption is not None:
-            raise self.interruption  # the body has caught it, and goes on
-        line = line or user_location()
-        text = f"{reason}; {remedy}" if remedy else reason
-        if self.dry or (self.strict and not later):
-            self.interrupt(locate(ReplayError(f"{self.name}: {text}"), line))
-        self.reasons.append((text, line))
-        self.interrupt(GivenUp())
+        """Abort the recording, as the call cannot be replayed; see `Unreplayable`."""
+        self.interrupt(Unreplayable(reason, remedy, line or user_location(), later=later))

@@ -11,8 +11,6 @@ of its own on the same memory, so that its offset is a run-time value.
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import enum
 import inspect
 import re
 import types
@@ -23,16 +21,14 @@ import numpy as np
 
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python import kinds
 from tracejit.frontend.python.content import (
     Attributes,
     factory_of,
-    is_found_plainly,
-    is_plain,
-    is_stored_plainly,
-    own_way,
+    is_shadowed,
+    own_attributes,
+    own_items,
 )
-from tracejit.frontend.python.kinds import FIXED, has_attributes, is_tree, trusted
+from tracejit.frontend.python.kinds import FIXED, VALUES, is_of_own_class, is_tree, is_value, trusted
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
@@ -52,11 +48,10 @@ from tracejit.frontend.signature.runtime import release
 from tracejit.ir.types import CPU, ArrayType, Device, name_of
 from tracejit.ops import copy_to
 
-PLAIN = (
-    *(bool, str, bytes, complex, type(None), type(Ellipsis)),
-    *(enum.Enum, np.bool_, np.complexfloating, np.dtype),
-)
-BY_IDENTITY = (types.ModuleType, type, *FIXED, *kinds.PLAIN)
+NUMBERS = (np.integer, np.floating)
+"""Those of NumPy's that are run-time numbers."""
+IDENTITY = (types.ModuleType, type, *FIXED, *VALUES)
+"""Arguments that must be the very same objects; `VALUES` among them are of classes of the user's."""
 
 Part = tuple[type, tuple[Any, ...], list[Any]]
 """Kind, keys and children of a container."""
@@ -67,25 +62,24 @@ def parts_of(value: Any) -> Part | None:
 
     A dict or a named tuple that has attributes, or whose class finds items in its own way, is an object.
     """
-    if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
+    if isinstance(value, dict | tuple) and (own_items(type(value)) or Attributes(value).namespace()):
         return None
-    if is_tree(value) and own_way(type(value)) is not None:
+    if is_tree(value) and own_attributes(type(value)) is not None:
         return None
     if is_tree(value) and trees.is_made_plainly(type(value)):
         held = Attributes(value)
         names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
+        if any(is_shadowed(type(value), name) for name in names):
+            return None
         return type(value), names, [held[n] for n in names]
     return trees.children_of(value)
 
 
-def is_told_by_repr(value: Any) -> bool:
-    """Whether a value is equal to another one of its type where both are written alike."""
-    if type(value) is slice:
-        return all(type(part) in (int, type(None)) for part in (value.start, value.stop, value.step))
-    return isinstance(value, _WRITTEN) and trusted(type(value).__module__)
-
-
-_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic)
+def is_plain_slice(value: Any) -> bool:
+    """Whether `value` is a slice with nothing but whole numbers."""
+    return type(value) is slice and all(
+        type(part) in (int, type(None)) for part in (value.start, value.stop, value.step)
+    )
 
 
 def described(array: NDArray) -> str:
@@ -141,25 +135,26 @@ class Arguments:
         self.originals: dict[int, Rebuilt] = {}
         self.objects: list[tuple[Expr, str, Any]] = []
         self.storages: dict[Storage, Var] = {}
-        self._open: set[int] = set()  # ids of containers that are being brought
+        self._open: set[int] = set()  # ids of containers that are being wrapped
         self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the arrays given, by storage
 
     def wrap(self, value: Any, place: Expr, path: str) -> Any:
         """Return the value that the body sees for `value`, which the replay finds at `place`."""
         value = settled(value)
         kind, program = type(value), self.program
-        if kind in (int, float) or (isinstance(value, np.number) and not isinstance(value, PLAIN)):
+        if kind in (int, float) or isinstance(value, NUMBERS):
             return self._number(value, program.bind(place, "n", seen=value, path=path), path)
         var = program.bind(place, seen=value, path=path)
         if isinstance(value, NDArray):
             return self._array(value, var, path)
-        if isinstance(value, PLAIN) and not has_attributes(value):
+        if is_plain_slice(value) or (isinstance(value, VALUES) and not is_of_own_class(value)):
             program.same(var, value, (path, repr(value)))
             return value
         if isinstance(value, np.ndarray):
             return self._numpy(value, var, path)
         found = parts_of(value)
-        if found is not None and id(value) not in self.reached:
+        has_keys = found is None or not issubclass(found[0], dict) or all(map(is_value, found[1]))
+        if found is not None and has_keys and id(value) not in self.reached:
             return self._container(value, found, var, path)
         return self._object(value, var, path)
 
@@ -174,11 +169,7 @@ class Arguments:
     def _object(self, value: Any, var: Var, path: str) -> Any:
         program, kind = self.program, type(value)
         says = path, kind.__name__
-        if is_told_by_repr(value):
-            form, shown = "type({}) is {} and repr({}) == {}", repr(value)
-            program.require(form, var, Const(kind), var, Literal(shown), says=(path, shown))
-            return value
-        if isinstance(value, BY_IDENTITY):
+        if isinstance(value, IDENTITY):
             says = path, getattr(value, "__name__", None) or repr(value)
             program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value), says=says)
         else:
@@ -217,18 +208,18 @@ class Arguments:
             program.require("tuple({}.__dict__) == {}", var, Const(keys))
         paths = [path + trees.step(kind, key) for key in keys]
         if kind in (dict, list, tuple) and are_alike(children, self._views):
-            brought = self._arrays(children, var, paths)
+            wrapped = self._arrays(children, var, paths)
         else:
-            brought = [
+            wrapped = [
                 self.wrap(child, part_of(var, kind, key), name)
                 for key, child, name in zip(keys, children, paths, strict=True)
             ]
-        again = trees.rebuilt(value, kind, keys, brought)
+        again = trees.rebuilt(value, kind, keys, wrapped)
         if not is_record(kind) and hasattr(value, "__dict__"):
             program.require("not {}.__dict__", var)
         if not trusted(kind.__module__):
             self.objects.append((Const(kind), kind.__name__, kind))
-        rebuilt = Rebuilt(again, value, var, keys, brought)
+        rebuilt = Rebuilt(again, value, var, keys, wrapped)
         self.containers[id(again)] = self.originals[id(value)] = rebuilt
         return again
 
@@ -252,7 +243,7 @@ class Arguments:
         return array
 
     def _arrays(self, arrays: list[NDArray], container: Var, paths: list[str]) -> list[NDArray]:
-        """Bring arrays that are alike (see `many`)."""
+        """Wrap arrays that are alike (see `many`)."""
         vars, places = [], []
         for array, path in zip(arrays, paths, strict=True):
             storage = array._storage
@@ -298,12 +289,12 @@ class Arguments:
         says = path, f"numpy {array.dtype}{list(array.shape)}"
         form = f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}"
         program.require(form, var, var, Const(array.dtype), says=says)
-        brought = NDArray.from_numpy(array)
-        self.trace.read_only[brought._storage] = path
-        self.copy_in(brought._storage, var)
+        wrapped = NDArray.from_numpy(array)
+        self.trace.read_only[wrapped._storage] = path
+        self.copy_in(wrapped._storage, var)
         if self.place.kind == CPU.kind:
-            return brought
-        value = self.trace.read(brought._storage, brought._view)
+            return wrapped
+        value = self.trace.read(wrapped._storage, wrapped._view)
         there: NDArray = NDArray.new(
             self.trace.new(self.trace.emit(copy_to, value, device=self.place, priority=0))
         )
@@ -327,17 +318,14 @@ def place_of_numpy(args: Any, kwargs: Any) -> Device:
     return next((device for device in held if device.kind != CPU.kind), CPU)
 
 
-def part_of(holder: Expr, kind: type, key: Any, *, stored: bool = False) -> Form:
-    """The expression for a part of a container, to be read or to be `stored`."""
+def part_of(holder: Expr, kind: type, key: Any) -> Form:
+    """The expression for a part of a container."""
     if issubclass(kind, dict):
         return Form("{}[{}]", holder, Const(key))
     if issubclass(kind, (list, tuple)):
         names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
         return Form("{}[{}]", holder, Literal(key if names is None else names.index(key)))
-    plain = is_stored_plainly if stored else is_found_plainly
-    if plain(kind, key):
-        return attribute(holder, key)
-    return Form("Attributes({})[{}]", holder, Literal(key))
+    return attribute(holder, key)
 
 
 def shared_storages(args: Any, kwargs: Any) -> set[Storage]:

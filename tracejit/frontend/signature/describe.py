@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import enum
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +21,11 @@ import numpy as np
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, factory_of
+from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Computed, NumberProxy, Source, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.restart import Unreplayable
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
 from tracejit.frontend.signature.program import (
@@ -38,34 +40,16 @@ from tracejit.frontend.signature.program import (
     Rebind,
     Refill,
     ReplayProgram,
-    SliceOf,
     Var,
 )
 from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import known
 
-ATOMS = (
-    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
-    types.BuiltinFunctionType, types.ModuleType, type,
-)  # fmt: skip
-
+ATOMS = (*VALUES, types.BuiltinFunctionType, types.ModuleType, type)
+"""What replays give as it is."""
 
 KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""
-
-
-RETURN = "return arrays, numbers and containers of them"
-
-
-class Unreplayable(Exception):
-    """The body has run, and something that it returns, keeps or read cannot be replayed.
-
-    remedy, line: what the user can do, and the line that is the reason (None: where the function begins).
-    """
-
-    def __init__(self, reason: str, remedy: str = RETURN, line: str | None = None) -> None:
-        super().__init__(reason)
-        self.remedy, self.line = remedy, line
 
 
 class Description:
@@ -132,13 +116,6 @@ class Description:
             return self._describe_array(value, path)
         if type(value) is np.ndarray:
             return self._describe_numpy(value, path)
-        if isinstance(value, slice):
-            start, stop, step = [self.describe(p, path) for p in (value.start, value.stop, value.step)]
-            return SliceOf((start, stop, step))
-        if isinstance(value, types.FunctionType) and not (
-            value.__closure__ or value.__defaults__ or value.__kwdefaults__
-        ):
-            return Known(Const(value))
         found = parts_of(value)
         if found is None:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
@@ -154,10 +131,10 @@ class Description:
     def _describe_numpy(self, array: np.ndarray, path: str) -> Make:
         """A NumPy array that the body worked out, of nothing but what replays check: they copy it."""
         captured = self.arguments.trace.captured
-        is_alone = not any(held.holds(array) for held in captured) and not any(
+        is_own = not any(held.holds(array) for held in captured) and not any(
             np.may_share_memory(array, other) for other in self._numpys
         )
-        if array.nbytes > KEPT or array.dtype.kind not in "biufc" or not (array.flags.writeable and is_alone):
+        if array.nbytes > KEPT or array.dtype.kind not in "biufc" or not (array.flags.writeable and is_own):
             raise Unreplayable(f"{path} is a {type(array).__name__}, which a replay cannot make again")
         self._numpys.append(array)
         return CopyOf(array.copy("K"))
@@ -198,7 +175,7 @@ class Description:
         return var
 
     def count(self, value: Any) -> None:
-        """Note a value that is to be given: what the body made is one object, however often it is met."""
+        """Note a value that is to be given: what the body made is one object, however often it is given."""
         if isinstance(value, ATOMS) or type(value) is NumberProxy or self._known(value) is not None:
             return
         if id(value) in self.arguments.containers:
@@ -252,20 +229,20 @@ class Description:
             if key not in before or child is not before[key]:
                 self.rebind(_slot(rebuilt, kind, key, path), child)
 
-    def rebind(self, slot: Slot, value: Any, place: Expr | None = None) -> None:
-        """A slot holds `value` after the call; a replay stores it at `place`, or where it is found."""
+    def rebind(self, slot: Slot, value: Any) -> None:
+        """A slot holds `value` after the call."""
         self.rebinds.add(type(slot.holder))
         made: Any = GONE
         if value is not GONE:
             made = self.describe(value, slot.path)
             if not (isinstance(made, Known) and isinstance(made.operand, (Var, Const, Literal))):
                 made = Known(self._before_launch(made))
-        self.program.effects.append(Rebind(slot, place or slot.place, made))
+        self.program.effects.append(Rebind(slot, made))
 
 
 def _slot(rebuilt: Rebuilt, kind: type, key: Any, path: str) -> Slot:
     """A part of a container of the caller's."""
-    place = part_of(rebuilt.var, kind, key, stored=True)
+    place = part_of(rebuilt.var, kind, key)
     slot = Attribute if is_record(kind) else Item
     return slot(rebuilt.original, key, place, path + trees.step(kind, key), GONE)
 

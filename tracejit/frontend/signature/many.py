@@ -23,7 +23,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
-from tracejit.frontend.signature.program import ArrayCheck, Bind, Check, Form, Step, Var
+from tracejit.frontend.signature.program import ArrayCheck, Bind, Step, Var
 from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16
@@ -57,43 +57,22 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
 
 
 def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
-    """The checks of arrays that follow one another from `position` on, with steps for nothing else between
-    them: `STEPS` for each, of which the first finds the array and none needs another one of them.
+    """The checks of arrays that follow one another from `position` on, each after the step that finds it: of
+    one type and view, and none is found through another one of them.
     """
     found: list[ArrayCheck] = []
     made: set[Var] = set()
-    while (check := _array_at(steps, position)) is not None:
+    for at in range(position, len(steps) - 1, 2):
+        bind, check = steps[at], steps[at + 1]
+        if not (isinstance(check, ArrayCheck) and isinstance(bind, Bind) and check.array is bind.var):
+            break
         if found and (interned(check.type) is not interned(found[0].type) or check.view != found[0].view):
             break
-        bind = steps[position]
-        assert isinstance(bind, Bind)
         if bind.value.root in made:
             break
         made |= {bind.var, check.storage}
         found.append(check)
-        position += STEPS
     return found
-
-
-STEPS = 4
-"""For an array: it is found, is an array, its storage is found, and both are of this kind."""
-
-
-def _array_at(steps: Sequence[Step], position: int) -> ArrayCheck | None:
-    """The check of an array, if the steps at `position` are those for one."""
-    if position + STEPS > len(steps):
-        return None
-    bind, kind, storage, check = steps[position : position + STEPS]
-    if not (isinstance(bind, Bind) and isinstance(kind, Check) and isinstance(check, ArrayCheck)):
-        return None
-    is_one = (
-        isinstance(storage, Bind)
-        and check.array is bind.var
-        and check.storage is storage.var
-        and isinstance(bind.value, Form)
-        and kind.condition.operands == (bind.var,)
-    )
-    return check if is_one else None
 
 
 # -- writing them --------------------------------------------------------------------------------------------

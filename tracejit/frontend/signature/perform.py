@@ -23,7 +23,6 @@ from tracejit.frontend.signature.program import (
     Make,
     Rebind,
     ReplayProgram,
-    SliceOf,
     Var,
 )
 
@@ -52,8 +51,6 @@ def make(value: Make) -> Any:
     if isinstance(value, ArrayOn):
         view = value.view if value.offset is None else value.view.moved(value.offset.value)
         return NDArray(value.storage.value, view)
-    if isinstance(value, SliceOf):
-        return slice(*map(make, value.parts))
     if isinstance(value, CopyOf):
         return value.array.copy("K")
     assert isinstance(value, Container)

@@ -14,6 +14,7 @@ recorded (`perform`) and the calls that are replayed (`text`). Nothing reads tex
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -149,9 +150,9 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class ArrayCheck:
-    """An NDArray lies as a whole on a storage of this type and has this view."""
+    """An NDArray lies as a whole on a storage of this type and has this view; binds the storage."""
 
-    array: Expr
+    array: Var
     storage: Var
     type: ArrayType
     view: View
@@ -262,29 +263,21 @@ class Container:
 
 
 @dataclass(frozen=True, eq=False)
-class SliceOf:
-    """A new slice."""
-
-    parts: tuple[Make, Make, Make]
-
-
-@dataclass(frozen=True, eq=False)
 class CopyOf:
     """A copy of a NumPy array that no one else has, laid out as it is."""
 
     array: np.ndarray
 
 
-Make = Known | ArrayOn | Container | SliceOf | CopyOf
+Make = Known | ArrayOn | Container | CopyOf
 """How a value of the result is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rebind:
-    """The value of a slot after the call; `GONE` removes it. `place` is where a replay stores it."""
+    """The value of a slot after the call; `GONE` removes it."""
 
     slot: Any
-    place: Expr
     value: Make | Any
 
 
@@ -397,9 +390,10 @@ class ReplayProgram:
     ) -> Var:
         """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
         kind = storage.type
-        self.require("type({}) is NDArray", operand)
-        var = self.bind(attribute(operand, "_storage"), "s", seen=storage, path=operand.path)
+        var = Var("s", storage, operand.path)
         if window:
+            self.require("type({}) is NDArray", operand)
+            self.define(var, attribute(operand, "_storage"))
             of = self.bind(attribute(var, "type"))
             self.require("{}.dtype == {} and {}.device == {}", of, Const(kind.dtype), of, Const(kind.device))
             seen = self.bind(attribute(operand, "_view"))
@@ -409,6 +403,7 @@ class ReplayProgram:
                 says=says,
             )
         else:
+            var.bound = True
             self.steps.append(ArrayCheck(operand, var, kind, view, says))
         return var
 
@@ -434,10 +429,10 @@ def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
         return "type({}) is float and {} == {}", operand, operand, Literal(value)
     if kind in (int, str, bytes):
         return f"type({{}}) is {kind.__name__} and {{}} == {{}}", operand, operand, Literal(value)
-    if kind in (float, complex) or isinstance(value, np.generic):
+    if kind in (float, complex) or isinstance(value, (np.generic, date, time, timedelta)):
         form = "type({}) is type({}) and repr({}) == {}"
         return form, operand, Const(value), operand, Literal(repr(value))
-    if kind is range or isinstance(value, np.dtype):
+    if kind in (range, slice) or isinstance(value, np.dtype):
         return "type({}) is type({}) and {} == {}", operand, Const(value), operand, Const(value)
     return "{} is {}", operand, Const(value)
 

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import itertools
 import math
-import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -44,9 +43,6 @@ CLOCK = itertools.count(1)
 """Ticks at every use of an entry, to find the least recently used one."""
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that a check may raise when a call is not of the signature."""
-
-EMPTY = types.CellType()
-"""Equal to what captured variables lie in as long as they hold nothing."""
 
 
 # -- storages ------------------------------------------------------------------------------------------------
@@ -187,7 +183,7 @@ HELPERS: dict[str, Any] = {
     "any_shared": any_shared, "addresses": addresses, "variables": variables,
     "variable_addresses": variable_addresses,
     "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
-    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,

@@ -8,7 +8,7 @@ recording can take back everything the body rebound, and do it again once its ar
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tracejit.frontend.python.content import GONE, Attributes, content_of, fill, same_items
@@ -33,21 +33,12 @@ class Slot:
     given: Any = None
     alias: Expr | None = None  # stands for the same object, found before on another way
     guarded: bool = True  # whether replays have to check the value
-    code: types.CodeType | None = None  # the code that mentions it
-    codes: set[types.CodeType] = field(default_factory=set)  # all such; it matters if one of them reads it
     refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
 
     assignable = False
 
     def __post_init__(self) -> None:
         self.given = self.value
-        if self.code is not None:
-            self.codes.add(self.code)
-
-    def found_again(self, other: Slot) -> None:
-        """Other code mentions it, too. What no code mentions by name matters in any case."""
-        if self.codes:
-            self.codes = self.codes | other.codes if other.codes else set()
 
     def read(self) -> Any:
         """The present value; `GONE` if there is none."""
@@ -133,7 +124,7 @@ class Cell(Slot):
             self.holder.cell_contents = value
 
 
-class Whole(Slot):
+class Content(Slot):
     """Keys or length of a container, or (`deep`) its content; `value` is a copy."""
 
     def __init__(self, *fields: Any, deep: bool):

@@ -26,9 +26,7 @@ def without_stand_ins(error: BaseException, arguments: Arguments) -> None:
         each.args = known(each.args, arguments)
         held = Attributes(each)
         for name in held.names():
-            before = held[name]
-            after = known(before, arguments)
-            if after is not before:
+            if (after := known(held[name], arguments)) is not held[name]:
                 held[name] = after
         pending += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
 

@@ -36,7 +36,7 @@ from tracejit import engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import WORD
-from tracejit.frontend.recording.number import source_of
+from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature import many
 from tracejit.frontend.signature.program import (
@@ -60,7 +60,6 @@ from tracejit.frontend.signature.program import (
     ReplayProgram,
     Run,
     Separate,
-    SliceOf,
     Step,
     StorageAddress,
     Var,
@@ -122,9 +121,9 @@ class Writer:
         position = 0
         while position < len(steps):
             arrays = many.arrays_from(steps, position)
-            following = steps[position : position + max(1, many.STEPS * len(arrays))]
+            following = steps[position : position + max(1, 2 * len(arrays))]
             if len(arrays) >= many.MANY:
-                for bind in following[:: many.STEPS]:
+                for bind in following[::2]:
                     self.step(bind)
                 self._arrays(arrays)
             else:
@@ -177,9 +176,12 @@ class Writer:
         elif isinstance(step, ManyArrays):
             self._many(step)
         elif isinstance(step, ArrayCheck):
-            array, storage = self.write(step.array), self.write(step.storage)
+            array = self.write(step.array)
+            self._require(f"type({array}) is NDArray")
+            storage = self.write(step.storage)
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
             self.checks += [
+                f"{storage} = {array}._storage",
                 f"if {storage}.type is not {kind} and not is_block({storage}, {kind}): return MISS",
                 f"if {array}._view is not {view}:",
                 f"    if {array}._view != {view}: return MISS",
@@ -292,8 +294,6 @@ class Writer:
             return f"NDArray({storage}, View({start}, {shape}, {strides}, {view.writable}))"
         if isinstance(make, CopyOf):
             return f"{self.constant(make.array)}.copy('K')"
-        if isinstance(make, SliceOf):
-            return f"slice({', '.join(map(self.make, make.parts))})"
         parts = [self.make(part) for part in make.parts]
         if make.kind is tuple:
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
@@ -312,7 +312,7 @@ class Writer:
             container, value = self.write(effect.container), self.make(effect.value)
             is_dict = isinstance(effect.container.value, dict)
             return f"fill({container}, {value})" if is_dict else f"{container}[:] = {value}"
-        place = self.write(effect.place)
+        place = self.write(effect.slot.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
     def _new(self, storage: Storage, var: Var) -> str:

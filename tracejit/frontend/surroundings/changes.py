@@ -8,28 +8,19 @@ thread changed meanwhile is left alone.
 from __future__ import annotations
 
 import types
-from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import (
-    codes,
-    computed_access,
-    facts,
-    is_made_by_dataclass,
-    mention,
-    own,
-)
+from tracejit.frontend.python.bytecode import Mentions, computed_access, facts, is_made_by_dataclass, mention
 from tracejit.frontend.python.content import GONE
-from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_seen_as_tree, is_tree
-from tracejit.frontend.python.purity import runs_library_code
+from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
-from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
+from tracejit.frontend.signature.slots import Attribute, Cell, Content, Global, Item, Slot
 from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.numpy_module import NUMPY
@@ -45,23 +36,30 @@ INNER = frozenset(
 """Attributes by which functions, frames, classes and objects show what lies behind them."""
 
 
+CHANGES = frozenset({"update", "setdefault", "pop", "popitem", "__setitem__", "__delitem__"})
+"""Methods that change items of dicts."""
+
+GROWS = frozenset({"append", "extend", "insert"})
+"""Methods of lists that change them in the same way whatever they hold."""
+
+
 class Surroundings(Visitor):
     """The surroundings of a function, and its changes to them.
 
     captured: by identity: NumPy arrays of which the body gets watched views.
-    met:      storages of arguments that are also found by name, and of which the body gets windows.
+    aliased:  storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
-    touched:  ids of containers of which the body called a method, or that it gave to a library function.
-    touches:  whether C functions may change containers: they were given one, or a method of one.
     """
 
-    def __init__(self, function: Any, arguments: Arguments):
-        super().__init__(function, arguments.trace.numbers, arguments.originals)
+    def __init__(self, arguments: Arguments, foreseen: Mentions | None):
+        super().__init__(arguments.trace.numbers, arguments.originals)
+        self.is_foreseen = foreseen is not None
+        if foreseen is not None:
+            self.mentions.add_stores(foreseen)
         self.arguments = arguments
-        self.met: set[Storage] = set()
+        self.aliased: set[Storage] = set()
         self.captured: dict[int, Captured] = {}
         self.logs: set[int] = set()
-        self.touched: set[int] = set()
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """A Python function is about to run for the first time: visit what it names, and give up if that
@@ -71,12 +69,12 @@ class Surroundings(Visitor):
         is_known = self.visit_code(code, namespace)
         self.install()
         trace.captured = list(self.captured.values())
-        trace.makes_arrays |= numpy_module.makes_arrays(code, namespace)
+        trace.body.makes_arrays |= numpy_module.makes_arrays(code, namespace)
         if trace.recorded_numpy and (teller := numpy_module.tells(code)):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
-        if self.met and any(facts(each).compares for each in self.executed):
-            raise Restart(whole=self.met)
+        if self.aliased and self.mentions.compares:
+            raise Restart(whole=self.aliased)
         is_generated = is_made_by_dataclass(code)
         if not is_generated:
             self._refuse_names(code)
@@ -98,7 +96,7 @@ class Surroundings(Visitor):
             if isinstance(slot.value, np.ndarray):
                 self._hold(slot)
             elif id(slot.value) in self.arguments.windows:
-                self.met.add(self.arguments.windows[id(slot.value)])
+                self.aliased.add(self.arguments.windows[id(slot.value)])
             elif not slot.assignable:
                 continue
             elif type(slot.value) in (int, float):
@@ -111,8 +109,8 @@ class Surroundings(Visitor):
     def _replace_module(self, slot: Slot) -> None:
         """Put a stand-in there for NumPy or `math`, or a function of theirs, if the trace uses it."""
         trace, value = self.arguments.trace, slot.value
-        trace.names_math |= MATH.stand_in(value) is not None
-        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.computes_math)):
+        trace.body.names_math |= MATH.stand_in(value) is not None
+        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
             made = module.stand_in(value)
             if made is not None and is_used and not self.numbers.plain:
                 slot.replace(made)
@@ -129,7 +127,8 @@ class Surroundings(Visitor):
             held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.plain
             held.is_data = not held.is_watched
             if held.is_data and held.content is None:
-                self.refuse(slot, *held.too_large(slot.path))
+                slot.refusal = held.too_large(slot.path)
+                self.refused.append(slot)
         if held.is_watched:
             if not slot.assignable:
                 raise Restart(reached=array)
@@ -137,9 +136,19 @@ class Surroundings(Visitor):
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:
-            named = not isinstance(slot.key, str) or slot.key in self.strings or slot.key in self.stored
-            return self.stores_items and named
-        return (slot.path if isinstance(slot, Cell) else slot.key) in self.stored
+            named = not isinstance(slot.key, str) or slot.key in self.mentions.strings | self.mentions.stored
+            return self.mentions.stores_items and named
+        return slot.key in self.mentions.stored
+
+    def foresee(self, slot: Slot) -> None:
+        """Start again with what is known now to be assigned, if the body would have found a stand-in then for
+        what it changed, or the container that holds it would have been followed item by item.
+        """
+        known = (
+            slot.deep and self.stores_in(slot.value) if isinstance(slot, Content) else self._assigned(slot)
+        )
+        if known and not self.is_foreseen:
+            raise Restart(stores=self.mentions)
 
     # -- what the body changed -------------------------------------------------------------------------------
 
@@ -162,9 +171,9 @@ class Surroundings(Visitor):
         return found
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:
-        """Every slot that the body changed holds again what it held before."""
+        """Every slot that the body changed holds again what it held before; so does every container."""
         for slot, _now in changes:
-            if self.is_ours(slot):
+            if type(slot) in (Item, Content) or self.is_ours(slot):
                 slot.put(slot.value)
         for slot in self.slots.values():
             if slot.given is not slot.value:
@@ -172,8 +181,9 @@ class Surroundings(Visitor):
 
     def is_ours(self, slot: Slot) -> bool:
         """Whether code of the body can have changed the slot; else it was another thread, say."""
-        stores = self.stores_items or self.touches or id(slot.holder) in self.touched
-        if stores and isinstance(slot, Item | Whole):
+        if type(slot) is Item and (
+            self.mentions.stores_items or not CHANGES.isdisjoint(self.mentions.attributes)
+        ):
             return True
         return slot.assignable and (slot.value is GONE or self._assigned(slot))
 
@@ -186,84 +196,61 @@ class Surroundings(Visitor):
         """Objects into which callbacks write (``losses.append``), if the body uses them for nothing else."""
         for function in callbacks:
             owner = getattr(function, "__self__", None)
-            if owner is not None and not isinstance(owner, types.ModuleType):
-                names = {s.key for s in self.slots.values() if s.value is owner}
-                uses = {u for code in self.executed for u in facts(code).uses if u[0] in names}
-                if {attribute for _name, attribute in uses} <= {function.__name__}:
-                    self.logs.add(id(owner))
+            is_object = owner is not None and not isinstance(owner, types.ModuleType)
+            if is_object and self._uses_of(owner) <= {function.__name__}:
+                self.logs.add(id(owner))
 
-    def variables_read(self, code: types.CodeType) -> set[str]:
-        """Globals and cells that this code, or functions defined in it, read while the body ran."""
-        return {name for each in codes(code) if each in self.executed for name in own(each)[0]}
-
-    def attributes_read(self) -> set[str]:
-        """Names of attributes that were read or written while the body ran; strings may be such names."""
-        found = set(self.matched)
-        for code in self.executed:
-            found |= own(code)[1] | facts(code).strings
-        return found
+    def _uses_of(self, value: Any) -> set[str]:
+        """What code that ran asks of an object that it finds by name (see `Mentions.uses_of`)."""
+        return self.mentions.uses_of(self.keys.get(id(value), ()))
 
     # -- what was read ---------------------------------------------------------------------------------------
 
-    def was_read(self, slot: Slot, attributes: Set[str]) -> bool:
-        """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name, which
-        is then among the `attributes` read.
-        """
+    def was_read(self, slot: Slot) -> bool:
+        """Whether what ran can have read the slot. Most were visited since code that ran names them."""
         if id(slot.holder) in self.logs or self._is_untouched(slot):
             return False
-        if slot.codes:
-            if not isinstance(slot, Global | Cell):
-                return not slot.codes.isdisjoint(self.executed)
-            return any(slot.key in self.variables_read(code) for code in slot.codes)
-        if (
-            not isinstance(slot, Attribute | ClassItem)
-            or is_tree(slot.holder)
-            or is_seen_as_tree(slot.holder)
-        ):
-            return True
-        if runs_library_code(type(slot.holder)) and not isinstance(
-            slot.holder, (type, types.ModuleType, *FUNCTIONS)
-        ):
-            return True
-        if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
+        if isinstance(slot, Cell):  # of a function: maybe another one, that it defines, names the variable
+            return slot.key in self.mentions.variables
+        is_function = isinstance(slot.value, types.FunctionType)
+        if isinstance(slot, Attribute) and is_function and slot.key.startswith("__"):
             return slot.value.__code__ in self.executed  # called by an operator, not by its name
-        return slot.key in attributes
+        return True
 
     def _is_untouched(self, slot: Slot) -> bool:
-        """Whether a slot belongs to a container of which what ran names methods only, and called none:
-        ``losses.append(...)`` in a branch that was not taken.
+        """Whether a slot belongs to a list that what ran can only make longer, ``losses.append(...)``: maybe
+        in a branch that was not taken, as it would show otherwise.
         """
-        holder = slot.holder
-        if not isinstance(slot, Whole | Item) or isinstance(slot, Global):
-            return False
-        if self.touches or id(holder) in self.touched:
-            return False
-        names = {s.key for s in self.slots.values() if s.value is holder}
-        uses = {attribute for code in self.executed for name, attribute in facts(code).uses if name in names}
-        return bool(uses) and all(attribute and hasattr(holder, attribute) for attribute in uses)
+        uses = self._uses_of(slot.holder) if type(slot.holder) is list else set()
+        return bool(uses) and uses <= GROWS
 
     def _refuse_names(self, code: types.CodeType) -> None:
         """Give up if `code`, which is about to run, reaches values in a way that names do not tell."""
         remedy = "use what is found there by its own name"
-        if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
+        trace, found = self.arguments.trace, facts(code)
+        if inner := found.attributes & INNER or found.stored & {"__class__"}:
             name = min(inner)
             what = f"the body uses {name}, which a replay cannot follow"
-            self.arguments.trace.give_up(what, remedy, line=mention(self.codes, name))
+            trace.give_up(what, remedy, line=mention({code}, name))
+        if "random" in found.attributes:
+            names = self.keys.get(id(np), ())
+            if (0, "numpy") in found.imports or any((name, "random") in found.uses for name in names):
+                what = "numpy.random gives other numbers on every call"
+                trace.give_up(what, "use tj.random", line=mention({code}, "random"))
         if accessor := computed_access(code):
             what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
-            self.arguments.trace.give_up(what, remedy, line=mention({code}, accessor))
+            trace.give_up(what, remedy, line=mention({code}, accessor))
 
     def _refuse_slots(self) -> None:
         """Give up if code that runs reads something that a replay cannot check."""
-        attributes = self.attributes_read()
         for slot in self.refused:
-            if slot.refusal is not None and self.was_read(slot, attributes):
+            if slot.refusal is not None and self.was_read(slot):
                 self.arguments.trace.give_up(*slot.refusal, line=mention(self.codes, str(slot.key)))
 
 
 def _same_plain(before: Any, after: Any) -> bool:
     return (
         type(before) is type(after)
-        and issubclass(type(before), PLAIN)
+        and issubclass(type(before), VALUES)
         and (before == after if before == before and before != 0 else repr(before) == repr(after))
     )

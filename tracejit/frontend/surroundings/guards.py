@@ -7,7 +7,6 @@ for another mode) costs nothing and may change.
 from __future__ import annotations
 
 import builtins
-import inspect
 import types
 from collections.abc import Set
 from typing import Any
@@ -15,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.bytecode import facts, loads, mention
+from tracejit.frontend.python.bytecode import mention
 from tracejit.frontend.python.content import GONE
-from tracejit.frontend.python.kinds import IDENTITY, PLAIN
+from tracejit.frontend.python.kinds import IDENTITY, VALUES
 from tracejit.frontend.python.purity import REMEDY, impure, opens
-from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.describe import Unreplayable
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
-from tracejit.frontend.signature.slots import Attribute, Cell, Slot, Whole
+from tracejit.frontend.signature.slots import Attribute, Content, Slot
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenObject
 
 
 class Guards:
@@ -33,7 +30,6 @@ class Guards:
 
     def __init__(self, surroundings: Surroundings, program: ReplayProgram):
         self.surroundings, self.program = surroundings, program
-        self.attributes: set[str] = set()  # names of attributes that were read
         self.arrays: list[Slot] = []
 
     def var_of(self, value: Any) -> Expr | None:
@@ -41,73 +37,31 @@ class Guards:
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
-    def path_of(self, array: np.ndarray) -> str | None:
-        """The path of the NumPy array, found by name, of which `array` is (a part)."""
-        for slot in self.surroundings.slots.values():
-            held = self.surroundings.captured.get(id(slot.value))
-            if held is not None and held.holds(array):
-                return slot.path
-        return None
-
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
         surroundings, program = self.surroundings, self.program
-        self.attributes = surroundings.attributes_read()
-        left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
-        found = [slot for slot in left if _is_found(slot)]
-        while found:  # the same object may be held by code that was not executed, too, and found there first
+        slots = [slot for slot in surroundings.slots.values() if surroundings.was_read(slot)]
+        left: list[Slot] = []
+        while len(left) != len(slots):  # what holds a slot may be found in a later one, too
+            left, slots = slots, []
             for slot in left:
-                if _is_found(slot):
+                if slot.place.root.is_bound:
                     self._check(slot)
-                    found.append(slot)
-            checked = set(map(id, found))
-            left = [slot for slot in left if id(slot) not in checked]
-            found = [slot for slot in left if _is_found(slot)]
-        handed = {name for code in surroundings.executed for name in facts(code).handed}
-        for holder, names, code in surroundings.shadows:
-            missing = names & surroundings.variables_read(code)
-            for name in missing & handed & vars(builtins).keys():
+                else:
+                    slots.append(slot)
+        for holder, missing in surroundings.shadows:
+            for name in missing & surroundings.mentions.handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
-            if missing:
-                program.require("{}.keys().isdisjoint({})", holder, Const(frozenset(missing)))
-        self._check_quiet()
-        uses = {use for code in surroundings.executed for use in facts(code).uses}
+            program.require("{}.keys().isdisjoint({})", holder, Const(frozenset(missing)))
         for seen in surroundings.seen:
-            if not seen.var.is_bound:
-                continue
-            missing = seen.absent & self.attributes
-            if isinstance(seen, SeenFunction):
-                missing &= self._asked_of(seen.value, uses)
-            if missing and hasattr(seen.value, "__dict__"):
-                program.require("{}.keys().isdisjoint({})", _namespace(seen), Const(frozenset(missing)))
-            if isinstance(seen, SeenObject) and seen.walked is not None:
-                program.require("tuple({}) == {}", _namespace(seen), Const(seen.walked))
-            if isinstance(seen, SeenClass) and len(order := seen.value.__mro__) > 2:
-                program.require("{}.__mro__ == {}", seen.var, Const(order))
-
-    def _check_quiet(self) -> None:
-        """Special methods that ran, though nobody named them, must be the same."""
-        for seen in self.surroundings.seen:
-            if isinstance(seen, SeenClass):
-                for name in QUIET:
-                    held = inspect.getattr_static(seen.value, name, None)
-                    held = getattr(held, "__func__", held)  # `__new__` is a static method
-                    if getattr(held, "__code__", None) in self.surroundings.executed:
-                        self.program.require(f"{{}}.{name} is {{}}", Const(seen.value), Const(held))
-
-    def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
-        """Names of attributes that code may look for on a function: it is rarely asked for any."""
-        surroundings, name = self.surroundings, getattr(function, "__name__", "")
-        return surroundings.stored | surroundings.strings | {asked for base, asked in uses if base == name}
-
-    def _was_read(self, slot: Slot) -> bool:
-        return self.surroundings.was_read(slot, self.attributes)
+            if seen.var.is_bound:
+                seen.check(surroundings, program)
 
     def _is_handed(self, slot: Slot) -> bool:
         """Whether library code may call what a slot holds: nobody reports what C code calls."""
-        if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType):
-            return not slot.codes
-        return any(slot.key in facts(code).handed for code in self.surroundings.executed)
+        if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType | types.FunctionType):
+            return True
+        return slot.key in self.surroundings.mentions.handed
 
     def _refuse_impure(self, function: Any, path: str) -> None:
         """Refuse a function that has effects and may have been called: had the body done so itself, it would
@@ -131,8 +85,8 @@ class Guards:
         if isinstance(value, NDArray):
             self.arrays.append(slot)
             return
-        if isinstance(slot, Whole):
-            self._check_whole(slot)
+        if isinstance(slot, Content):
+            self._check_content(slot)
             return
         if slot.alias is not None and slot.alias.is_bound:
             program.require("{} is {}", place, slot.alias)
@@ -155,8 +109,6 @@ class Guards:
         """Require that a missing value is still missing, unless it is a global that is only written."""
         if isinstance(slot, Attribute):
             self.program.require("Attributes({}).get({}) is GONE", slot.place.root, Literal(slot.key))
-        elif isinstance(slot, Cell) and any(loads(code, slot.key) for code in slot.codes):
-            self.program.require("{} == EMPTY", Const(slot.holder))
 
     def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
         """A slot holds what it held: the same value, the same object, or one of the same type."""
@@ -164,7 +116,7 @@ class Guards:
         if slot.given is not value and type(value) in (int, float):
             name = type(value).__name__
             program.require(f"type({{}}) is {name}", place, says=(slot.path, name))
-        elif isinstance(value, PLAIN):
+        elif isinstance(value, VALUES):
             program.same(place, value, says)
         elif isinstance(value, IDENTITY):
             program.require("{} is {}", place, Const(value), says=says)
@@ -173,7 +125,7 @@ class Guards:
         else:
             program.require("type({}) is {}", place, Const(type(value)), says=says)
 
-    def _check_whole(self, slot: Whole) -> None:
+    def _check_content(self, slot: Content) -> None:
         program, held, path, size = self.program, slot.holder, slot.path, len(slot.value)
         kind = type(held).__name__
         if slot.deep:
@@ -203,17 +155,23 @@ class Guards:
         says = slot.path, f"{shown} with this content"
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 
+    def slot_of(self, array: np.ndarray) -> Slot | None:
+        """Where the NumPy array was found by name of which `array` is a part, or all."""
+        captured = self.surroundings.captured
+        found = (s for s in self.surroundings.slots.values() if id(s.value) in captured)
+        return next((slot for slot in found if captured[id(slot.value)].holds(array)), None)
+
     def copy_in(self, array: np.ndarray) -> Form | Var | None:
         """The expression for a captured NumPy array that was used as an operand, or a part of one."""
-        for slot in self.surroundings.slots.values():
-            held = self.surroundings.captured.get(id(slot.value))
-            var = slot.var
-            if held is not None and isinstance(var, Var) and var.bound and held.holds(array):
-                part = held.part(array)
-                if part == held.part(held.origin):
-                    return var
-                return Form(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
-        return None
+        slot = self.slot_of(array)
+        var = None if slot is None else self.var_of(slot.value)
+        if slot is None or not isinstance(var, Var):
+            return None
+        held = self.surroundings.captured[id(slot.value)]
+        part = held.part(array)
+        if part == held.part(held.origin):
+            return var
+        return Form(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
 
 
 def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: Set[type]) -> None:
@@ -222,28 +180,19 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
     """
     arguments = surroundings.arguments
     program.steps.append(Separate(tuple(arguments.storages.values())))
-    for operand, _path, value in arguments.objects:
-        if type(value) in surroundings.key_kinds:
-            program.require("{} is {}", operand, Const(value))
-    held: list[tuple[type, Expr | None]] = [
-        (type(rebuilt.original), rebuilt.var) for rebuilt in arguments.containers.values()
-    ]
-    held += [(type(s.holder), s.place) for s in surroundings.slots.values() if type(s) is Whole]
-    held += [(type(seen.value), seen.var) for seen in surroundings.seen]
-    vars = {id(s.value): s.var for s in surroundings.slots.values() if s.var is not None}
-    held += [(Captured, vars[id(each.origin)]) for each in surroundings.captured.values()]
-    compares = any(facts(code).compares for code in surroundings.executed)
+    objects = [(type(rebuilt.original), rebuilt.var) for rebuilt in arguments.containers.values()]
+    objects += surroundings.objects()
+    compares = surroundings.mentions.compares
     if compares:
         handles = arguments.handles.values()
         named = set(arguments.storages.values())
         if not all(arguments.arrays[array._storage][0] in named for array, _var in handles):
-            held += [(type(array), var) for array, var in handles]  # storages do not tell
+            objects += [(type(array), var) for array, var in handles]  # storages do not tell
         _check_functions(program, arguments, surroundings)
-    apart = [var for kind, var in dict.fromkeys(held) if compares or kind in rebinds]
-    bound = [var for var in apart if isinstance(var, Var) and var.bound]
-    if len(bound) > 1:
-        ids = ", ".join(["id({})"] * len(bound))
-        program.require(f"len({{{{{ids}}}}}) == {len(bound)}", *bound)
+    apart = list(dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound))
+    if len(apart) > 1:
+        ids = ", ".join(["id({})"] * len(apart))
+        program.require(f"len({{{{{ids}}}}}) == {len(apart)}", *apart)
 
 
 def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings: Surroundings) -> None:
@@ -257,18 +206,8 @@ def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings:
                 program.require("id({}) not in {}", operand, Const(frozenset(named)))
 
 
-def _is_found(slot: Slot) -> bool:
-    """Whether what holds the slot is bound."""
-    return slot.place.root.is_bound
-
-
-def _namespace(seen: Seen) -> Expr:
-    """The namespace of an object."""
-    return Form("{}.__dict__", seen.var)
-
-
 def _describe(value: Any) -> str:
-    if isinstance(value, PLAIN):
+    if isinstance(value, VALUES):
         text = repr(value)
         return text if len(text) <= 60 else text[:57] + "..."
     if isinstance(value, IDENTITY):

@@ -5,7 +5,7 @@
 `math.exp` is C code, which takes a number's value; a value that was found in an array is another one in every
 call. So when a body is about to ask for all its digits, and names `math`, the trace starts again, and this
 time the body finds a stand-in for the module, and for its functions: given a run-time number they compute
-another one (`Trace.computes_math`), by the very function of `math` in every replay. Everything else in the
+another one (`Assumptions.math`), by the very function of `math` in every replay. Everything else in the
 stand-in is `math`'s. Other threads that find it get `math`.
 """
 
@@ -15,14 +15,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tracejit.frontend.recording.number import FUNCTIONS, TESTS, computed_by
+from tracejit.frontend.recording.number import computed_by
+from tracejit.frontend.recording.operations import FUNCTIONS, TESTS
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
 
 def is_computed() -> bool:
     """Whether this thread is recording a trace in which the functions of `math` compute run-time numbers."""
-    return thread.trace is not None and bool(thread.trace.computes_math)
+    assumed = thread.trace.assumed if thread.trace is not None else None
+    return assumed is not None and assumed.math
 
 
 def _function(name: str) -> Callable[..., Any]:

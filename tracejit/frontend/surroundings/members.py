@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
-from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_found_plainly
-from tracejit.frontend.python.kinds import IDENTITY, PLAIN, is_tree, trusted
+from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_shadowed
+from tracejit.frontend.python.kinds import IDENTITY, VALUES, is_tree, trusted
 from tracejit.frontend.python.purity import impure, opens, runs_library_code
-from tracejit.frontend.signature.program import Const, Expr, Form, attribute, item
+from tracejit.frontend.signature.program import Const, Expr, Form, ReplayProgram, attribute, item
 from tracejit.frontend.signature.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
-"""Methods that classes of data have, too. What they assign is rarely changed later."""
+"""Methods that classes of data have, too, and that rarely run: they are checked if they did."""
 
 _METHODS = (types.FunctionType, staticmethod, classmethod)
-_DESCRIPTORS = (property, functools.cached_property, functools._lru_cache_wrapper, kinds.Transparent)
-"""Descriptors besides functions that are followed."""
+_DESCRIPTORS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    functools._lru_cache_wrapper: (),
+    kinds.Transparent: (),
+}
+"""Descriptors besides functions that are followed, and the functions that they call."""
 _REFUSED = (functools.partialmethod, functools.singledispatchmethod)
 """Descriptors of Python's library that call code of the user's, and are not."""
 
@@ -49,7 +56,7 @@ class Seen:
         self.names: set[str] = set()
         self.absent: set[str] = set()
         self._always: AbstractSet[str] = self._implied()
-        self._reach = (-1, -1)  # how many names were known when they were last looked up
+        self._reach = -1  # how many names were known when they were last looked up
 
     def namespace(self) -> Any:
         """Its own attributes, by name."""
@@ -61,12 +68,22 @@ class Seen:
 
     def look_up(self, visitor: Visitor) -> None:
         """Visit what the names hold that code mentioned since the last time."""
-        reach = len(visitor.names), len(visitor.peeked_names)
-        if reach != self._reach:
-            self._reach = reach
-            names = (visitor.names | self._always) - self.names
+        if len(visitor.mentions.attributes) != self._reach:
+            self._reach = len(visitor.mentions.attributes)
+            names = (visitor.mentions.attributes | self._always) - self.names
             self.names |= names
             self._find(names, visitor)
+
+    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
+        """Require what `look_up` found besides slots: that names are still absent."""
+        missing = self.absent & self._asked(visitor)
+        if missing and hasattr(self.value, "__dict__"):
+            given = Const(frozenset(missing))
+            program.require("{}.__dict__.keys().isdisjoint({})", self.var, given)
+
+    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
+        """Names of attributes that code may look for here."""
+        return visitor.mentions.attributes
 
     def _implied(self) -> AbstractSet[str]:
         """Names that Python and its library use without saying them."""
@@ -81,6 +98,12 @@ class SeenFunction(Seen):
 
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
+
+    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
+        """It is rarely asked for any."""
+        known = visitor.mentions
+        asked = known.uses_of([getattr(self.value, "__name__", "")])
+        return known.attributes & (known.stored | known.strings | asked)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         namespace = self.namespace()
@@ -115,7 +138,7 @@ class SeenModule(Seen):
             if not counts and module in sys.stdlib_module_names:
                 is_function = isinstance(found, types.BuiltinFunctionType)
                 has_effect = impure(found) is not None if is_function else opens(found)
-                counts = has_effect or isinstance(found, (*PLAIN, dict, list, set))
+                counts = has_effect or isinstance(found, (*VALUES, dict, list, set))
             if counts:
                 _visit(self, name, found, visitor)
 
@@ -130,6 +153,11 @@ class SeenObject(Seen):
         super().__init__(value, var, path)
         self.walked = tuple(self.namespace()) if kinds.is_seen_as_tree(value) else None
 
+    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
+        super().check(visitor, program)
+        if self.walked is not None:
+            program.require("tuple({}.__dict__) == {}", self.var, Const(self.walked))
+
     def _implied(self) -> AbstractSet[str]:
         if runs_library_code(type(self.value)) or kinds.is_seen_as_tree(self.value):
             return set(Attributes(self.value).names())
@@ -140,97 +168,80 @@ class SeenObject(Seen):
 
     def place(self, name: str) -> Expr:
         """By another object of the class, which may not hold it, no code of the user's is called."""
-        cls = type(self.value)
-        if is_found_plainly(cls, name):
-            if not is_computed(cls, name):
-                return super().place(name)
-            if name in self.namespace():
-                return item(Form("{}.__dict__", self.var), name)
-        return item(Form("Attributes({})", self.var), name)
+        if is_computed(type(self.value), name) and name in self.namespace():
+            return item(Form("{}.__dict__", self.var), name)
+        return super().place(name)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         cls, held = type(self.value), Attributes(self.value)
-        is_closed = trusted(cls.__module__) and not kinds.is_record(cls)
+        is_closed = trusted(cls.__module__) and not kinds.is_namespace(cls)
         for name in sorted(names):
             found = held.get(name)
             if name == "__class__":
                 continue
-            if found is GONE and held.is_slot(name):
-                empty = Attribute(self.value, name, self.place(name), f"{self.path}.{name}", GONE)
-                visitor.slots.setdefault(empty.place.key, empty)
-            elif found is GONE:
+            if found is GONE and not held.is_slot(name):
                 self.absent.add(name)
-            elif not is_closed:
-                _visit(self, name, found, visitor)
+                continue
+            kind = Slot if is_closed and found is not GONE else Attribute
+            slot = kind(self.value, name, self.place(name), f"{self.path}.{name}", found)
+            if is_shadowed(cls, name):
+                visitor.refuse(slot, f"is hidden by what {cls.__qualname__} has under this name")
+            elif kind is Attribute or isinstance(found, (NDArray, *VALUES, *IDENTITY)):
+                visitor.visit(slot)
             else:
-                self._closed(name, found, visitor)
-
-    def _closed(self, name: str, found: Any, visitor: Visitor) -> None:
-        """An attribute of an object whose class is of Python's library, NumPy or this package."""
-        slot = Slot(self.value, name, self.place(name), f"{self.path}.{name}", found)
-        if isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
-            visitor.visit(slot)
-            return
-        what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
-        visitor.slots[slot.place.key] = slot
-        visitor.refuse(slot, what, "use it outside and pass the result as an argument")
+                visitor.slots[slot.place.key] = slot
+                visitor.refuse(slot, f"is of a {cls.__qualname__}, whose state a replay cannot check")
 
 
 class SeenClass(Seen):
     """A class of a user's: what code names, and the methods by which Python's operators find it."""
+
+    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
+        for name in QUIET:
+            held = inspect.getattr_static(self.value, name, None)
+            held = getattr(held, "__func__", held)  # `__new__` is a static method
+            if getattr(held, "__code__", None) in visitor.executed:
+                program.require(f"{{}}.{name} is {{}}", Const(self.value), Const(held))
+        super().check(visitor, program)
+        if len(order := self.value.__mro__) > 2:
+            program.require("{}.__mro__ == {}", self.var, Const(order))
+
+    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
+        return super()._asked(visitor) | self._always
 
     def _implied(self) -> AbstractSet[str]:
         held = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
         return {n for n, value in held if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
-        bases = _users_bases(self.value)
+        cls, bases = self.value, _users_bases(self.value)
         for name in sorted(names):
-            base = next((base for base in self.value.__mro__ if name in vars(base)), None)
-            if base in bases:
-                self._inherited(name, base, visitor)
-            elif base is None:
+            owner = next((base for base in cls.__mro__ if name in vars(base)), None)
+            if owner is cls:
+                self._own(name, vars(cls)[name], visitor)
+            elif owner is None or owner in bases:  # there it is followed; this class may get one of its own
                 self.absent.add(name)
-        for name in visitor.peeked_names - self.names:
-            method = inspect.getattr_static(self.value, name, None)
-            if isinstance(method, types.FunctionType):
-                visitor.peek(method)
         if "__match_args__" in names:
-            fields = set(inspect.getattr_static(self.value, "__match_args__", ()))
-            visitor.names |= fields
-            visitor.matched |= fields
+            visitor.mentions.attributes |= set(inspect.getattr_static(cls, "__match_args__", ()))
         for base in bases[1:]:
             visitor.visit_class(base)
 
-    def _inherited(self, name: str, base: type, visitor: Visitor) -> None:
-        """Visit what the class has from `base`, or itself. Data stays where it is: a class that rebinds what
-        it inherits has an attribute of its own.
-        """
-        held = vars(base)[name]
-        if base is self.value or hasattr(type(held), "__get__"):
-            self._own(name, held, base, visitor)
-            return
-        self.absent.add(name)
-        visitor.visit_class(base)
-
-    def _own(self, name: str, held: Any, base: type, visitor: Visitor) -> None:
-        path = f"{self.path}.{name}"
+    def _own(self, name: str, held: Any, visitor: Visitor) -> None:
+        """Visit what the class itself has under a name: a descriptor, and the functions that it calls."""
         if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
             _visit(self, name, held, visitor)
-        elif isinstance(held, staticmethod | classmethod):
-            found = getattr(self.value, name)
-            step = ".__func__" if isinstance(held, classmethod) else ""
-            place = attribute(self.var, name + step)
-            visitor.visit(Slot(self.value, name, place, path, getattr(found, "__func__", found)))
-        elif isinstance(held, _REFUSED) or not trusted(type(held).__module__):
-            what = f"{path} is a {type(held).__qualname__}, a descriptor that a replay cannot follow"
-            visitor.refuse(ClassItem(base, name, self.var, path, held), what, "make it a property")
-        elif isinstance(held, _DESCRIPTORS):
-            place = item(Form("{}.__dict__", self.var if base is self.value else Const(base)), name)
-            visitor.visit(ClassItem(base, name, place, path, held))
-            for part in ("fget", "fset", "func"):
-                if isinstance(held, property | functools.cached_property) and hasattr(held, part):
-                    visitor.visit(Slot(held, part, attribute(place, part), path, getattr(held, part)))
+            return
+        place = item(Form("{}.__dict__", self.var), name)
+        slot = ClassItem(self.value, name, place, f"{self.path}.{name}", held)
+        if isinstance(held, _REFUSED) or not trusted(type(held).__module__):
+            what = f"is a {type(held).__qualname__}, a descriptor that a replay cannot follow"
+            visitor.refuse(slot, what, "make it a property")
+            return
+        for kind, parts in _DESCRIPTORS.items():
+            if isinstance(held, kind):
+                visitor.visit(slot)
+                for part in parts:
+                    visitor.visit(Slot(held, part, attribute(place, part), slot.path, getattr(held, part)))
 
 
 def _users_bases(cls: type) -> list[type]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
-from tracejit.frontend.recording.counters import counted_range
+from tracejit.frontend.recording.loops.counters import counted_range
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, settled
 from tracejit.frontend.recording.recording import thread
 

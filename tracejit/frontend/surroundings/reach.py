@@ -32,35 +32,30 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
-from tracejit.frontend.python.bytecode import codes, facts, looks_up
-from tracejit.frontend.python.content import GONE, content_of, factory_of, is_plain, own_way
+from tracejit.frontend.python.bytecode import Mentions, codes, facts, looks_up
+from tracejit.frontend.python.content import GONE, content_of, factory_of, own_attributes, own_items
 from tracejit.frontend.python.kinds import (
     FIXED,
-    IDENTITY,
-    PLAIN,
-    has_attributes,
+    VALUES,
     is_added,
-    is_outside,
+    is_of_own_class,
+    is_value,
     trusted,
 )
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Numbers, settled
+from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
-from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
+from tracejit.frontend.signature.slots import Cell, Content, Global, Item, Slot
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 MANY = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
-PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
-CHANGES = frozenset(
-    {"append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "clear", "reverse", "sort"}
-    | {"add", "discard", "update", "setdefault", "popitem", "__setitem__", "__delitem__"}
-)
-"""Methods of containers: C code to which one is handed calls it unseen."""
+OUTSIDE = "use it outside and pass the result as an argument"
 
 
 class Visitor:
@@ -69,34 +64,27 @@ class Visitor:
     rebuilt: ids of the caller's containers of which the body gets copies.
     """
 
-    def __init__(self, function: Any, numbers: Numbers, rebuilt: Container[int] = ()):
-        self.function, self.numbers, self.rebuilt = function, numbers, rebuilt
+    def __init__(self, numbers: Numbers, rebuilt: Container[int]):
+        self.numbers, self.rebuilt = numbers, rebuilt
         self.slots: dict[Any, Slot] = {}  # by place; cells by identity
         self.fresh: list[Slot] = []  # found just now: the body has not run since
-        self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.executed: set[types.CodeType] = set()  # code that runs, which this keeps alive
-        self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
-        self.matched: set[str] = set()  # names of attributes that patterns look up (``case Point(x, y)``)
+        self.codes: set[types.CodeType] = set()  # that, and code of the functions defined in it
         self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
-        self.peeked: set[types.CodeType] = set()
-        self.peeked_names: set[str] = set()
         self.refused: list[Slot] = []  # what a replay cannot check
-        self.names: set[str] = set()
-        self.stored: set[str] = set()
-        self.strings: set[str] = set()
-        self.stores_items = self.touches = False
+        self.mentions = Mentions()  # by that
         self.seen: list[Seen] = []
-        self.shadows: list[tuple[Expr, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
+        self.shadows: list[tuple[Expr, set[str]]] = []  # (globals, names of builtins)
         self._vars: dict[int, Expr] = {}
-        self._alive: list[Any] = []
+        self.keys: dict[int, set[Any]] = {}  # by identity of what slots hold: keys of these slots
 
-    def scan(self, objects: list[tuple[Expr, str, Any]]) -> None:
+    def scan(self, function: Any, objects: list[tuple[Expr, str, Any]]) -> None:
         """Note the function and the `objects` (operand, path, object) from which the body starts."""
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        self.visit(Slot(None, name, Const(self.function), name, self.function, guarded=False))
+        name = getattr(function, "__name__", type(function).__name__)
+        self.visit(Slot(None, name, Const(function), name, function, guarded=False))
         for operand, path, value in objects:
             self.visit(Slot(None, path, operand, path, value, guarded=False))
-        self._settle()
+        self._look_up()
 
     def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """Visit what a Python function names that is about to run for the first time.
@@ -105,20 +93,21 @@ class Visitor:
         """
         inside = code in self.codes
         self.executed.add(code)
+        self.codes.update(codes(code))
         self._code(code, namespace)
         found = self.functions.get(code, ())
         for function, base in found:
-            self._closure(function, base, code)
-        self._settle()
+            self._closure(function, base)
+        self._look_up()
         return inside or bool(found) or not set(code.co_freevars) - {"__class__"}
 
-    def _settle(self) -> None:
+    def _look_up(self) -> None:
         """Look up names on objects until there are no new ones."""
         while True:
-            before = len(self.names), len(self.seen), len(self.peeked_names)
+            before = len(self.mentions.attributes), len(self.seen)
             for seen in list(self.seen):
                 seen.look_up(self)
-            if before == (len(self.names), len(self.seen), len(self.peeked_names)):
+            if before == (len(self.mentions.attributes), len(self.seen)):
                 return
 
     # -- visiting --------------------------------------------------------------------------------------------
@@ -127,36 +116,43 @@ class Visitor:
         """Note what a slot holds, and go on to what can be reached from there."""
         key = ("cell", id(slot.holder)) if isinstance(slot, Cell) else slot.place.key
         if key in self.slots:
-            self.slots[key].found_again(slot)
             return
         self.slots[key] = slot
+        if slot.value is GONE:
+            if isinstance(slot, Cell):
+                self.refuse(slot, "holds nothing yet", "give it a value before")
+            return
         self.fresh.append(slot)
         # another thread may be recording
         found = MATH.original(NUMPY.original(numpy_views.settled(slot.value)))
         value = slot.value = slot.given = settled(found)
         if isinstance(value, str) and looks_up(value):
-            self.refuse(slot, f"{slot.path} is a format string that looks up attributes", "use an f-string")
+            self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
-            what = f"{slot.path} reaches attributes by names that a replay cannot follow"
-            self.refuse(slot, what, "name the attributes in the code")
-        if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
+            self.refuse(
+                slot, "reaches attributes by names that a replay cannot follow", "name the attributes"
+            )
+        if isinstance(value, (*VALUES, *FIXED, np.ndarray)) and is_of_own_class(value):
+            what = f"is a {type(value).__qualname__}, a value that may have attributes"
+            self.refuse(slot, what, "keep them in an object that holds the value")
             return
+        if isinstance(value, (NDArray, *VALUES)):
+            return
+        self.keys.setdefault(id(value), set()).add(slot.key)
         known = self._vars.get(id(value))
         if known is not None:
             slot.alias = known
             return
-        self._alive.append(value)
         for group, follow in self._KINDS:
             if isinstance(value, group):
                 follow(self, slot)
                 return
         kind = type(value)
         if hasattr(kind, "__next__"):
-            what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
+            what = f"is an iterator ({kind.__name__}), which every call moves on"
             self.refuse(slot, what, "pass what it yields as an argument")
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
-            what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
-            self.refuse(slot, what, "use it outside and pass the result as an argument")
+            self.refuse(slot, f"is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check")
         else:
             self._object(slot)
 
@@ -178,94 +174,53 @@ class Visitor:
         is_bound = isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType)
         if is_bound and not isinstance(value.__self__, types.ModuleType | type):
             self._part(slot, value.__self__, ".__self__")
-        if has_attributes(value):
-            self._object(slot)
 
     def _function(self, slot: Slot) -> None:
         function = slot.value
         base = Const(function) if slot.guarded else self._bind(slot)
-        if is_outside(function):
-            self._closure(function, base, None)
+        if trusted(function.__globals__.get("__name__")):
+            self._closure(function, base)
             return
         self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
-        self.peek(function)
         if function.__code__ in self.executed:
-            self._closure(function, base, function.__code__)
+            self._closure(function, base)
 
-    def _closure(self, function: Any, base: Expr, code: types.CodeType | None) -> None:
+    def _closure(self, function: Any, base: Expr) -> None:
         """Visit what a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
             place = Form(f"{{}}.__closure__[{index}].cell_contents", base)
-            held = Cell(cell, variable, place, variable, GONE, code=code)
+            held = Cell(cell, variable, place, variable, GONE)
             held.value = held.given = held.read()
-            if held.value is GONE and code is not None:
-                self.slots.setdefault(("cell", id(cell)), held)
-            elif held.value is not GONE and (code is not None or _is_users(held.value)):
+            if not trusted(function.__globals__.get("__name__")) or _is_users(held.value):
                 self.visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
-            place = Form(f"{{}}.__defaults__[{index}]", base)
-            self.visit(Slot(function, index, place, path, default, code=code))
+            self.visit(Slot(function, index, Form(f"{{}}.__defaults__[{index}]", base), path, default))
         for name, default in list((function.__kwdefaults__ or {}).items()):
             place = item(Form("{}.__kwdefaults__", base), name)
-            self.visit(Item(function.__kwdefaults__, name, place, name, default, code=code))
-
-    def peek(self, function: Any) -> None:
-        """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
-        if function.__code__ in self.peeked or len(self.peeked) >= PEEKS or is_outside(function):
-            return
-        self.peeked.add(function.__code__)
-        found = facts(function.__code__)
-        self.stored |= found.stored
-        self.strings |= found.strings
-        self.stores_items |= found.stores_items
-        self.peeked_names |= found.attributes
-        for name in found.globals & function.__globals__.keys():
-            value = function.__globals__[name]
-            if isinstance(value, types.FunctionType):
-                self.peek(value)
+            self.visit(Item(function.__kwdefaults__, name, place, name, default))
 
     def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Note the names of a code object and visit the globals among them."""
-        if code in self.codes:
-            return
-        self.codes.update(codes(code))
         found = facts(code)
-        self.names |= found.attributes
-        self.stored |= found.stored
-        self.strings |= found.strings
-        self.stores_items |= found.stores_items
-        self.touches |= not CHANGES.isdisjoint(found.handed)
+        self.mentions.add(found)
         self._imports(found.imports, namespace)
-        ours = code.co_filename.startswith(kinds.PACKAGE)
         asks = found.compares_types and "type" not in namespace
-        if (asks or any(namespace.get(n) is type for n in found.globals)) and not (
-            self.numbers.plain or ours
-        ):
+        asks |= any(namespace.get(name) is type for name in found.globals)
+        if asks and not self.numbers.plain and not kinds.is_like_users(namespace.get("__name__") or ""):
             raise Restart(plain=True)
         holder = Const(namespace)
-        for name in sorted((found.globals | found.written) & namespace.keys()):
-            self.visit(Global(namespace, name, item(holder, name), name, namespace[name], code=code))
-        for name in sorted(found.written - namespace.keys()):
-            slot = Global(namespace, name, item(holder, name), name, GONE, code=code)
-            self.slots.setdefault(slot.place.key, slot)
+        for name in sorted((found.globals & namespace.keys()) | found.written):
+            self.visit(Global(namespace, name, item(holder, name), name, namespace.get(name, GONE)))
         missing = set(found.globals - namespace.keys())
         if missing:
-            self.shadows.append((holder, missing, code))
+            self.shadows.append((holder, missing))
         for name in sorted(missing & vars(builtins).keys()):
             if is_added(value := vars(builtins)[name]):
                 place = item(Const(vars(builtins)), name)
-                self.visit(Global(vars(builtins), name, place, name, value, code=code))
-        names = {name for name, attribute in found.uses if attribute == "random"}
-        imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
-        for name in [n for n in names if NUMPY.original(namespace.get(n)) is np] + ["numpy"] * imports_numpy:
-            path = f"{name}.random"
-            refusal = (f"{path} gives other numbers on every call", "use tj.random")
-            random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
-            self.slots[f"{path} in code {id(code)}"] = random
-            self.refused.append(random)
+                self.visit(Global(vars(builtins), name, place, name, value))
 
     def _imports(self, imports: frozenset[tuple[int, str]], namespace: dict[str, Any]) -> None:
         """Visit modules that code imports, as far as they are loaded."""
@@ -296,17 +251,16 @@ class Visitor:
     def _module(self, slot: Slot) -> None:
         module = slot.value
         if module.__name__.startswith("numpy.random"):
-            self.refuse(slot, f"{slot.path} gives other numbers on every call", "use tj.random")
+            self.refuse(slot, "gives other numbers on every call", "use tj.random")
         else:
             self.seen.append(SeenModule(module, self._bind(slot), slot.path))
 
     def _class(self, slot: Slot) -> None:
-        if slot.codes and hasattr(slot.value, "__del__"):
-            what = f"{slot.path} has a finalizer (__del__), which would run for the recording, too"
+        if slot.holder is not None and hasattr(slot.value, "__del__"):
+            what = "has a finalizer (__del__), which would run for the recording, too"
             self.refuse(slot, what, "make its objects outside of the function")
         if not trusted(type(slot.value).__module__):
-            what = f"{slot.path} is a class with a metaclass ({type(slot.value).__qualname__})"
-            self.refuse(slot, what, "use it outside and pass the result as an argument")
+            self.refuse(slot, f"is a class with a metaclass ({type(slot.value).__qualname__})")
         elif not trusted(slot.value.__module__):
             self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
 
@@ -318,9 +272,10 @@ class Visitor:
         if id(slot.value) in self.rebuilt:
             raise Restart(reached=slot.value)
         cls, var = type(slot.value), self._bind(slot)
-        if (method := own_way(cls)) is not None and not trusted(cls.__module__):
-            what = f"{slot.path} is a {cls.__qualname__}, which finds or stores attributes in its own way"
-            self.refuse(slot, f"{what} ({method})", "use it outside and pass the result as an argument")
+        if (method := own_attributes(cls)) is not None and not trusted(cls.__module__):
+            self.refuse(
+                slot, f"is a {cls.__qualname__}, which finds or stores attributes in its own way ({method})"
+            )
             return
         self.seen.append(SeenObject(slot.value, var, slot.path))
         if not trusted(cls.__module__):
@@ -331,29 +286,29 @@ class Visitor:
         if id(value) in self.rebuilt:
             raise Restart(reached=value)
         var = self._bind(slot)
-        if not is_plain(type(value)):
-            what = f"{slot.path} is a {type(value).__qualname__}, which finds or stores items in its own way"
-            self.refuse(slot, what, "use it outside and pass the result as an argument")
+        if own_items(type(value)) is not None:
+            self.refuse(slot, f"is a {type(value).__qualname__}, which finds or stores items in its own way")
             return
         content = content_of(value)  # at one moment: others may change it
         items = list(content.values()) if isinstance(content, dict) else list(content)
-        plain = all(isinstance(item, PLAIN) for item in items)
+        if isinstance(content, dict) and not all(map(is_value, content)):
+            self.refuse(
+                slot, "has keys that are objects, which a replay cannot check", "use strings or numbers"
+            )
+            return
+        one_of_each = {type(each): each for each in items}.values()
+        plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_of_each)
         whole = isinstance(value, set | frozenset) or (
-            plain and len(items) > (STORED if self._stores_in(content) else MANY)
+            plain and len(items) > (STORED if self.stores_in(content) else MANY)
         )
-        if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
-            not whole and len(items) > ITEMS
-        ):
-            what = f"{slot.path} holds {len(items)} objects, too many to check"
+        if not (plain or all(map(is_value, items)) if whole else len(items) <= ITEMS):
+            what = f"holds {len(items)} objects, too many to check"
             self.refuse(slot, what, "pass what is used as an argument")
             return
-        self.slots["content", var.key] = Whole(value, "content", var, slot.path, content, var, deep=whole)
+        self.slots["content", var.key] = Content(value, "content", var, slot.path, content, var, deep=whole)
         if factory_of(value) is not None:
             self._part(slot, factory_of(value), ".default_factory")
-        if isinstance(content, dict | set):
-            self._keys(slot, list(content), whole)
-        is_plain_class = type(value) in (dict, list, tuple, set, frozenset, collections.deque)
-        if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
+        if not trusted(type(value).__module__) or hasattr(value, "__dict__"):
             self._object(slot)
         if whole:
             return
@@ -361,34 +316,20 @@ class Visitor:
         for key, held in content.items() if isinstance(content, dict) else enumerate(items):
             self.visit(kind(value, key, item(var, key), f"{slot.path}[{key!r}]", held))
 
-    def _stores_in(self, content: Any) -> bool:
+    def stores_in(self, content: Any) -> bool:
         """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
-        return self.stores_items and isinstance(content, dict) and not self.strings.isdisjoint(content)
+        known = self.mentions
+        return known.stores_items and isinstance(content, dict) and not known.strings.isdisjoint(content)
 
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)
         if slot.value.dtype.hasobject:
-            what = f"{slot.path} is a NumPy array of objects, which a replay cannot check"
-            self.refuse(slot, what, "use it outside and pass the result as an argument")
-        elif has_attributes(slot.value):
-            self._object(slot)
+            self.refuse(slot, "is a NumPy array of objects, which a replay cannot check")
 
-    def refuse(self, slot: Slot, what: str, remedy: str) -> None:
-        """Note what a replay cannot check, nor a recording take back."""
-        slot.refusal = what, remedy
+    def refuse(self, slot: Slot, what: str, remedy: str = OUTSIDE) -> None:
+        """Note what a replay cannot check, nor a recording take back: why not, and what to do."""
+        slot.refusal = f"{slot.path} {what}", remedy
         self.refused.append(slot)
-
-    def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
-        """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
-        for index, key in enumerate(keys):
-            if id(key) in self.rebuilt:
-                raise Restart(reached=key)
-            if type(key) is str or (isinstance(key, PLAIN) and not has_attributes(key)):
-                continue
-            self.key_kinds.add(type(key))
-            if not whole and (not isinstance(key, IDENTITY) or has_attributes(key)):
-                path = f"key {index} of {slot.path}"
-                self.visit(Slot(None, index, Form(f"tuple({{}})[{index}]", self._bind(slot)), path, key))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
         (types.FunctionType, _function),
@@ -402,6 +343,11 @@ class Visitor:
         (kinds.Transparent, _wrapped),
     ]
 
+    def objects(self) -> list[tuple[type, Var]]:
+        """Types and variables of objects and containers that were found."""
+        known = {id(var): (type(var.value), var) for var in self._vars.values() if isinstance(var, Var)}
+        return list(known.values())
+
     def var_of(self, value: Any) -> Expr | None:
         """The expression for this very object in a replay; None if there is none."""
         return self._vars.get(id(value))
@@ -409,7 +355,8 @@ class Visitor:
 
 def _is_users(value: Any) -> bool:
     """Whether something that the library's code captured is the user's."""
-    return isinstance(value, NDArray) or kinds.is_users(value)
+    called = (types.FunctionType, types.MethodType, functools.partial, kinds.Transparent, NDArray)
+    return isinstance(value, called) or not trusted(type(value).__module__)
 
 
 _ACCESSORS = frozenset(

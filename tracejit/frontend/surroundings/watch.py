@@ -18,8 +18,6 @@ with those of this package among them, which the hook drops by the identity of t
 
 from __future__ import annotations
 
-import collections
-import inspect
 import os
 import sys
 import types
@@ -32,7 +30,7 @@ from tracejit import engine
 from tracejit.errors import ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.arrays import random
-from tracejit.frontend.python.kinds import trusted
+from tracejit.frontend.python.kinds import OURS, OWNER, USERS
 from tracejit.frontend.python.purity import REMEDY, impure, impure_library
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart
@@ -45,27 +43,8 @@ NO_ARRAY_WORK = {
     random.seed.__code__: "tj.random.seed",
 }
 """Functions of this package that are no array work."""
-CONTAINERS = (list, dict, set, collections.deque)
-CHANGERS = frozenset({"_heapq", "_bisect", "_operator"})
-"""Modules whose C functions may change containers given to them."""
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that hand a captured array's content to Python without asking the array."""
-
-USERS, OURS, LIBRARY = 0, 1, 2
-
-
-class _Owner(dict[Any, int]):
-    """By a module's name: whose code it is. Asked at every call, so answers are kept."""
-
-    def __missing__(self, module: str | None) -> int:
-        owner = USERS
-        if trusted(module):
-            owner = OURS if str(module).partition(".")[0] == "tracejit" else LIBRARY
-        self[module] = owner
-        return owner
-
-
-OWNER = _Owner()
 
 
 class Watcher:
@@ -127,7 +106,6 @@ class Watcher:
         if code.co_name == "_find_and_load":
             self.trace.give_up("the body loads a module", "import it outside of the function", later=True)
         self._refuse(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
-        self.surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
 
     def calls(self, frame: FrameType, function: Any) -> None:
         """Code of the user's is about to call a C function."""
@@ -136,12 +114,7 @@ class Watcher:
         name = impure(function)
         if name is not None:
             self._refuse(name, frame)
-        owner = function.__self__
-        if isinstance(owner, CONTAINERS):
-            self.surroundings.touched.add(id(owner))
-        elif getattr(function, "__module__", None) in CHANGERS:
-            self.surroundings.touches = True
-        elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
+        if getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
             for held in self.surroundings.captured.values():
                 held.use_as_data()
 
@@ -150,16 +123,6 @@ class Watcher:
         if name is not None:
             what = f"{name}() may have an effect or give another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
-
-
-def _given(frame: FrameType) -> list[Any]:
-    """The arguments of a call that begins; those of ``*args`` come last."""
-    code = frame.f_code
-    named = code.co_argcount + code.co_kwonlyargcount
-    given = [frame.f_locals[name] for name in code.co_varnames[:named] if name in frame.f_locals]
-    if code.co_flags & inspect.CO_VARARGS:
-        given += frame.f_locals[code.co_varnames[named]]
-    return given
 
 
 if sys.version_info >= (3, 12):

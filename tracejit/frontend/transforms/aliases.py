@@ -16,13 +16,11 @@ import numpy as np
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Window
+from tracejit.frontend.recording.origins import Window
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.ir.view import View
 
-EFFORT: Any = (
-    1 << 14
-)  # how many candidates are tried for a common element; beyond, views count as sharing one
+EFFORT: Any = 1 << 14  # the most candidates tried for a common element; beyond, views count as sharing one
 SOMEWHERE = 1 << 40  # an address that nobody reads
 
 

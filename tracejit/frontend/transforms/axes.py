@@ -1,4 +1,4 @@
-"""Which axis of each array of a tree is mapped: ``in_axes`` and ``out_axes`` of `vmap`.
+"""The mapped axis of each array of a tree: ``in_axes`` and ``out_axes`` of `vmap`.
 
 Axes are an int (of all arrays below), None (nothing below is mapped), or a container like that of the tree
 with axes for its children:

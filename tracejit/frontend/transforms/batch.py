@@ -1,6 +1,6 @@
 """The recording of one example of a batch, which is then replayed for all of them.
 
-`vmap` calls the function once, on arrays that stand for one example each. What it does is recorded here, with
+`vmap` calls the function once, on arrays that represent one example each. What it does is recorded here, with
 the shapes of one example, and nothing of it shows outside. `Replay` (see `examples`) then appends it to the
 recording around, for the whole batch.
 
@@ -34,14 +34,8 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import (
-    Overlap,
-    Recording,
-    RuntimeNumber,
-    Window,
-    number_type,
-    thread,
-)
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Overlap, Recording, number_type, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
@@ -107,12 +101,17 @@ class Batch(Recording):
 
     @property
     def numbers(self) -> Any:  # type: ignore[override]
-        """Those of the trace around."""
+        """The numbers of the outer trace."""
         return self.outer.numbers
 
     @property
+    def assumed(self) -> Any:  # type: ignore[override]
+        """The assumptions of the outer trace."""
+        return self.outer.assumed
+
+    @property
     def recorded_numpy(self) -> bool | None:  # type: ignore[override]
-        """That of the trace around."""
+        """The flag of the outer trace."""
         return self.outer.recorded_numpy
 
     def note_device(self) -> None:
@@ -158,7 +157,7 @@ class Batch(Recording):
         return [(e.target, value) for e, value in held if value is not None and value is not e.value]
 
     def given(self, value: Value, *, mapped: bool) -> Value:
-        """What stands for a value of the recording around."""
+        """The batch's value for one of the outer recording."""
         kind = value.type
         inside = Value(ArrayType(kind.shape[1:], kind.dtype, kind.device) if mapped else kind)
         self._enter(inside, Given(value), mapped=mapped)
@@ -216,7 +215,7 @@ class Batch(Recording):
             holder.release(storage)
 
     def release(self, storage: Storage) -> None:
-        """Nobody else can use what belongs to one example."""
+        """Raise: an array of one example cannot be used outside."""
         raise locate(
             ReplayError(
                 f"an array made at {storage.made_at} in a function that vmap calls is used outside of it, "
@@ -269,10 +268,10 @@ class Batch(Recording):
             self.changed[storage] = None
         super().write(storage, wanted, new)
 
-    # -- what a trace is asked -------------------------------------------------------------------------------
+    # -- queries and requests to a trace ---------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
-        """A NumPy array was brought in by the function: an array of this batch, new to each example."""
+        """Import a NumPy array that the function uses: an array of this batch, new to each example."""
         tell = getattr(self.outer, "imported", None)
         with recording_operators():
             given = storage if tell is None else tell(storage, array)
@@ -298,7 +297,7 @@ class Batch(Recording):
         return array._seen(what).item()
 
     def give_up(self, *args: Any, **options: Any) -> NoReturn:
-        """What the trace around cannot replay."""
+        """Give up in the outer trace, which cannot replay this."""
         outer: Any = self.outer
         outer.give_up(*args, **options)
         raise AssertionError("a trace that gives up raises")

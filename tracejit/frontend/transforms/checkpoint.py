@@ -60,7 +60,7 @@ class InTurn:
         self.builder, self.last = builder, cotangents
 
     def before(self, builder: Builder) -> list[Value]:
-        """What the next one has to wait for; not for what has been launched."""
+        """The values that the next one has to wait for, except those that have been launched."""
         if self.builder is not builder or not isinstance(builder, Recording):
             return []
         return [value for value in self.last if value in builder.defined]
@@ -128,7 +128,7 @@ class Recomputed(CopiedStep):
             self.turn.taken(builder, [ct for ct in totals if ct is not None])
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for copies of the nodes."""
+        """The step for copies of the nodes."""
         return Recomputed(copier.copies(self.items), self.turn)
 
 

@@ -22,10 +22,10 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.recording.location import check_callable, user_location
+from tracejit.frontend.recording.loops.ranges import LEAST, may_roll, record_all
+from tracejit.frontend.recording.loops.ranges import range as rounds_of
+from tracejit.frontend.recording.loops.states import LOOPS
 from tracejit.frontend.recording.number import NumberProxy, settled
-from tracejit.frontend.recording.ranges import LEAST, may_roll, record_all
-from tracejit.frontend.recording.ranges import range as rounds_of
-from tracejit.frontend.recording.rounds import LOOPS
 
 
 def scan(
@@ -63,7 +63,7 @@ def scan(
 
 
 def _round(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, x: Any) -> tuple[Any, Any]:
-    """What a round carries on, and its y."""
+    """The carry after a round, and its y."""
     result = f(carry, x)
     if not isinstance(result, tuple) or len(result) != 2:
         raise _error(f"scan: the function must return (carry, y), got {_named(result)}")
@@ -205,7 +205,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """What the branch at `index` returns for the operands; an index out of range stands for the nearest one.
+    """The result of the branch at `index` for the operands; an index out of range stands for the nearest one.
 
     index: an integer, or an array of one, which is looked at. The other functions are not called.
     Raises ArgumentError for what is no integer, and where there is no branch. As `jax.lax.switch`.
@@ -241,7 +241,7 @@ def _check_one(name: str, array: ArrayCore) -> None:
 
 
 def _like(name: str, before: Any, after: Any) -> Any:
-    """What is carried on, which must have the structure, shapes and dtypes of what was there before."""
+    """The new carry, checked to have the structure, shapes and dtypes of the one before."""
     if trees.flatten(before)[1] != trees.flatten(after)[1]:
         what = f"{name}: the carry is {_named(before)}, and then {_named(after)}; its structure must stay"
         raise _error(what)
@@ -256,7 +256,7 @@ def _like(name: str, before: Any, after: Any) -> Any:
 
 
 def _named(value: Any) -> str:
-    """What a value is, in a few words."""
+    """A short description of a value."""
     if isinstance(value, ArrayCore):
         return f"{value.dtype}{list(value.shape)}"
     children = trees.children_of(value)

@@ -204,14 +204,14 @@ class _CustomStep(CopiedStep):
         self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same rule, which knows what the body computed first, for the copies of the values."""
+        """The step for copies of the values; the rule knows what the body computed first."""
         values = [[copier.found(v) for v in part] for part in (self.starts, self.ends, self.outputs)]
         return _CustomStep(self.rule, copier.copied(self.items), *values)
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
     ) -> Sequence[Value | None]:
-        """By the rule, for arguments; by the nodes of the body, for other arrays."""
+        """Pull back by the rule, for arguments; by the nodes of the body, for other arrays."""
         found = self.rule(builder, cotangents)
         wanted = [v for v in self.captured if v in active]
         if not wanted:

@@ -1,7 +1,7 @@
-"""What was recorded for one example, for all of them: the replay of a `Batch` on the recording around it.
+"""Vectorisation of a recording of one example over all: the replay of a `Batch` on the outer recording.
 
-Every node is appended by its operator's batching rule if an operand is mapped, and as it is if none is: what
-is the same for all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
+Every node is appended by its operator's batching rule if an operand is mapped, and as it is if none is: a
+value common to all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
 gradient taken around `vmap` knows the rules of functions inside. A rule that is a Python function stays one
 for a single example: it is called in the batch, opened again, and what it records is replayed in turn.
 A callback happens once for each example, in their order.
@@ -18,7 +18,8 @@ from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import part, recorded, recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
@@ -45,7 +46,7 @@ class Replay(Copier):
         self.calls: list[tuple[int, list[Value]]] = []  # callbacks to call when all is recorded, and operands
 
     def run(self, items: Items) -> Items:
-        """Replay nodes and steps; what now stands for them. The caller records operators."""
+        """Replay nodes and steps; returns their replacements. The caller records operators."""
         self._find_inputs()
         with part(self.outer) as opened:
             copies = [*self.copies(items), *self._callbacks()]
@@ -61,7 +62,7 @@ class Replay(Copier):
     # -- inputs ----------------------------------------------------------------------------------------------
 
     def _find_inputs(self) -> None:
-        """Find what stands for the inputs of the batch that are new."""
+        """Find the outer values of new inputs of the batch."""
         inner, outer = self.inner, self.outer
         new = [row for row in zip(inner.inputs, inner.bound, strict=True) if row[0] not in self.replaced]
         arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, Window | Example)]
@@ -87,7 +88,7 @@ class Replay(Copier):
     # -- nodes and steps -------------------------------------------------------------------------------------
 
     def copy_node(self, node: Node) -> Items:
-        """Append what computes a node for all examples."""
+        """Append nodes that compute a node for all examples."""
         inner, builder = self.inner, self.builder
         mapped = [value in inner.mapped for value in node.inputs]
         if node.op is callback:
@@ -120,7 +121,7 @@ class Replay(Copier):
         return self.builder.nodes[start:]
 
     def _of_example(self, value: Value, example: int) -> Value:
-        """What stands for a value of the batch, for one example."""
+        """The outer value of one example of the batch's value."""
         found = self.found(value)
         if value not in self.inner.mapped:
             return found
@@ -151,7 +152,7 @@ class Replay(Copier):
     # -- results ---------------------------------------------------------------------------------------------
 
     def cotangent(self, value: Value, cotangent: Value) -> Value:
-        """What stands for a cotangent of the batch: of all examples together where `value` is not mapped."""
+        """The outer value of a cotangent of the batch: summed over examples where `value` is not mapped."""
         mapped = self.inner.mapped
         if value in mapped or cotangent not in mapped:
             return self.result(cotangent, 0 if value in mapped else None)
@@ -159,7 +160,7 @@ class Replay(Copier):
             return Sym(self.found(cotangent)).sum((0,)).value
 
     def result(self, value: Value, axis: int | None) -> Value:
-        """What stands for a value of the batch, with the examples along `axis`; None: it is not mapped."""
+        """The outer value of one of the batch, with the examples along `axis`; None: it is not mapped."""
         found = self.found(value)
         if axis is None:
             return found
@@ -189,7 +190,7 @@ class BatchedStep(CopiedStep):
         super().__init__([known.get(v, v) for v in step.inputs], [known.get(v, v) for v in step.outputs])
 
     def copy_for(self, copier: Copier) -> Step:
-        """The same for the copies of the values around."""
+        """The step for copies of the outer values."""
         return BatchedStep(self.step, self.inner, {v: copier.found(o) for v, o in self.known.items()})
 
     def pull_back(
@@ -220,7 +221,7 @@ class BatchedStep(CopiedStep):
 
 
 def recorded_items(inner: Batch, run: Any) -> tuple[Items, Any]:
-    """What `run()` records on a batch that is open, with steps if a gradient is being taken; its result."""
+    """The nodes that `run()` records on an open batch, with steps while a gradient is taken; its result."""
     start = len(inner.nodes)
     if not thread.tapes:
         result = run()

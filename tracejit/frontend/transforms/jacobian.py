@@ -148,7 +148,7 @@ class _Side:
 
 
 def _by_rows(pull_back: Callable[[Any], Any], inputs: _Side, outputs: _Side) -> list[list[Any]]:
-    """For each result, the derivatives with respect to each argument's leaf."""
+    """The derivatives of each result with respect to each argument's leaf."""
     if outputs.total == 1:  # a gradient
         one = trees.map(ones_like, trees.unflatten(outputs.structure, outputs.leaves))
         columns = [None if x is None else x[None] for x in _leaves(pull_back(one), inputs)]

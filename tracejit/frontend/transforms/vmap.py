@@ -1,6 +1,6 @@
 """`vmap`: a function of one example, called once for a batch of them.
 
-Arguments become arrays that stand for one example (`batch`), the function runs on these, what it recorded is
+Arguments become arrays that represent one example (`batch`), the function runs on these, what it recorded is
 replayed for all examples (`examples`), and its results get their new axis. Then mapped arrays that it has
 written get their content, and containers of the arguments in which it has replaced arrays get those.
 
@@ -103,7 +103,7 @@ class _Container:
         self.original, self.copy = original, copy
         self.keys, self.children, self.axes = keys, children, axes
 
-    def settle(self) -> None:
+    def check_numbers(self) -> None:
         """Let a trace check the numbers of an object, which the copy has as they were, and not as run-time
         numbers.
         """
@@ -207,7 +207,7 @@ class _Call:
         def called() -> tuple[_Results, list[_Put]]:
             result = function(*self.args, **self.kwargs)
             for held in self.containers.values():
-                held.settle()
+                held.check_numbers()
             leaves = list(with_axes("out_axes", out_axes, result, "result"))
             found = _Results(trees.flatten(result)[1], [self._result(*row) for row in leaves])
             return found, [put for held in self.containers.values() for put in self._changes(held)]
@@ -279,7 +279,7 @@ class _Call:
             return self.batch.read(array._storage, array._view)
 
     def _changes(self, held: _Container) -> list[_Put]:
-        """What the function has put into a container of its arguments."""
+        """The items that the function has put into a container of its arguments or taken away."""
         found = parts_of(held.copy)
         assert found is not None
         kind, keys, children = found
@@ -337,7 +337,7 @@ class _Results:
 
 
 class _Put:
-    """What the function has put into a container of its arguments, or, if it is None, taken away."""
+    """An item that the function has put into a container of its arguments, or (None) taken away."""
 
     def __init__(self, container: Any, kind: type, key: Any, results: _Results | None):
         self.container, self.kind, self.key, self.results = container, kind, key, results

@@ -20,7 +20,7 @@ M = TypeVar("M", bound="Module")
 
 
 class Module:
-    """What holds parameters and is called; a class of one's own assigns them and defines `forward`.
+    """A layer or net with parameters, called as a function; subclasses assign them and define `forward`.
 
     `buffers`, of the class, names arrays that are no parameters, such as running means. `training` says
     whether dropout drops and statistics run; see `train` and `eval`.
@@ -48,7 +48,7 @@ class Module:
     training: bool = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What a call of the module computes.
+        """Compute the result of a call of the module.
 
         Raises NotImplementedError where a class does not define it.
 

@@ -36,7 +36,7 @@ class Cell(Module):
 
 
 class Recurrent(Module):
-    """What `LSTM` and `GRU` share: layers of cells, and how they follow one another."""
+    """The base of `LSTM` and `GRU`: layers of cells, and their order."""
 
     function: ClassVar[Any]
     gates: ClassVar[int]

@@ -45,14 +45,14 @@ def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], 
     return Graph(tuple(inputs), tuple(inner), outputs)
 
 
-_numbers = itertools.count(1)  # none is given twice, also where what has one was forgotten
+_numbers = itertools.count(1)  # none is used twice, also where its owner was forgotten
 
 
 class Keys:
     """Keys of the bodies that are made of one graph's nodes; equal for all of one structure, with locations.
 
-    Fusion asks for the bodies of a growing group again and again. So what a node is but for its operands is
-    compared once in a graph, and is a small number then.
+    Fusion looks up the bodies of a growing group again and again. So a node's identity but for its operands
+    is compared once in a graph, and is a small number then.
     """
 
     def __init__(self, known: dict[Hashable, int]):

@@ -84,7 +84,7 @@ class FreeNodes:
         self._define(node)
 
     def replace(self, old: Node, new: Node) -> None:
-        """Have `new` stand for `old`, which has the same outputs."""
+        """Replace `old` by `new`, which has the same outputs."""
         for value in {*old.inputs}:
             del self.users[value][old]
         if old in self.nodes:

@@ -57,10 +57,10 @@ KEPT = 256
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
-"""By the structure of a body, on which both depend only."""
+"""Caches by the structure of a body, on which both depend only."""
 
 _NUMBERS: dict[Hashable, int] = {}
-"""What keys of bodies consist of (see `Keys`)."""
+"""Numbers of the parts of bodies' keys (see `Keys`)."""
 
 
 class Fit(NamedTuple):
@@ -229,7 +229,7 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""
+        """An upper bound, exact if too many, of the arrays that a kernel of `groups` and `node` accesses."""
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
         if bound <= OPERANDS:
@@ -375,8 +375,8 @@ class _Fuser:
         """Whether all other readers of `value` have run before `group`."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
-        others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
-        return all(other.bits & group.before for other in others)
+        others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # late ones first
+        return all(other is group or other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""
@@ -393,7 +393,7 @@ def open_domain(program: LoopProgram) -> Domain | None:
 
 
 def computed_again(program: LoopProgram) -> int:
-    """How many operators a kernel computes again, for other elements."""
+    """The number of operators that a kernel computes again, for other elements."""
     applied = [term.node for term in program.terms if term.kind is APPLY]
     return len(applied) - len(set(applied))
 

@@ -23,7 +23,8 @@ class Group:
     """Nodes of one kernel, by position in the graph.
 
     last: the position of its last node.
-    bits: those of every group that went into it; before: those of all groups that must run earlier.
+    bits: those of every group that went into it; before: those of all groups that must run earlier; behind:
+    at least those of the groups in `after`, which wait for it, and at most its own besides.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     operands: the most of these that its kernel reads and writes;
@@ -34,6 +35,7 @@ class Group:
     bits: int
     members: dict[int, Node]
     before: int = 0
+    behind: int = 0
     after: set[Group] = field(default_factory=set)
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
@@ -74,6 +76,7 @@ class Partition:
         for other in earlier:
             if other is not group:
                 other.after.add(group)
+                other.behind |= group.bits
                 self._preceding[group].add(other)
                 ancestors |= other.before | other.bits
         self._spread(group, ancestors)
@@ -90,13 +93,14 @@ class Partition:
     def is_convex(self, chosen: Iterable[Group], earlier: Iterable[Group]) -> bool:
         """Whether `chosen` may become one group with a node that needs the groups `earlier`."""
         chosen = set(chosen)
-        inside = ancestors = 0
+        inside = ancestors = leaving = 0
         for group in chosen:
             inside |= group.bits
             ancestors |= group.before
-        leaving = {other for group in chosen for other in group.after} - chosen
-        returns = any(other.bits & ancestors for other in leaving)
-        return not returns and not any(other.before & inside for other in set(earlier) - chosen)
+            leaving |= group.behind
+        if leaving & ancestors & ~inside:
+            return False
+        return not any(other.before & inside for other in set(earlier) - chosen)
 
     def join(self, chosen: Iterable[Group], position: int, node: Node, earlier: Iterable[Group]) -> Group:
         """Unite `chosen` and a new node that needs the groups `earlier`. Its position is the last so far."""
@@ -105,6 +109,7 @@ class Partition:
             first.members.update(other.members)
             first.bits |= other.bits
             first.before |= other.before
+            first.behind |= other.behind
             first.after |= other.after
             self._preceding[first] |= self._preceding.pop(other)
             first.touched |= other.touched
@@ -120,14 +125,17 @@ class Partition:
         return first
 
     def _replace(self, united: set[Group], first: Group) -> None:
-        """Make `first` stand for all of `united`."""
+        """Replace all of `united` by `first`."""
         first.before &= ~first.bits
         self._preceding[first] -= united
         for group in self._preceding[first]:
-            group.after = (group.after - united) | {first}
+            group.after -= united
+            group.after.add(first)
+            group.behind |= first.bits
         first.after -= united
         for later in first.after:
-            self._preceding[later] = (self._preceding[later] - united) | {first}
+            self._preceding[later] -= united
+            self._preceding[later].add(first)
             self._spread(later, first.before | first.bits)
 
     def ordered(self) -> list[Group]:

@@ -123,7 +123,7 @@ class _Preparation:
         return view is None or not disjoint(view, target, base.type.shape)
 
     def parts(self, node: Node, inputs: list[Value]) -> tuple[Places, Value | None, Parts] | None:
-        """What `chain` needs for a sum of updates of zeros in places that do not overlap: these, the array
+        """Operands of `chain` for a sum of updates of zeros in places that do not overlap: these, the array
         that has most of them, if one was made here, and the updates that it lacks. None if it is no such sum.
         """
         if any(self.uses[v] > 1 for v in node.inputs):

@@ -79,7 +79,7 @@ class ReadBack:
         fits: Callable[[Group], bool],
     ):
         self.free, self.partition, self.group_of, self.fits = free, partition, group_of, fits
-        self.storages: dict[Value, Value] = {}  # of arrays that updates make: what the first of them updates
+        self.storages: dict[Value, Value] = {}  # of arrays that updates make: the first target
         self.final: dict[Value, Value] = {}  # contents of storages after the call
 
     def run(self, graph: Graph) -> None:

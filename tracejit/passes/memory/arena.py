@@ -17,10 +17,15 @@ tasks it has to wait for are part of the result. Sets of tasks are integers used
 
 import bisect
 import functools
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the alignment of the widest vector loads."""
+
+FEW = 8
+"""To look at holes one task after the other takes so many times longer than to look at all in a row."""
 
 
 class Hole(NamedTuple):
@@ -37,11 +42,17 @@ class Hole(NamedTuple):
 
 
 class ArenaLayout:
-    """Memory of `size` bytes, which grows; its holes are in order of their offsets."""
+    """Memory of `size` bytes, which grows, and its holes.
+
+    They are kept twice: in order of their offsets, and by the last of the tasks that touched them, as a task
+    of a graph with many independent parts knows few of these.
+    """
 
     def __init__(self) -> None:
         self.size = 0
         self._holes: list[Hole] = []
+        self._by_last: defaultdict[int, list[Hole]] = defaultdict(list)
+        self._lasts = 0  # the tasks by which there are holes
 
     def allocate(self, task: int, nbytes: int, known: int) -> tuple[int, int]:
         """(offset, users): a place for `nbytes` that `task` writes first, and the tasks that touched it
@@ -52,16 +63,14 @@ class ArenaLayout:
         size = _aligned(nbytes)
         if size == 0:
             return 0, 0
-        self._holes = [hole for hole in self._holes if hole.until >= task]
-        start, stop = self._best_fit(size, ~known)
-        found = self._holes[start:stop]
+        found = self._best_fit(size, self._known(task, known))
         offset = found[0].offset if found else self.size
         end = offset + size
         self.size = max(self.size, end)
-        rest = []
-        if found and found[-1].end > end:  # the rest of the last hole
-            rest.append(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
-        self._holes[start:stop] = rest
+        if found:
+            self._remove(found)
+            if found[-1].end > end:  # the rest of the last hole
+                self._add(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
         return offset, functools.reduce(lambda users, hole: users | hole.users, found, 0)
 
     def release(self, offset: int, nbytes: int, users: int, until: int) -> None:
@@ -71,29 +80,67 @@ class ArenaLayout:
         this memory, and searching it would make planning slow.
         """
         if nbytes:
-            hole = Hole(offset, _aligned(nbytes), users, until)
-            bisect.insort(self._holes, hole, key=lambda hole: hole.offset)
+            self._add(Hole(offset, _aligned(nbytes), users, until))
 
-    def _best_fit(self, size: int, others: int) -> tuple[int, int]:
-        """The holes to use: the smallest run of neighbours that fits, else what can grow at the end."""
+    def _add(self, hole: Hole) -> None:
+        bisect.insort(self._holes, hole)
+        last = _last(hole)
+        self._by_last[last].append(hole)
+        self._lasts |= 1 << last
+
+    def _remove(self, holes: list[Hole]) -> None:
+        """Remove holes that are neighbours."""
+        start = bisect.bisect_left(self._holes, holes[0])
+        del self._holes[start : start + len(holes)]
+        for hole in holes:
+            last = _last(hole)
+            self._by_last[last].remove(hole)
+            if not self._by_last[last]:
+                self._lasts ^= 1 << last
+
+    def _known(self, task: int, known: int) -> list[Hole]:
+        """The holes that `task` may use, in order of their offsets."""
+        others = ~known
+        lasts = self._lasts & known
+        if FEW * lasts.bit_count() < len(self._holes):
+            near = [hole for last in tasks_of(lasts) for hole in self._by_last[last]]
+            return sorted([hole for hole in near if not hole.users & others and hole.until >= task])
+        self._holes = [hole for hole in self._holes if hole.until >= task]
+        return [hole for hole in self._holes if not hole.users & others]
+
+    def _best_fit(self, size: int, holes: list[Hole]) -> list[Hole]:
+        """The holes to use: the smallest run of neighbours that fits, else those that can grow at the end."""
         best, best_size = None, 0
         start, total, end = 0, 0, 0
-        for position, hole in enumerate(self._holes):
-            if hole.users & others:
-                start, total = position + 1, 0
-                continue
+        for position, hole in enumerate(holes):
             if hole.offset != end:
                 start, total = position, 0
             total, end = total + hole.size, hole.end
-            while total - self._holes[start].size >= size:
-                total -= self._holes[start].size
+            while total - holes[start].size >= size:
+                total -= holes[start].size
                 start += 1
             if total >= size and (best is None or total < best_size):
-                best, best_size = (start, position + 1), total
+                best, best_size = holes[start : position + 1], total
                 if total == size:
                     break
-        grows = start < len(self._holes) and end == self.size
-        return best or ((start, len(self._holes)) if grows else (len(self._holes),) * 2)
+        return best or (holes[start:] if end == self.size else [])
+
+
+def _last(hole: Hole) -> int:
+    """The last of the tasks that touched a hole."""
+    return hole.users.bit_length() - 1
+
+
+def tasks_of(bits: int) -> Iterator[int]:
+    """The tasks of a set.
+
+    >>> list(tasks_of(0b1101))
+    [0, 2, 3]
+    """
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 def _aligned(nbytes: int) -> int:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.moving import most
 from tracejit.passes.memory.aliases import Span, fills_buffer, may_share
-from tracejit.passes.memory.arena import ArenaLayout
+from tracejit.passes.memory.arena import ArenaLayout, tasks_of
 from tracejit.passes.memory.timing import direct
 
 LARGE = 1 << 16
@@ -130,18 +130,6 @@ class _Packing:
         if late:
             waits = {*self.after[task], *tasks_of(late)}
             self.after[task], self.ancestors[task] = direct(waits, self.ancestors)
-
-
-def tasks_of(bits: int) -> Iterator[int]:
-    """The tasks of a set.
-
-    >>> list(tasks_of(0b1101))
-    [0, 2, 3]
-    """
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
 
 
 def _ended(times: Times) -> Iterator[int]:

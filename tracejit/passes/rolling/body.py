@@ -97,7 +97,7 @@ class _LoopMaker:
             if not alike or node.op is ops.loop:
                 raise Unlike("rounds have different sizes", node.location)
 
-    # ---- what is needed
+    # ---- requirements
 
     def _value(self, place: tuple[int, int], round: int) -> Value:
         """A value of the recording."""
@@ -122,7 +122,7 @@ class _LoopMaker:
         return last, stacked
 
     def _carried(self) -> list[Source]:
-        """What the rounds carry, each once."""
+        """The sources that rounds carry, each once."""
         found = [s for sources in self.wiring.sources for s in sources if s.kind is Kind.CARRIED]
         for source in found:
             if source.value is None or source.value.type.on_host:
@@ -204,7 +204,7 @@ class _LoopMaker:
             low = self._low(base)
             if low is not None:
                 view = view.moved(-low)
-            elif step and node.op is ops.view and base.kind is Kind.FIXED and base.value is not None:
+            elif base.kind is Kind.FIXED and base.value is not None and _is_window(node, step):
                 self.values[q, 0] = self._seen(base.value, view, step)
                 return
             elif step:
@@ -309,8 +309,13 @@ class _LoopMaker:
         return Node(ops.loop, (counted, *self.operands), tuple(finals), attrs, self.nodes[0].location)
 
 
+def _is_window(node: Node, step: int) -> bool:
+    """Whether a node sees a value from before the loop where a loop of this body may see another place."""
+    return node.op is ops.view and bool(step or node.attrs["view"].is_contiguous())
+
+
 class _MovingLoopMaker(_LoopMaker):
-    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    """A loop whose operands are seen in full, through views that move, and whose extents may differ between
     rounds: the numbers of its body are `Moving`.
     """
 
@@ -320,7 +325,7 @@ class _MovingLoopMaker(_LoopMaker):
     def _find_windows(
         self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
-        """No windows: what is read and stored where is for the plan of a round to see."""
+        """Find no windows: the plan of a round decides about places."""
         for place in (*last, *stacked):
             types = [self._value(place, r).type for r in (0, self.wiring.rounds - 1)]
             if types[0] != types[1]:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 TRIES = 8
-"""At each position, so many of the next equal tokens are tried as the start of the next round."""
+"""The most equal tokens that are tried, at each position, as the start of the next round."""
 
 PERIODS = 256
-"""At most so many different periods are looked at in a graph: each takes a pass over its tokens."""
+"""The most different periods that are tried in a graph: each takes a pass over its tokens."""
 
 
 class Periods:
@@ -50,11 +50,11 @@ class Periods:
             other = self._next[other]
 
     def _run(self, start: int, period: int) -> int:
-        """How many tokens from `start` on are equal to those a period later."""
+        """The number of tokens from `start` on that are equal to those a period later."""
         ends = self._ends.get(period)
         if ends is None:
             if len(self._ends) >= PERIODS:
                 return 0
             differ = np.flatnonzero(self._tokens[:-period] != self._tokens[period:])
             ends = self._ends[period] = np.append(differ, len(self._row) - period)
-        return int(ends[np.searchsorted(ends, start)]) - start
+        return int(ends[ends.searchsorted(start)]) - start

@@ -17,7 +17,7 @@ So does whatever is not proved equal. The recorded graph's note ``unrolled`` say
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
@@ -35,8 +35,13 @@ ROUNDS = 16
 LEAST = 3
 """The least rounds of a loop of which another one has `ROUNDS`."""
 
+PART, PARTS = 6, 256
+"""Nested loops whose rounds are recorded alike are one run, but places move evenly in the rounds of an inner
+loop only. If a run has more than `PARTS` operators, each of its parts with at least `PART` rounds is rolled.
+"""
+
 SHIFTS = 64
-"""Of rounds so many operators are tried as the first one."""
+"""The most operators that are tried as the first one of a round."""
 
 WORK = 1 << 18
 """The most bytes that the results of a round may have: a loop runs on one thread."""
@@ -44,24 +49,24 @@ WORK = 1 << 18
 PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
 
-LONG, LONG_SCALE = 2000, 16
-"""Of more operators the first call would take seconds: they are rolled up to so many times the work."""
+LONG, LONG_SCALE = 2000, 64
+"""Operators beyond which a first call takes seconds: they are rolled up to `LONG_SCALE` times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
 
 SHORT = 16
-"""Of rounds with at most so many operators, all elementwise, one kernel computes several."""
+"""The most operators, all elementwise, of rounds that share a kernel with others."""
 
 CHAIN = 1024
-"""So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
+"""The most operators of such rounds that stay a few kernels; more are faster compiled as a loop."""
 
 DEPTH = 6
-"""How often the graph is walked: loops nest less deeply."""
+"""The most walks over a graph: loops nest less deeply."""
 
 
 class Run(NamedTuple):
-    """Where a loop was: how often the pass had been repeated, position among the nodes, nodes of a round."""
+    """The place of a loop: repetitions of the pass before, position among the nodes, nodes of a round."""
 
     level: int
     start: int
@@ -70,7 +75,7 @@ class Run(NamedTuple):
 
 
 Cuts = Collection[tuple[int, int]]
-"""Where runs end: (how often the pass was repeated before, position among the nodes)."""
+"""The ends of runs: (repetitions of the pass before, position among the nodes)."""
 
 
 def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
@@ -97,7 +102,7 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
 
 
 class _Rolling:
-    """What walks over a graph have in common. refused: the tokens of rounds that are not rolled."""
+    """State that walks over a graph share. refused: the tokens of rounds that are not rolled."""
 
     def __init__(self) -> None:
         self.bodies: dict[Hashable, Graph] = {}
@@ -168,9 +173,11 @@ class _Level:
         for start in range(position, end):
             if self.none.get(start, 0) >= below:
                 continue
-            # What fails wherever a round may begin fails in all of the run, and so do several rounds as one.
-            barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
-            for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
+            # A failure at every start of a round is one in all of the run.
+            barred = {p for p, (first, last) in self.failed.items() if first <= start < last}
+            for period, rounds in self._runs(start, ROUNDS, below):
+                if period in barred:
+                    continue
                 inner = self._first_run(start, start + period, period // 2 + 1)
                 if inner is not None:
                     return inner
@@ -179,7 +186,7 @@ class _Level:
                 except Unlike as error:
                     self._tell(error)
                     self.failed[period] = start, start + period * rounds
-                    break
+                    continue
                 key = tuple(self.tokens[begin : begin + period])
                 if key not in self.rolling.refused:
                     return key, rounds * period, start + rounds * period
@@ -189,26 +196,26 @@ class _Level:
         return None
 
     def _start(self, position: int, period: int, rounds: int) -> int:
-        """Where in a run rounds begin: where known ones do, or else where they carry least."""
+        """The first node of a round in a run: where known rounds begin, or else where they carry least."""
         shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
                 return start
-        least = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
-        counts = {}
-        error: Unlike | None = None
-        for shift in range(shifts):
-            try:
-                wiring = rounds_of(self.recorded, position + shift, period, least, least)
-            except Unlike as unlike:
-                error = error or unlike
-                continue
-            carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
-            counts[shift] = len(carried)
-        if not counts:
-            assert error is not None
-            raise error
-        return position + min(counts, key=lambda shift: (counts[shift], shift))
+        several = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
+        errors: list[Unlike] = []
+        for least in (several, PART) if rounds * period > PARTS else (several,):
+            counts = {}
+            for shift in range(shifts):
+                try:
+                    wiring = rounds_of(self.recorded, position + shift, period, least, least)
+                except Unlike as unlike:
+                    errors.append(unlike)
+                    continue
+                carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
+                counts[shift] = len(carried)
+            if counts:
+                return position + min(counts, key=lambda shift: (counts[shift], shift))
+        raise errors[0]
 
     def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
         """(period, rounds) of the runs from a position to the next cut."""
@@ -222,7 +229,7 @@ class _Level:
                 self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
 
     def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
-        """What the nodes from a position on become, and where the next begin."""
+        """The nodes that replace those from a position on, and where the next begin."""
         nodes = self.nodes
         for period, rounds in self._runs(position, LEAST, len(nodes)):
             key = tuple(self.tokens[position : position + period])
@@ -273,11 +280,20 @@ class _Tokens:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[object, int]] = {}  # by identity: an object and its number
 
     def __call__(self, node: Node) -> int:
-        types = tuple([_kind(v.type) for v in node.inputs])
+        types = tuple([self._number(v.type, _kind) for v in node.inputs])
         key = (node.op, node.location, self._attributes(node), types)
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def _number(self, item: Any, describe: Callable[[Any], Hashable]) -> int:
+        """The number of what `describe` says of `item`: it takes long, and many nodes have one type."""
+        found = self._known.get(id(item))
+        if found is None:
+            number = self._numbers.setdefault(describe(item), len(self._numbers))
+            found = self._known[id(item)] = item, number
+        return found[1]
 
     def _attributes(self, node: Node) -> Hashable:
         attrs = node.attrs
@@ -285,14 +301,14 @@ class _Tokens:
             seen = attrs["view"]
             return _sizes(seen.shape), seen.strides
         if node.op is ops.loop:
-            return self._body(attrs["body"]), len(attrs["moves"])
+            return self._number(attrs["body"], self._body), len(attrs["moves"])
         if "shape" in attrs:
             return attributes_key({**attrs, "shape": _sizes(attrs["shape"])})
         return attributes_key(attrs)
 
     def _body(self, body: Graph) -> Hashable:
         number = {value: i for i, value in enumerate(body.inputs)}
-        parts: list[Hashable] = [_kind(value.type) for value in body.inputs]
+        parts: list[Hashable] = [self._number(value.type, _kind) for value in body.inputs]
         for node in body.nodes:
             parts += (self(node), *map(number.__getitem__, node.inputs))
             for value in node.outputs:
@@ -306,5 +322,5 @@ def _kind(type: ArrayType) -> Hashable:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """What must be the same of extents: none, one, or several elements."""
+    """Extents by class: no element, one, or several (2)."""
     return tuple([min(n, 2) if isinstance(n, int) else 2 for n in shape])

@@ -1,4 +1,4 @@
-"""How the rounds of a run are wired, and how many of them alike.
+"""The wiring of the rounds of a run, and the number of rounds that are wired alike.
 
 Each operand of each node of a round is of one `Source`:
 
@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 
 
 class Source(NamedTuple):
-    """Where an operand comes from. `place`: (node of the round, output); `value`: that of the first round, or
+    """The source of an operand. `place`: (node of the round, output); `value`: that of the first round, or
     the base of the views; `step`: elements, or what numbers grow by.
     """
 
@@ -135,7 +135,7 @@ PYTHON = {Trait.ORDERED, Trait.HOST}
 
 
 def _evenly(column: Sequence[Node]) -> int:
-    """In how many of the first rounds all numbers of a node's types and view grow evenly."""
+    """The number of first rounds in which all numbers of a node's types and view grow evenly."""
     first = column[0]
     if first.op is ops.loop:
         return len(column)
@@ -153,14 +153,14 @@ def _evenly(column: Sequence[Node]) -> int:
 
 
 def _numbers_of(node: Node) -> tuple[int, ...]:
-    """The whole numbers in which the rounds of a loop may differ."""
+    """The integers in which the rounds of a loop may differ."""
     seen: View | None = node.attrs.get("view")
     shape = [n for value in node.outputs for n in value.type.shape]
     return (*shape, *seen.shape, *seen.strides) if seen is not None else tuple(shape)
 
 
 def _affine(numbers: Sequence[int], step: int) -> int:
-    """How many of the first numbers grow by `step` each."""
+    """The number of first numbers that grow by `step` each."""
     for r in range(1, len(numbers)):
         if numbers[r] != numbers[r - 1] + step:
             return r
@@ -222,11 +222,11 @@ def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Sou
 
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
-"""Up to which whole numbers a float dtype counts exactly."""
+"""The integer up to which a float dtype represents all integers."""
 
 
 def _numbers(recorded: Recorded, values: Sequence[Value]) -> tuple[Source, int]:
-    """Whole constants that grow by one step; fractions would not add up exactly."""
+    """Integral constants that grow by one step; fractions would not add up exactly."""
     known = [recorded.constants.get(value) for value in values]
     alike = next((r for r, node in enumerate(known) if node is None), len(known))
     numbers = [node.attrs["value"] for node in known[:alike] if node is not None]

@@ -56,7 +56,7 @@ NAMESPACE: dict[str, Any] = {d.name: d.value for m in MODULES for d in DECLARED[
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
     ufunc: NAMESPACE[name] for name, ufunc in _OF_NUMPY.items() if name in NAMESPACE
 }
-"""What NumPy's ufuncs are here: the functions of their names."""
+"""The counterparts of NumPy's ufuncs: the functions of their names."""
 
 for _name, _ufunc in _OF_NUMPY.items():  # a ufunc gives its function all of its names: `arctan2` is `atan2`
     if _ufunc in UFUNCS:

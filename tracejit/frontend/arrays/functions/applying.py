@@ -133,7 +133,7 @@ def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> NDArray:
 
 
 def _weights(name: str, bitorder: str) -> np.ndarray:
-    """What each of eight bits counts."""
+    """The weights of eight bits."""
     if bitorder not in ("big", "little"):
         what = f'{name}: bitorder is "big" or "little", not {bitorder!r}'
         raise locate(ArgumentError(what), user_location())

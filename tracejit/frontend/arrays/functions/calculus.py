@@ -70,7 +70,7 @@ def _along(x: Any, axis: int, part: slice) -> tuple[slice, ...]:
 
 
 def _end(end: Any, x: Any, axis: int) -> Any:
-    """What is joined to `x`: one element along the axis for a number, else the array; None stays."""
+    """The array to join to `x`: one element along the axis for a number, else itself; None stays."""
     if end is None:
         return None
     given = dispatch.as_operand("diff", end)

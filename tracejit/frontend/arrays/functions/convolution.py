@@ -49,7 +49,7 @@ def _full(a: Any, v: Any) -> Any:
 
 
 def _part(name: str, full: Any, longer: int, shorter: int, mode: str) -> Any:
-    """What a mode keeps of all sums: all, as many as the longer operand has, or those without padding."""
+    """The sums that a mode keeps: all, as many as the longer operand has, or those without padding."""
     if mode == "full":
         return full
     if mode == "same":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
 SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
-"""What arrays of Python numbers are, where NumPy's would have double precision."""
+"""The default dtypes of Python numbers, where NumPy's have double precision."""
 
 
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:

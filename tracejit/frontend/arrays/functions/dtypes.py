@@ -48,14 +48,14 @@ def _typed(x: Any) -> Any:
 
 
 def _known(x: Any) -> Any:
-    """The same, with one object for bfloat16, which NumPy knows by its class and by its name."""
+    """The dtype, with one object for bfloat16, which NumPy knows by its class and by its name."""
     found = _typed(x)
     is_name = found is ml_dtypes.bfloat16 or isinstance(found, str | np.dtype)
     return bfloat16 if is_name and found == bfloat16 else found
 
 
 def _asked(name: str, ask: Callable[..., T], *dtypes: Any) -> T:
-    """What `ask` says of dtypes; what it raises names the function `name` and the user's line."""
+    """The result of `ask` for dtypes; its errors name the function `name` and the user's line."""
     try:
         return ask(*dtypes)
     except (TypeError, ValueError) as error:

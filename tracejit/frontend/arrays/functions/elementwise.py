@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 PROMOTION = {
-    "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays they meet.",
+    "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays' dtype.",
     "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
     "bool": "Operands are taken as truth values.",
 }

@@ -1,6 +1,6 @@
 """Grids of positions and the indices of parts of arrays: `indices`, `ix_`, triangles, flat positions.
 
-What depends on shapes alone is computed on the host or starts from `iota`.
+Results that depend on shapes only are computed on the host or start from `iota`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INT64 = np.dtype("int64")
 
 
 def _lines(extents: tuple[int, ...]) -> list[Any]:
-    """For each dimension its positions, in that dimension of an array with extents 1 elsewhere."""
+    """The positions along each dimension, as arrays with the extent 1 in all others."""
     device, ndim = default_device(), len(extents)
     return [
         positions(tuple(n if b == a else 1 for b in range(ndim)), a, device) for a, n in enumerate(extents)
@@ -70,7 +70,7 @@ def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
 
 @public
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """What a function of the positions of all elements gives: it is called with one array for each dimension.
+    """Call a function of the positions of all elements, with one array for each dimension; its result.
 
     They have the dtype `dtype` (float32 by default). Options are passed on to the function.
     Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.

@@ -56,7 +56,7 @@ def _added(values: Any, index: Any, extent: int) -> Any:
 
 @public
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
-    """How often each integer from 0 on occurs (int64), or the sum of the weights where it does (float64).
+    """Count each integer from 0 on (int64), or sum up the weights where it occurs (float64).
 
     The result has as many elements as the largest integer needs, at least `minlength`; for that a traced
     function looks at `x` and runs piecewise. With `length` it has so many, larger integers are left out, and
@@ -155,7 +155,7 @@ def _values(name: str, x: Any) -> Any:
 
 
 def _place_among_even(x: Any, edges: Any) -> Any:
-    """What a search of `x` among equally spaced edges finds for the elements inside, else any bin.
+    """The bins, between equally spaced edges, of the elements of `x` inside; any bin for the others.
 
     The bin is computed, which costs no search, and compared with its two edges, since rounding can make it
     one too small or too large: the method of NumPy's histograms.
@@ -198,7 +198,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     x: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[NDArray, NDArray]:
-    """How many elements lie in each bin, and the edges of the bins, of which the last bin has both.
+    """The number of elements in each bin, and the edges of the bins, of which the last bin has both.
 
     bins: their number, over `range` (by default that of the elements), or their edges, or the name of one of
     NumPy's rules ("auto", "fd", "sturges", ...), for which the elements are looked at. weights: what each
@@ -276,7 +276,7 @@ def _each(name: str, given: Any, count: int) -> list[Any]:
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[NDArray, tuple[NDArray, ...]]:
-    """How many points lie in each bin of a grid, and the edges along each dimension.
+    """The number of points in each bin of a grid, and the edges along each dimension.
 
     sample: points in rows, or a list of arrays, one for each coordinate. bins: a number or edges, for each
     dimension, or a number for all; range: a pair, or None, for each dimension. weights: what each point
@@ -335,7 +335,7 @@ def histogram2d(
     density: bool | None = None,
     weights: Any = None,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """How many points lie in each bin of a plane, and the edges along x and along y.
+    """The number of points in each bin of a plane, and the edges along x and along y.
 
     x, y: coordinates of one dimension. bins: a number or edges for both, or a pair of these. Other arguments
     and dtypes are those of `histogramdd`. Raises what that raises, and ShapeError for unequal coordinates.

@@ -1,4 +1,4 @@
-"""What is indexed to make an array: ``mgrid[0:3, 0:1:5j]``, ``r_[1:4, 0, x]``, and ``s_`` for indices.
+"""Objects that are indexed to make arrays: ``mgrid[0:3, 0:1:5j]``, ``r_[1:4, 0, x]``, and ``s_`` for indices.
 
 Slices stand for `arange`, or with an imaginary step, the number of points, for `linspace`.
 
@@ -42,7 +42,7 @@ def _spaced(part: slice) -> Any:
 
 
 class _Grid:
-    """What ``mgrid[...]`` and ``ogrid[...]`` are: slices as coordinates, full or open (`sparse`)."""
+    """The class of `mgrid` and `ogrid`: slices as coordinates, full or open (`sparse`)."""
 
     def __init__(self, name: str, *, sparse: bool):
         self.__name__ = name
@@ -76,7 +76,7 @@ ogrid = _Grid("ogrid", sparse=True)
 
 
 class _Joined:
-    """What ``r_[...]`` and ``c_[...]`` are: arrays, numbers and slices as one array."""
+    """The class of `r_` and `c_`: arrays, numbers and slices as one array."""
 
     def __init__(self, name: str, axis: int, ndim: int, place: int):
         self.__name__ = name
@@ -138,7 +138,7 @@ c_ = _Joined("c_", -1, 2, 0)
 
 
 class _Index:
-    """What ``s_[...]`` is: the index itself."""
+    """The class of `s_`: the index itself."""
 
     __name__ = "s_"
     __doc__ = "The index written in brackets as an object: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``."

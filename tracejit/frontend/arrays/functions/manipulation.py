@@ -157,7 +157,7 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
 
 @public
 def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
-    """With dimensions of extent 1 inserted (a view), at the places `axis` that they have in the result.
+    """Insert dimensions of extent 1 (a view), at the places `axis` that they have in the result.
 
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 

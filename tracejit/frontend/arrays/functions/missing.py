@@ -41,7 +41,7 @@ def _filled(x: Any, value: float) -> Any:
 
 
 def _present(name: str, x: Any, where: Any) -> Any:
-    """Which elements count: those that are no nan, and for which `where` holds."""
+    """A mask of the elements that count: those that are no nan, and for which `where` holds."""
     there = ~isnan(x)
     return there if where is True else there & reductions.mask(name, where, x.shape)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 Block = Callable[[Any, int, bool, int, Any], Any]
-"""What stands at one end: of an array, an axis, whether it is the front, how many elements, and an option."""
+"""The padding at one end, of an array, an axis, whether it is the front, the width, and an option."""
 
 
 def _sliced(x: Any, axis: int, start: int, stop: int | None) -> Any:

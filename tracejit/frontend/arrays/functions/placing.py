@@ -96,7 +96,7 @@ def scatter_add(x: Any, index: Any, values: Any, /) -> NDArray:
     """A copy of `x` with `values` added to ``x[index]``, once for each time that an element is named.
 
     index: as in ``x[index]``. The result has the shape and dtype of `x`; ``np.add.at(x, index, values)`` does
-    the same in place. Values for one element are added up before they meet it.
+    the same in place. Values for one element are added up before they are added to it.
     Raises OutOfBoundsError for an index out of range, ShapeError for values that do not broadcast to
     ``x[index]``, DTypeError for bool and for values that do not fit the dtype.
 

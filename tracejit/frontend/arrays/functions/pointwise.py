@@ -471,7 +471,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 @public
 def isposinf(x: Any, /) -> NDArray:
-    """Where numbers are plus infinity.
+    """Test each number for plus infinity.
 
     The shape stays. Raises DTypeError for complex numbers.
 
@@ -484,7 +484,7 @@ def isposinf(x: Any, /) -> NDArray:
 
 @public
 def isneginf(x: Any, /) -> NDArray:
-    """Where numbers are minus infinity.
+    """Test each number for minus infinity.
 
     The shape stays. Raises DTypeError for complex numbers.
 
@@ -507,7 +507,7 @@ def _everywhere(x: Any, truth: bool) -> Any:
 
 @public
 def isreal(x: Any, /) -> NDArray:
-    """Where the imaginary part is 0.
+    """Test each number for an imaginary part of 0.
 
     The shape stays. Raises ArgumentError for what is no array or number.
 
@@ -521,7 +521,7 @@ def isreal(x: Any, /) -> NDArray:
 
 @public
 def iscomplex(x: Any, /) -> NDArray:
-    """Where the imaginary part is not 0.
+    """Test each number for an imaginary part other than 0.
 
     The shape stays. Raises ArgumentError for what is no array or number.
 
@@ -535,7 +535,7 @@ def iscomplex(x: Any, /) -> NDArray:
 
 @public
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
-    """Where ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves, nan if `equal_nan`.
+    """Test ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves, nan if `equal_nan`.
 
     The result is bool and has the broadcast shape of `a` and `b`; the difference is computed in their common
     floating dtype.

@@ -112,7 +112,7 @@ def _picked(ordered: Any, index: Any) -> Any:
 
 
 def _numbers(rows: Any) -> Any:
-    """How many elements of each row are no nan, with a last dimension of extent 1."""
+    """The number of elements of each row that are no nan, with a last dimension of extent 1."""
     return count_nonzero(~isnan(rows), axis=-1, keepdims=True)
 
 
@@ -129,7 +129,7 @@ def _last(ordered: Any) -> Any:
 
 
 class _Quantiles:
-    """Which quantiles are wanted: their `values`, flattened, and the `shape` and `dtype` of results.
+    """The wanted quantiles: their `values`, flattened, and the `shape` and `dtype` of results.
 
     whole:    they are integers, 0 or 1, so that the method "linear" picks an element
     in_range: None if that is known

@@ -33,7 +33,7 @@ BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "floa
 
 
 def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
-    """For each element of an array of `shape` its index along `axis`, int64: a broadcast view of an iota."""
+    """The index along `axis` of each element of an array of `shape`, int64: a broadcast view of an iota."""
     line = dispatch.emit(ops.iota, size=shape[axis], device=device)
     strides = tuple(int(a == axis) for a in range(len(shape)))
     return ArrayCore.new(line._storage, View(0, shape, strides))

@@ -90,14 +90,14 @@ def _chosen(name: str, x: Any, where: Any, otherwise: Any) -> Any:
 
 
 def _selected(name: str, x: Any, axis: Any, keepdims: bool, where: Any) -> tuple[Any, Any, Any]:
-    """What is reduced, its axes, and where it counts: all elements, if `x` is what a mask picks of them."""
+    """The array to reduce, its axes and its mask: all elements, if `x` is a selection of them by a mask."""
     picked = selection_of(x) if where is True else None
     found = None if picked is None else picked.reduced(name, axis, keepdims)
     return (x, axis, where) if found is None else found
 
 
 def _count(name: str, x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
-    """How many elements count: a number, or for a mask an array of `dtype`."""
+    """The number of elements that count; for a mask an array of `dtype`."""
     if where is True:
         return math.prod(x.shape[a] for a in axes)
     return _reduce(ops.sum, dispatch.cast(mask(name, where, x.shape), dtype), axes, keepdims)

@@ -306,7 +306,7 @@ def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> N
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns: distinct values, first positions, which one each element is, counts."""
+    """The result of `unique_all`: distinct values, first positions, the number of each element, counts."""
 
     values: Any
     indices: Any
@@ -315,14 +315,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns: distinct values, and how often each occurs."""
+    """The result of `unique_counts`: distinct values, and how often each occurs."""
 
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns: distinct values, and which one each element is."""
+    """The result of `unique_inverse`: distinct values, and the number of each element among them."""
 
     values: Any
     inverse_indices: Any

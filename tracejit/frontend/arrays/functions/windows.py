@@ -90,7 +90,7 @@ def kaiser(M: int, beta: float) -> NDArray:
 
 
 POINTS = 128
-"""Of the trapezoidal rule for `i0`: exact to double precision up to its overflow, beyond 700."""
+"""Points of the trapezoidal rule for `i0`: exact to double precision up to its overflow, beyond 700."""
 
 
 @public

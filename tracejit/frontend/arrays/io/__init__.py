@@ -1,4 +1,4 @@
-"""Saving and loading trees of arrays, whole or not at all, as ``.npz`` or ``.safetensors`` files.
+"""Saving and loading trees of arrays, atomically, as ``.npz`` or ``.safetensors`` files.
 
 `structure` writes a tree as plain data and arrays with names; `archive` and `safetensors` are the formats.
 There is no pickle in a file, and none is read.
@@ -27,12 +27,12 @@ Path = str | os.PathLike[str]
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write a tree of dicts, lists, tuples, arrays, generators and plain values to a file, whole or not.
+    """Write a tree of dicts, lists, tuples, arrays, generators and plain values to a file, atomically.
 
     A name that ends in ``.safetensors`` gives a file in that format, which other libraries read: a dict of
     arrays is what they see, too; of other trees they see the arrays under names such as ``layers.0.w``. Other
-    names give NumPy's ``.npz``. The file is written beside the old one, brought to the disk and put in its
-    place; both formats have check sums.
+    names give NumPy's ``.npz``. The file is written beside the old one, flushed to the disk and renamed;
+    both formats have check sums.
     Looks at all arrays. Raises ArgumentError for anything else in the tree, and for dtypes that the format
     does not have.
 
@@ -49,7 +49,7 @@ def save(path: Path, tree: Any) -> None:
 
 
 def write_whole(target: str, write: Callable[[BinaryIO], None]) -> None:
-    """Have a file written beside `target`, brought to the disk, and put in its place."""
+    """Have a file written beside `target`, flushed to the disk, and renamed to it."""
     target = os.path.realpath(target)
     folder = os.path.dirname(target)
     temporary = os.path.join(folder, f".{os.path.basename(target)}.{secrets.token_hex(6)}.tmp")

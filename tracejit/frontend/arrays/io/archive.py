@@ -23,11 +23,11 @@ from tracejit.ir.types import BFLOAT16
 STRUCTURE = "structure"
 MAGIC = b"\x93NUMPY"
 TWO_BYTES = np.dtype("V2")
-"""What NumPy's format says of bfloat16; no other dtype of arrays is written so."""
+"""The dtype of bfloat16 in NumPy's format; no other dtype of arrays is written so."""
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
-    """What writes the tree to a file."""
+    """A function that writes the tree to a file."""
     description = Description(path_of)
     structure = json.dumps(description.describe(tree))
     arrays: dict[str, Any] = {**description.arrays, STRUCTURE: np.array(structure)}

@@ -55,7 +55,7 @@ def looks_like_it(file: BinaryIO) -> bool:
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
-    """What writes the tree to a file. Raises ArgumentError for dtypes that the format does not have."""
+    """A function that writes the tree to a file. Raises ArgumentError for dtypes that the format lacks."""
     description = Description(lambda keys: ".".join(map(str, keys)) or path_of(keys))
     structure = description.describe(tree)
     metadata = FORMAT if _is_flat(tree) else {**FORMAT, STRUCTURE: json.dumps(structure)}
@@ -109,7 +109,7 @@ def _checksum(header: dict[str, Any]) -> int:
 
 
 class _Place(NamedTuple):
-    """What the header says of an array."""
+    """An array's entry in the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -158,7 +158,7 @@ def _is_count(x: Any) -> bool:
 
 
 def _place(name: str, entry: Any) -> _Place:
-    """What an entry of the header says, if it is one."""
+    """Check an entry of the header, and return it. Raises ValueError."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"it describes {name!r} as {str(entry)[:80]}")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

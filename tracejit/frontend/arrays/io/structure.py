@@ -75,7 +75,7 @@ class Description:
 
 
 def path_of(keys: tuple[Any, ...]) -> str:
-    """Where something stands in the tree, as one would write it in Python."""
+    """The path of a leaf in the tree, as one would write it in Python."""
     return ROOT + "".join(f"[{key!r}]" for key in keys)
 
 

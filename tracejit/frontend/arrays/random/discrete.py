@@ -149,7 +149,7 @@ def rademacher(
 def geometric(
     p: Any, shape: Any = None, dtype: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
-    """How many trials with probability `p` it takes until one succeeds: 1, 2, ...; int64 by default.
+    """The number of trials with probability `p` until one succeeds: 1, 2, ...; int64 by default.
 
     By the inverse of the distribution function (Devroye 1986, chapter X.2). Numbers beyond the dtype are its
     largest.
@@ -203,7 +203,7 @@ def binomial(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """How many of `n` trials succeed, each with probability `p`; int64 by default.
+    """The number of successes in `n` trials, each with probability `p`; int64 by default.
 
     Where fewer than 10 successes, or failures, are expected by the inverse of the distribution function, of
     which the part beyond 40 is left out (less than 2**-42); else by transformed rejection (Hoermann, BTRS,
@@ -231,7 +231,7 @@ def negative_binomial(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """How many trials fail before `n` succeed, each with probability `p`: Poisson with gamma means.
+    """The number of failures before `n` successes, each with probability `p`: Poisson with gamma means.
 
     Raises ArgumentError for a dtype that is no integer one, unless n > 0, or for a p outside (0, 1];
     ShapeError for a negative extent or parameters that do not broadcast to `shape`.

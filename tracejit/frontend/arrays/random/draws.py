@@ -1,4 +1,4 @@
-"""What a call of a distribution asks for, and the numbers that it is made from.
+"""The request of a call of a distribution, and the random numbers that it is made from.
 
 A `Draw` holds shape, dtype and parameters, and draws from the stream of a device or from a `Generator`:
 

@@ -27,8 +27,8 @@ from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.random.draws import UINT64, is_small, refuse, words_at
 from tracejit.frontend.arrays.random.streams import WORD
+from tracejit.frontend.recording.loops.states import OBJECTS
 from tracejit.frontend.recording.recording import lock
-from tracejit.frontend.recording.rounds import OBJECTS
 from tracejit.frontend.recording.storage import memory_lock
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ import numpy as np
 from tracejit.forking import make_lock
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.devices import chosen_device
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.recording import Recording
 from tracejit.ir.graph import Value
 from tracejit.ir.types import Device
 
@@ -150,7 +151,7 @@ def seed(value: int | None) -> None:
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:
-    """Key and counter (uint64 numbers of the recording) for `count` numbers, which the stream gives up."""
+    """Key and counter (uint64 numbers of the recording) for `count` numbers, which the stream skips then."""
     draw = getattr(recording, "draw", None)
     if draw is not None:
         return draw(source, count)

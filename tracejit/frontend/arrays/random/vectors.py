@@ -119,7 +119,7 @@ def multinomial(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """How often each class comes out in `n` trials with these probabilities; int64 by default.
+    """The count of each class in `n` trials with these probabilities; int64 by default.
 
     n: a number or an array; pvals: shape (..., classes), of which the last one is what the others leave of 1.
     shape: of the result without the last dimension.

@@ -15,8 +15,7 @@ of the unrolled loop. A value of which nothing behind the loop depends has a cot
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,12 +23,13 @@ from tracejit.frontend.recording.recording import Recording, lock, quiet
 from tracejit.ir.graph import Builder, Effect, Node, Value, constant_of
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import add, constant, copy, empty, full, iota, view
-from tracejit.ops.loops import loop
+from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.gradient import Items, Step, gradient, nodes_between
 from tracejit.passes.regions import CopiedStep, Copier
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.looped import _Body
+    from tracejit.frontend.recording.loops.body import LoopBody
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 AGAIN = frozenset({constant, full, iota})
 """Made again instead of kept."""
@@ -83,7 +83,7 @@ def pull_back_rounds(round: Round, carried: Sequence[Value], wrt: Sequence[Value
 
 
 def read_by(pulled: Pulled) -> list[Value]:
-    """What a gradient reads of its round."""
+    """The values of its round that a gradient reads."""
     inside = {*pulled.seeds.values(), *(v for node in pulled.nodes for v in node.outputs)}
     read = [v for node in pulled.nodes for v in node.inputs]
     read += [v for v in pulled.found.values() if v is not None]
@@ -91,9 +91,9 @@ def read_by(pulled: Pulled) -> list[Value]:
 
 
 class Keeper:
-    """What the rounds of a loop keep for their gradient, whatever it is taken of. It adds to the body."""
+    """The values that the rounds of a loop keep for their gradient, whatever it is taken of."""
 
-    def __init__(self, body: _Body):
+    def __init__(self, body: LoopBody):
         builder = body.builder
         self.round = Round(body.items, list(builder.inputs), list(body.effects), builder.nodes)
         self.moves = list(body.moves)
@@ -144,15 +144,15 @@ class Keeper:
 
     def step(
         self,
-        body: _Body,
+        body: LoopBody,
         operands: Sequence[Value],
         outputs: Sequence[Value],
         nodes: Sequence[Node],
         last: dict[int, Value],
     ) -> Step:
-        """What stands for the loop on the tape. `last`: what numbers are in the last round."""
+        """The loop on the tape. `last`: numbers of the last round, by operand."""
         inputs = list(operands[: len(self.round.inputs)])
-        return LoopStep(self, body.trace, body.rounds, int(body.count), inputs, outputs, nodes, last)
+        return LoopStep(self, body.loop, int(body.count), inputs, outputs, nodes, last)
 
 
 def _is_differentiable(value: Value) -> bool:
@@ -167,8 +167,7 @@ class LoopStep(CopiedStep):
     def __init__(
         self,
         keeper: Keeper,
-        trace: Any,
-        rounds: Any,
+        loop: RangeLoop,
         count: int,
         operands: Sequence[Value],
         outputs: Sequence[Value],
@@ -176,7 +175,7 @@ class LoopStep(CopiedStep):
         last: dict[int, Value],
     ):
         super().__init__(operands, outputs)
-        self.keeper, self.trace, self.rounds, self.count = keeper, trace, rounds, count
+        self.keeper, self.loop, self.count = keeper, loop, count
         self.nodes, self.last = nodes, last
 
     def copy_for(self, copier: Copier) -> Step:
@@ -184,7 +183,7 @@ class LoopStep(CopiedStep):
         nodes = [node for node in copier.copies(self.nodes) if isinstance(node, Node)]
         inputs, outputs = ([copier.found(v) for v in values] for values in (self.inputs, self.outputs))
         last = {i: copier.found(v) for i, v in self.last.items()}
-        return LoopStep(self.keeper, self.trace, self.rounds, self.count, inputs, outputs, nodes, last)
+        return LoopStep(self.keeper, self.loop, self.count, inputs, outputs, nodes, last)
 
     def pull_back_onto(
         self,
@@ -194,9 +193,9 @@ class LoopStep(CopiedStep):
         totals: Sequence[Value | None],
     ) -> Sequence[Value | None]:
         """Append the loop over the rounds in reverse."""
-        if type(builder) is not Builder and (len(self.trace.tapes) > 1 or builder is not self.trace):
-            self.rounds.unroll("a gradient is taken of a gradient, or of many examples")
-        guard = _Locked if isinstance(builder, Recording) else nullcontext
+        trace = self.loop.trace
+        if type(builder) is not Builder and (len(trace.tapes) > 1 or builder is not trace):
+            self.loop.unroll("a gradient is taken of a gradient, or of many examples")
         round = self.keeper.round
         wrt = self._wrt(active)
         given = [
@@ -207,8 +206,11 @@ class LoopStep(CopiedStep):
         if not given:
             return [None] * len(self.inputs)
         pulled = pull_back_rounds(round, given, wrt)
-        with guard():
-            return _Backward(self, builder, pulled).emit(cotangents, totals)
+        backward = _Backward(self, builder, pulled)
+        if not isinstance(builder, Recording):
+            return backward.emit(cotangents, totals)
+        with lock, quiet:
+            return backward.emit(cotangents, totals)
 
     def _wrt(self, active: Set[Value]) -> list[Value]:
         """The inputs of the body that depend on what is active."""
@@ -221,18 +223,6 @@ class LoopStep(CopiedStep):
             if more <= found:
                 return [v for v in round.inputs if v in found]
             found |= more
-
-
-class _Locked:
-    """Around the recording of operators that are no user's call."""
-
-    def __enter__(self) -> None:
-        lock.acquire()
-        quiet.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        quiet.__exit__(*error)
-        lock.release()
 
 
 class _Backward:
@@ -274,7 +264,7 @@ class _Backward:
             effects.append(Effect(target, new))
         count = self.around.emit(constant, **constant_of(step.count, np.dtype("int64")))
         attrs = {"body": self.body.graph([], effects), "moves": tuple(self.moves), "rounds": step.count}
-        ends = self.around.emit(loop, count, *self.operands, location=self.location, **attrs)
+        ends = self.around.emit(loop_op, count, *self.operands, location=self.location, **attrs)
         for value, end in zip(pulled.seeds, ends, strict=True):
             operand = step.inputs[self.number[value]]
             known = sums.get(operand)

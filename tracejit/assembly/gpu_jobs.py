@@ -1,4 +1,4 @@
-"""Tasks of GPUs: like `tracejit.assemble`, from a planned task to a `Job`.
+"""Tasks of GPUs: like `tracejit.assembly.jobs`, from a planned task to a `Job`.
 
 The argument block begins with what the driver is given (`kernels.executor.layout`, `ISSUED_...`).
 
@@ -15,14 +15,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracejit import ops
-from tracejit.assemble import alone, words_of
+from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
+from tracejit.assembly.jobs import alone, words_of
+from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE, Launch
 from tracejit.codegen.gpu.launch import launch as launch_of
 from tracejit.codegen.gpu.product import product_launch, product_source, product_units, product_words
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Product
-from tracejit.device_kernels import GpuKernel, kernel_of
 from tracejit.engine.cuda.device import Gpu, open_device
 from tracejit.engine.cuda.graphs import FINISH_SLOTS, SETTER_SLOTS, KernelGraph, KernelNode, failed_task
 from tracejit.errors import DeviceError, TracejitError, locate
@@ -39,7 +40,6 @@ from tracejit.kernels.images.winograd_plan import CALLS as WINOGRAD
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.words import At, Issued, Job, Word, kernel_name
 
 HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
@@ -85,7 +85,7 @@ def device_of(node: Node) -> Device:
 
 
 def job(task: PlannedTask) -> Job:
-    """What is issued for a planned task."""
+    """The job of a planned task."""
     node = task.node
     device = device_of(node)
     gpu = open_device(device.index)
@@ -170,7 +170,7 @@ def _launched(
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """What is issued for a segment: its one kernel, or a graph."""
+    """The job of a segment: a launch of its one kernel, or of a graph."""
     drafts = [job.issued.draft for job in jobs if job.issued is not None]
     if len(drafts) > 1:
         return _graph(drafts, after)

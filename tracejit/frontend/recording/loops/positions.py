@@ -1,8 +1,8 @@
 """Places that move with the rounds of a loop over `tj.range`: ``x[i + 1]``, ``x[:, 2 * i : 2 * i + 2]``.
 
-A position is a number that moves (`ranges`), so an offset of a view is one: an `ir.moving.Moving` of samples
-instead of all rounds, whose count is not known: what it is now, and what it would be a round further of each
-loop that is being recorded (`DEPTH` of them).
+A position is a number that moves (`induction`), so an offset of a view is one: an `ir.moving.Moving` of
+samples instead of all rounds, whose count is not known: what it is now, and what it would be a round further
+of each loop that is being recorded (`DEPTH` of them).
 
     for i in tj.range(n):      i = 2 in this round, rows of 10 elements
         x[i + 1]               offset (30, 40, 30, 30): it grows by 10 a round of the outermost loop
@@ -18,18 +18,27 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.location import is_ours, user_location
+from tracejit.frontend.recording.loops.induction import does_move, ends_of
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir import moving
+from tracejit.ir.graph import Node, Value
+from tracejit.ir.moving import Differs
 from tracejit.ir.view import LateView, View
+from tracejit.ops import update, view
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.ranges import Rounds
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 DEPTH = 3
-"""So many loops in one another may move a place."""
+"""Loops in one another that may move a place."""
+
+
+class Unequal(Exception):
+    """The round does not stand for the next ones."""
 
 
 class Outside(NamedTuple):
@@ -38,11 +47,6 @@ class Outside(NamedTuple):
     round: int
     message: str
     location: str | None
-
-
-def does_move(part: Any) -> bool:
-    """Whether an index is a number that moves."""
-    return type(part) is NumberProxy and type(part._source) is Moving and not part._numbers.closed
 
 
 def any_moves(part: slice) -> bool:
@@ -54,78 +58,67 @@ def position(part: NumberProxy, axis: int, extent: int) -> Any:
     """The place along an axis that an index means, not negative. It is in range in this round."""
     found, source = _sampled(part), part._source
     from_end = part._value < 0
-    for corner in corners(part):
-        if not (-extent <= corner if from_end else corner < extent):
+    for end in ends_of(part):
+        if not (-extent <= end if from_end else end < extent):
             _leaves(part, axis, extent)
-        elif not (corner < 0 if from_end else corner >= 0):
-            source.rounds.unroll("an index counts from another end of the array in later rounds")
+        elif not (end < 0 if from_end else end >= 0):
+            source.loop.unroll("an index counts from another end of the array in later rounds")
     return found + extent if from_end else found
 
 
 def bounds(part: slice, extent: int) -> tuple[Any, int, int]:
     """Start, count and step of a slice with bounds that move."""
-    rounds: Rounds = next(b._source.rounds for b in (part.start, part.stop, part.step) if does_move(b))
+    loop: RangeLoop = next(b._source.loop for b in (part.start, part.stop, part.step) if does_move(b))
     step = 1 if part.step is None else part.step
     if does_move(step) or step < 0 or part.start is None or part.stop is None:
-        rounds.unroll("a slice has another size in each round")
-    start, stop = (_bound(b, extent, rounds) for b in (part.start, part.stop))
+        loop.unroll("a slice has another size in each round")
+    start, stop = (_bound(b, extent, loop) for b in (part.start, part.stop))
     size = stop - start
     if type(size) is moving.Moving:
-        rounds.unroll("a slice has another size in each round")
+        loop.unroll("a slice has another size in each round")
     return start, len(range(0, size, operator.index(step))), operator.index(step)
 
 
-def _bound(part: Any, extent: int, rounds: Rounds) -> Any:
+def _bound(part: Any, extent: int, loop: RangeLoop) -> Any:
     """A bound of a slice, which has to stay within the axis."""
-    if not all(corner >= 0 and corner <= extent for corner in corners(part)):
-        rounds.unroll("a slice is cut at the end of an array")
+    if not all(end >= 0 and end <= extent for end in ends_of(part)):
+        loop.unroll("a slice is cut at the end of an array")
     return _sampled(part) if does_move(part) else operator.index(part)
 
 
 def _sampled(part: NumberProxy) -> Any:
-    """What a number is now, and a round further of each loop."""
+    """Samples of a number: now, and a round further of each loop."""
     slopes, number = [0] * DEPTH, part
     while does_move(number):
         source = number._source
-        depth = source.rounds.depth()
+        depth = source.loop.depth()
         if not 0 <= depth < DEPTH:
-            source.rounds.unroll(f"an index moves with more than {DEPTH} loops")
+            source.loop.unroll(f"an index moves with more than {DEPTH} loops")
         slopes[depth] += source.slope
         number = source.base
     operator.index(number)  # a look: what it begins with must be the same in all calls
     return moving.whole([part._value + slope for slope in (0, *slopes)])
 
 
-def corners(number: Any) -> list[Any]:
-    """What a number is in this round and in the last one of each loop that it moves with."""
-    if not does_move(number):
-        return [number]
-    source: Moving = number._source
-    rest = source.rounds.count - (source.rounds.round + 1)
-    further = rest if source.slope == 1 else source.slope * rest
-    return [end for base in corners(source.base) for end in (base, base + further)]
-
-
 def _leaves(part: NumberProxy, axis: int, extent: int) -> None:
     """Note that an index is out of range in a later round."""
-    rounds, slope, now = part._source.rounds, part._source.slope, part._value
+    loop, slope, now = part._source.loop, part._source.slope, part._value
     if does_move(part._source.base) or _may_catch():
-        rounds.unroll("an index is out of range in a later round")
+        loop.unroll("an index is out of range in a later round")
     further = (extent - now + slope - 1) // slope if slope > 0 else (now + extent) // -slope + 1
     message = (
         f"index {now + further * slope} is out of range for axis {axis} with extent {extent}, in round "
-        f"{rounds.round + further} of the loop"
+        f"{loop.round + further} of the loop"
     )
-    if rounds.outside is None or rounds.round + further < rounds.outside.round:
-        rounds.outside = Outside(rounds.round + further, message, user_location())
+    if loop.outside is None or loop.round + further < loop.outside.round:
+        loop.outside = Outside(loop.round + further, message, user_location())
 
 
 def _may_catch() -> bool:
     """Whether an error might be caught between here and the call of the traced function."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "run_body":
-        inside = str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit"
-        if not inside and frame.f_code.co_exceptiontable:
+        if not is_ours(frame) and frame.f_code.co_exceptiontable:
             return True
         frame = frame.f_back
     return False
@@ -157,12 +150,57 @@ def fixed(number: Any, depth: int) -> Any:
     return moving.whole(each)
 
 
-def at_start(view: View, rounds: Rounds) -> Any:
+def at_start(view: View, loop: RangeLoop) -> Any:
     """Equal for views that are the same, but for the rounds that have passed between them."""
     if type(view) is not View or not moves(view):
         return view
-    first = view.offset - slope_of(view.offset, rounds.depth()) * rounds.round
+    first = view.offset - slope_of(view.offset, loop.depth()) * loop.round
     return _samples(first), view.shape, view.strides
+
+
+class MovingSlice(NamedTuple):
+    """A place that moves with the rounds: `size` elements from `low` on, further by `step` each round.
+
+    `low` is a number that moves with the loops around, or an integer.
+    """
+
+    low: Any
+    size: int
+    step: int
+
+
+def slice_of(
+    first: Value, nodes: Sequence[Node], carried: Mapping[Value, Value], depth: int
+) -> MovingSlice | None:
+    """Where the nodes of a round read and store a value, if that moves: in one slice, which moves as a whole.
+
+    carried: what the round makes of the values that it begins with.
+    """
+    members, last = {first}, carried.get(first, first)
+    accesses: list[View] = []
+    others = False
+    for node in nodes:
+        if members.isdisjoint(node.inputs):
+            continue
+        if node.op not in (view, update) or not members.isdisjoint(node.inputs[1:]):
+            others = True
+        else:
+            accesses.append(node.attrs["view"])
+        if node.op is update and node.inputs[0] in members:
+            members.add(node.output)
+    if not any(map(moves, accesses)):
+        return None
+    steps = {slope_of(seen.offset, depth) for seen in accesses}
+    elsewhere = any(v in members for f, v in carried.items() if f is not first)
+    if others or len(steps) > 1 or last not in members or elsewhere:
+        raise Unequal("an array is used at places that move, and at others")
+    try:
+        low, high = accesses[0].span()
+        for seen in accesses[1:]:
+            low, high = min(low, seen.span()[0]), max(high, seen.span()[1])
+    except Differs:
+        raise Unequal("the places of an array move apart") from None
+    return MovingSlice(low, high - low, steps.pop())
 
 
 class Left(LateView):

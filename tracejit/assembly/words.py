@@ -58,14 +58,14 @@ Word = int | At | Ref | Distance | Space | Tag
 
 
 class Issued(NamedTuple):
-    """What a task has that a device with a clock of its own runs, in the place of recipes.
+    """The part of a task that an asynchronous device runs, in the place of recipes.
 
     lane, function, prepare: as in `engine.Task`.
-    kernels: which are loaded on the device; the program refers to them.
+    kernels: those loaded on the device; the program refers to them.
     explain: the exception for a status that is an error of the device.
-    joins:   whether it may be a part of a segment: what the target of its device makes of several, or of one.
-    draft:   what it is made of then.
-    failed:  of a segment: which of its tasks, in order, a status tells of, and that task's own status.
+    joins:   whether it may be a part of a segment: the target of its device makes one of several, or of one.
+    draft:   the parts of a segment.
+    failed:  of a segment: the number of the task that a status tells of, and that task's own status.
     """
 
     lane: int
@@ -98,7 +98,7 @@ class Job(NamedTuple):
 
 
 def kernel_name(node: Node) -> str:
-    """What a kernel computes: its operators, e.g. ``multiply+add``."""
+    """The name of a kernel: its operators, e.g. ``multiply+add``."""
     body: Graph | None = node.attrs.get("body")
     if body is None:
         return node.op.name

@@ -14,7 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import engine
-from tracejit.assemble import failure, locations
+from tracejit.assembly.jobs import failure, locations
+from tracejit.assembly.loops import LINE, LOOP
+from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
+from tracejit.assembly.segments import segments
+from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.config import config
 from tracejit.engine import native
@@ -26,10 +30,6 @@ from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
-from tracejit.rounds import LINE, LOOP
-from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.segments import segments
-from tracejit.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 
 Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 
@@ -37,7 +37,7 @@ Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 
 
 class Run(NamedTuple):
-    """What the engine runs as one task: one of the plan's, or a segment of them."""
+    """One task of the engine: a task of the plan, or a segment of them."""
 
     job: Job
     numbers: tuple[int, ...]
@@ -267,7 +267,7 @@ class _Blocks:
 
 
 def _modes(memory: MemoryPlan) -> list[int]:
-    """How the program uses each argument: the graph's inputs, then its outputs."""
+    """The program's access mode for each argument: the graph's inputs, then its outputs."""
     graph, places = memory.graph, memory.places
     origin = memory.spans
     read: set[Value] = set()
@@ -336,8 +336,8 @@ TAGS = Tags()
 
 
 def _extended(blocks: "_Blocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
-    """What a launch takes besides the packed arguments: values, one of them the first tag, and the variables
-    of all tokens.
+    """The further arguments of a launch: values, one of them the first tag, and the variables of all
+    tokens.
     """
     orders, tags = [order_of(name) for name in blocks.tokens], blocks.tags
     values = bytes(8 * len(orders))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracejit.assembly.words import kernel_name
 from tracejit.engine import Program, Task
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
@@ -23,7 +24,6 @@ from tracejit.ir.printer import Names
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.plan import MemoryPlan
-from tracejit.words import kernel_name
 
 _CODES = {
     "bool": "?7x",
@@ -40,7 +40,7 @@ _CODES = {
     "float32": "f4x",
     "float64": "d",
 }
-"""How `struct` packs a number in its own dtype into the low bytes of 8; of bfloat16, the bits."""
+"""The formats with which `struct` packs a number into the low bytes of 8; of bfloat16, the bits."""
 
 
 class Packer:
@@ -91,7 +91,7 @@ def _converted(type: ArrayType, value: Any) -> Any:
 
 
 class Planned(NamedTuple):
-    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
+    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage."""
 
     memory: MemoryPlan
     naive_bytes: int

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
@@ -31,7 +32,6 @@ from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
 from tracejit.passes.rolling.roll import Run
-from tracejit.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 
 LINE = 64  # bytes: the alignment of the parts of a loop's memory
 
@@ -39,7 +39,7 @@ ALL = 1 << 40
 """Units that are done at once where a round knows no other number: all of them."""
 
 TASK_COST = 200
-"""What calling a task in a round costs, in units of 0.1 ns as all costs."""
+"""The cost of calling a task in a round, in units of 0.1 ns as all costs."""
 
 TEAM_COST = 2_000_000
 """The least cost of a loop that other threads help with."""
@@ -58,10 +58,13 @@ LOOP = Recipe(
 
 
 def plan_body(body: Graph) -> MemoryPlan:
-    """The memory plan of one round."""
-    legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
-    check("legalize", legal)
-    return plan(legal)
+    """The memory plan of one round, made once for all loops of a body."""
+    known: MemoryPlan | None = body.notes.get("plan")
+    if known is None:
+        legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
+        check("legalize", legal)
+        known = body.notes["plan"] = plan(legal)
+    return known
 
 
 CUTS = 4
@@ -87,7 +90,7 @@ def _places(runs: Sequence[Run], rounds: Sequence[int]) -> list[tuple[int, int]]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    """What has to run for a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
+    """The job of a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
     `Differs`, where not all rounds have the same plan.
     """
     body: Graph = node.attrs["body"]
@@ -100,11 +103,11 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
 
 
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    memory = plan_body(node.attrs["body"])
-    jobs = [job(task) for task in memory.tasks]
+    body: Graph = node.attrs["body"]
+    memory, jobs = plan_body(body), _jobs(body, job, 1)
     members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
     if members > 1:
-        jobs = [job(task._replace(parts=PARTS)) for task in memory.tasks]
+        jobs = _jobs(body, job, PARTS)
     blocks = _Blocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
@@ -142,6 +145,16 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     return Job("loop", tuple(recipes), words, 1, 1, max(scratch, LINE), inner=inner, space=space)
 
 
+def _jobs(body: Graph, job: Callable[[PlannedTask], Job], parts: int) -> list[Job]:
+    """The jobs of the tasks of a round, made once for a body; `parts`: their units are so many times shorter
+    than usual.
+    """
+    known: dict[int, list[Job]] = body.notes.setdefault("jobs", {})
+    if parts not in known:
+        known[parts] = [job(task._replace(parts=parts)) for task in plan_body(body).tasks]
+    return known[parts]
+
+
 def _until(node: Node) -> Word:
     """The address of what ends the loop."""
     until = node.attrs.get("until")
@@ -149,7 +162,7 @@ def _until(node: Node) -> Word:
 
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
-    """On how many threads a loop runs: on several if most of its work falls into chunks."""
+    """The number of threads of a loop: several if most of its work falls into chunks."""
     several = [
         (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
     ]
@@ -160,8 +173,8 @@ def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
 
 
 def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
-    """What failed in a loop whose argument block is at `block`: the node, its job, the address of its block,
-    and in which round, that of the outermost loop first.
+    """The failure in a loop whose argument block is at `block`: the node, its job, the address of its block,
+    and its rounds, that of the outermost loop first.
     """
     rounds = []
     while True:

@@ -5,7 +5,7 @@
         x = f(x); n += 1
         if x.max() < 1e-5: break
 
-Rounds are equal (`rounds`) if numbers that differ are run-time numbers. What a body begins with a literal is
+Rounds are equal (`states`) if numbers that differ are run-time numbers. What a body begins with a literal is
 none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
 state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
 become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A body that asks for the
@@ -24,7 +24,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions
-from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
+from tracejit.frontend.recording.number import NumberProxy, is_of
+from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.operations import IDENTITY
 from tracejit.frontend.recording.recording import thread
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> None:
 
 def counter(value: Any, numbers: Numbers) -> Any:
     """A run-time number that is a literal at first."""
-    proxy = numbers.compute("{}", value, value)
+    proxy = numbers.compute(IDENTITY, value, value)
     numbers.counted.add(proxy._source)
     return proxy
 
@@ -78,7 +80,7 @@ def counter(value: Any, numbers: Numbers) -> Any:
 def counted_range(*bounds: Any) -> Any:
     """Python's `range` as a body with counters finds it."""
     trace, frame = thread.trace, sys._getframe(1)
-    if trace is None or not trace.counted or not all(_is_whole(bound, trace) for bound in bounds):
+    if trace is None or not trace.assumed.counted or not all(_is_whole(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
@@ -88,7 +90,7 @@ def counted_range(*bounds: Any) -> Any:
     numbers = trace.numbers
     first = start if type(start) is NumberProxy else counter(start, numbers)
     made = CountedRange(first, stop, step)
-    trace.counting[id(frame), place] = weakref.ref(made)
+    trace.looks.ranges[id(frame), place] = weakref.ref(made)
     return made
 
 

@@ -1,12 +1,12 @@
-"""What a loop's further rounds depend on, noted at the begin of each round.
+"""Headers of a `tj.range`: what its further rounds depend on, noted at the begin of each round.
 
-When it is the same at two heads, but for what arrays hold, then the round between them is every further one.
-A head is made of the variables of the frame that runs the ``for`` statement, with all that they lead to; of
-what the body has rebound and written elsewhere; and of all arrays of the recording that are alive, which
-must be the same at both heads if no variable leads to them. Something that cannot be compared (an object of
-the user's own class, an iterator) makes a head that equals no other.
+When two are equal, but for what arrays hold, then the round between them is every further one. A header is
+made of the variables of the frame that runs the ``for`` statement, with all that they lead to; of what the
+body has rebound and written elsewhere; and of all arrays of the recording that are alive, which must be the
+same at both headers if no variable leads to them. Something that cannot be compared (an object of the user's
+own class, an iterator) makes a header that equals no other.
 
->>> from tracejit.frontend.recording.heads import difference_of
+>>> from tracejit.frontend.recording.loops.headers import difference_of
 >>> difference_of((("x", 1), ("y", 2)), (("x", 1), ("y", 3)))
 'y'
 """
@@ -17,21 +17,23 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.recording.number import Moving, NumberProxy, Varying
-from tracejit.frontend.recording.places import at_start
-from tracejit.frontend.recording.recording import Window, thread
-from tracejit.frontend.recording.rounds import Hidden, Walk
+from tracejit.frontend.recording.loops.positions import at_start
+from tracejit.frontend.recording.loops.states import Hidden, Walk
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.origins import Window
+from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.ranges import Rounds
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 Parts = Sequence[tuple[str, Hashable]]
 
 
-class Head:
+class Header:
     """The begin of a round.
 
     parts:   what must be equal, with names for people; None if something cannot be compared.
@@ -64,7 +66,7 @@ class Head:
         self.drawn = trace.draws.begin()
         self.difference = ""
 
-    def equals(self, later: Head) -> bool:
+    def equals(self, later: Header) -> bool:
         """Whether the body does the same after both; notes what differs."""
         if self.parts is None or later.parts is None:
             self.difference = self.difference or later.difference
@@ -81,50 +83,52 @@ def difference_of(one: Parts, other: Parts) -> str:
     return "" if len(one) == len(other) else "a variable that is new"
 
 
-def head_at(rounds: Rounds, frame: types.FrameType) -> Head:
-    """The head of a round; `frame` runs the ``for`` statement."""
-    trace = rounds.trace
-    head = Head(trace)
-    walk = _HeadWalk(rounds)
+def header_at(loop: RangeLoop, frame: types.FrameType) -> Header:
+    """The header of a round; `frame` runs the ``for`` statement."""
+    trace = loop.trace
+    header = Header(trace)
+    walk = _HeaderWalk(loop)
     parts: list[tuple[str, Hashable]] = []
     try:
         for name, value in frame.f_locals.items():
-            head.difference = f"{name} is an object that cannot be compared"
+            header.difference = f"{name} is an object that cannot be compared"
             parts.append((name, walk.key(value)))
-        head.difference = "something that is changed elsewhere"
-        parts += [("an argument", walk.key(copy)) for copy in trace.containers()]
-        parts += [("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.changes()]
+        header.difference = "something that is changed elsewhere"
+        parts += [("an argument", walk.key(copy)) for copy in trace.body.containers()]
+        parts += [
+            ("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.body.changes()
+        ]
     except Hidden:
-        return head
-    head.difference, head.moving = "", walk.moving
+        return header
+    header.difference, header.moving = "", walk.moving
     outside = [s for s in trace.live() if s not in walk.storages]
     windows = [w for windows in trace.windows.values() for w in windows]
     parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
     parts.append(("the arrays that are used", tuple(map(id, windows))))
     parts.append(("random numbers that are drawn", tuple(id(s) for s, _ in trace.draws.totals)))
-    parts.append(("a look at a value", len(trace.cuts)))
+    parts.append(("a look at a value", len(trace.looks.cuts)))
     parts.append(("a call of Python's", (len(trace.callbacks), len(trace.rules), len(trace.imports))))
     parts.append(("the device", (thread.device, thread.tapes, trace.vouched)))
-    head.parts = parts
+    header.parts = parts
     held = [(s, s.pending) for s in (*walk.storages, *outside)]
-    head.holders = [*(s for s, value in held if value is not None), *windows]
-    head.values = [*(value for _, value in held if value is not None), *(w.value for w in windows)]
-    return head
+    header.holders = [*(s for s, value in held if value is not None), *windows]
+    header.values = [*(value for _, value in held if value is not None), *(w.value for w in windows)]
+    return header
 
 
-class _HeadWalk(Walk):
+class _HeaderWalk(Walk):
     """Arrays are numbered, and so equal where they are held in the same places; numbers are compared."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        super().__init__(rounds.trace)
-        self.rounds = rounds
+    def __init__(self, loop: RangeLoop) -> None:
+        super().__init__(loop.trace)
+        self.loop = loop
         self.moving: list[Any] = []
 
     def carried(self, value: Any) -> Hashable:
         return value.type.shape, value.type.dtype, value.type.device
 
     def view(self, array: Any) -> Hashable:
-        seen: Hashable = at_start(array._view, self.rounds)
+        seen: Hashable = at_start(array._view, self.loop)
         if seen is not array._view:
             self.moving.append(array)
         return seen
@@ -136,12 +140,12 @@ class _HeadWalk(Walk):
         return super().key(value)
 
     def _number(self, source: Any) -> Hashable:
-        if type(source) is Varying and source.rounds is self.rounds:
+        if type(source) is Varying and source.loop is self.loop:
             operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
-            return "varying", source.form, self.rounds.round - source.round, repr(operands)
-        if type(source) is not Moving or source.rounds is not self.rounds:
+            return "varying", source.operation, self.loop.round - source.round, repr(operands)
+        if type(source) is not Moving or source.loop is not self.loop:
             return "number", id(source)
-        ago = self.rounds.round - source.round
+        ago = self.loop.round - source.round
         first = source.base - source.slope * source.round
         plain = ("plain", first) if type(first) is int else ("number", type(first._value), first._value)
         return "moving", source.slope, ago, plain

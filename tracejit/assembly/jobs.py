@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
+from tracejit.assembly.loops import loop_job, place_of
+from tracejit.assembly.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
 from tracejit.engine.hosts import OperatorError, communication_is_wanted
-from tracejit.errors import OutOfBoundsError, PeerError, TracejitError, VerificationError, locate
+from tracejit.errors import LinAlgError, OutOfBoundsError, PeerError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.moving import Differs
@@ -36,19 +38,17 @@ from tracejit.kernels.attention import plan as attention_plan
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
-from tracejit.kernels.library.plan import CALLS
+from tracejit.kernels.library.plan import CALLS, ROUTINES
 from tracejit.kernels.split import Call, ceil_div
 from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.rounds import loop_job, place_of
 from tracejit.tuning import tuning_of
-from tracejit.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 
 
 def job(task: PlannedTask) -> Job:
-    """What has to run for a planned task."""
+    """The job of a planned task."""
     node = task.node
     if node.op is ops.loop:
         return loop_job(node, job)
@@ -66,7 +66,7 @@ def job(task: PlannedTask) -> Job:
     if node.op in BETWEEN_RANKS:
         return _communicating(node)
     if Trait.HOST in node.op.traits:
-        return _hosted(node)
+        return _routine(node)
     if node.op is not ops.fused:
         node = alone(node)
     lowered = lower(node, task.shared, task.parts)
@@ -204,11 +204,21 @@ def _gemm(
 
 
 def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
-    """An operator with a kernel of its own in a table; the operands' addresses come last in the block."""
-    name, operands = node.op.name, (*node.inputs, *node.outputs)
-    made = call(name, [v.type.shape for v in operands], node.attrs, name_of(operands[-1].type.dtype))
-    recipe = _library(made.kernel, made.dtype, table)
-    return Job(name, (recipe,), (*made.words, *map(At, operands)), made.units, made.chunk, made.scratch)
+    """An operator with a kernel of its own in a table."""
+    return _with_operands(node, table, _call_of(node, call))
+
+
+def _call_of(node: Node, call: Callable[..., Any]) -> Any:
+    """What `call` makes of the shapes and the dtype of a node."""
+    operands = (*node.inputs, *node.outputs)
+    dtype = name_of(operands[-1].type.dtype)
+    return call(node.op.name, [v.type.shape for v in operands], node.attrs, dtype)
+
+
+def _with_operands(node: Node, table: str, made: Call) -> Job:
+    """The job of a call; the operands' addresses come last in the block."""
+    recipe, operands = _library(made.kernel, made.dtype, table), map(At, (*node.inputs, *node.outputs))
+    return Job(node.op.name, (recipe,), (*made.words, *operands), made.units, made.chunk, made.scratch)
 
 
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
@@ -239,6 +249,13 @@ class Callback:
 
     def __call__(self, block: int) -> None:
         self._function(*[_memory(type, block + 8 * i).copy() for i, type in enumerate(self._types)])
+
+
+def _routine(node: Node) -> Job:
+    """A routine of NumPy's, or a kernel in its place where there is little to do."""
+    call = ROUTINES.get(node.op.name)
+    made = None if call is None else _call_of(node, call)
+    return _hosted(node) if made is None else _with_operands(node, "LIBRARY", made)
 
 
 def _hosted(node: Node) -> Job:
@@ -327,6 +344,8 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     leads to. A later launch may have overwritten that; then only the position is known. A loop's blocks are
     those of the round that failed; where its extents or places move, they say only the position, too.
     """
+    if Trait.HOST in node.op.traits:
+        return locate(LinAlgError(f"{node.op.name}: singular matrix"), node.location)
     where = ""
     if node.op is ops.loop:
         first = node.attrs.get("first", 0)

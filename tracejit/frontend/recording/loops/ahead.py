@@ -5,7 +5,7 @@
         rounds += 1
 
 When a body stands at a look in a state in which it stood before, the ways that it went from there are known
-(`ways.Looks`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
+(`ways.StateGraph`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
 segment of the one that has all its answers, on what the last one left, until there is none. What is left when
 the body's state came last becomes what the body holds: the body goes on from there. What counts the rounds is
 a number of the call (`counters`), computed like all others.
@@ -16,44 +16,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit import engine
-from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
-from tracejit.frontend.recording.number import FORMS, Looked
-from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.rounds import State
+    from tracejit.frontend.recording.loops.states import State
     from tracejit.frontend.recording.segments import Cut
     from tracejit.frontend.recording.trace import Trace
 
 SHORT = 8
-"""So many looks are recorded again rather than run ahead."""
+"""Most looks that are recorded again rather than run ahead."""
 
 
 def run_ahead(trace: Trace) -> None:
     """Go on to the last time that the body is in its state by ways that are known."""
-    looks = trace.looks
-    here, state = looks.at[-1], looks.states[-1]
-    if here is None or state is None or here not in looks.ways:
+    graph = trace.looks.graph
+    here, state = graph.at[-1], graph.states[-1]
+    if here is None or state is None or here not in graph.ways:
         return
-    if looks.again > 0:  # the ways that were run last lead to one that is not known
-        looks.again -= 1
+    if graph.again > 0:  # the ways that were run last lead to one that is not known
+        graph.again -= 1
         return
-    rounds = Rounds(trace, here, state)
-    held, since, drawn = rounds.held, 0, 0
+    execution = Execution(trace, here, state)
+    held, since, drawn = execution.held, 0, 0
     try:
-        while rounds.go():
+        while execution.go():
             since += 1
-            if rounds.at == here and rounds.can_replace(state.carriers):
-                held, since, drawn = rounds.held, 0, len(rounds.drawn)
+            if execution.at == here and execution.can_replace(state.carriers):
+                held, since, drawn = execution.held, 0, len(execution.drawn)
     except BaseException:  # an error of a segment, an interrupt: the call ends here
-        rounds.give_back(0)
+        execution.give_back(0)
         raise
-    looks.again = since if since <= SHORT else 0
-    rounds.give_back(drawn)
+    graph.again = since if since <= SHORT else 0
+    execution.give_back(drawn)
     hold(trace, state, *held)
 
 
@@ -69,8 +66,8 @@ def hold(trace: Trace, state: State, arrays: Sequence[Storage], numbers: Sequenc
         proxy._value = proxy._source.value
 
 
-class Rounds:
-    """A body that is in a state again.
+class Execution:
+    """A body in a state of its graph, which goes on without running.
 
     at:    the number of its state now.
     held:  the arrays and the numbers of that.
@@ -85,29 +82,26 @@ class Rounds:
 
     def go(self) -> bool:
         """Go the way that has all the answers, if one is known."""
-        looks = self.trace.looks
-        for index in looks.ways.get(self.at, {}).values():
-            now, then = looks.states[index], looks.states[index + 1]
-            assert now is not None
-            assert then is not None
+        graph = self.trace.looks.graph
+        for index in graph.ways.get(self.at, {}).values():
+            now, then = graph.state(index), graph.state(index + 1)
             arrays: dict[Any, Storage] = dict(zip(now.carriers, self.held[0], strict=True))
             numbers = dict(zip(now.sources, self.held[1], strict=True))
-            if not _has_answers(looks.between(index), numbers):
+            if not _has_answers(graph.between(index), numbers):
                 continue
-            cut = self.trace.cuts[index + 1]
-            made = self._launch(cut, arrays, numbers)
+            cut = self.trace.looks.cuts[index + 1]
+            made, numbers[cut.source] = self._launch(cut, arrays, numbers)
             arrays |= zip(cut.made, made, strict=True)
-            numbers[cut.source] = made[0].memory().reshape(-1)[0].item()
             self.held = tuple(map(arrays.__getitem__, then.carriers)), tuple(map(numbers.get, then.sources))
-            self.at = looks.at[index + 1]  # type: ignore[assignment]
+            self.at = graph.number(index + 1)
             return True
         return False
 
     def _launch(
         self, cut: Cut, held: Mapping[Any, Storage], numbers: Mapping[Any, Any]
-    ) -> tuple[Storage, ...]:
-        """Launch the segment of a way, and wait for the value that is looked at."""
-        trace, segment = self.trace, cut.segment
+    ) -> tuple[tuple[Storage, ...], Any]:
+        """Launch the segment of a way: what it makes, and the number that is looked at."""
+        trace = self.trace
         first = len(self.drawn)
         for index in cut.draws:
             stream, total = trace.draws.totals[index]
@@ -123,16 +117,13 @@ class Rounds:
                 start = self.drawn[first + each.source.stream - cut.draws.start][1]
                 value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
             bound.append(RuntimeNumber(value, each.source))
-        places = [Storage(storage.type) for storage in cut.made]
-        self.made.update(places)
-        eager.run(segment.graph, bound, places, segment.schedule)
-        awaited = places if graph_can_fail(segment.graph) else places[:1]
-        engine.wait(*(storage.variable for storage in awaited))
-        return tuple(places)
+        made, number = cut.segment.run(bound)
+        self.made.update(made)
+        return made, number
 
     def can_replace(self, carriers: Sequence[Storage]) -> bool:
         """Whether arrays of the state can become those that are held: both are results of segments."""
-        made = self.trace.looks.made
+        made = self.trace.looks.graph.made
         return all(
             new is old or (old in made and (new in made or new in self.made))
             for new, old in zip(self.held[0], carriers, strict=True)
@@ -148,7 +139,7 @@ class Rounds:
 
 
 def _value(further: Any, numbers: Mapping[Any, Any]) -> int:
-    """What a loop of a run-time count has drawn."""
+    """The count of random numbers that a loop of a run-time count has drawn."""
     value: int = 0 if further is None else numbers.get(further, further.value)
     return value
 
@@ -158,12 +149,12 @@ def _has_answers(steps: Sequence[Any], numbers: dict[Any, Any]) -> bool:
     for step in steps:
         operands = [numbers[o] if o in numbers else getattr(o, "value", o) for o in step.operands]
         try:
-            found = FORMS[step.form](*operands)
-        except (ArithmeticError, LookupError, ValueError):
-            return False  # the body will raise it, or the form is not known here
+            found = step.operation.function(*operands)
+        except (ArithmeticError, ValueError):
+            return False  # the body will raise it
         if type(found) is not type(step.value):
             return False
-        if isinstance(step, Looked) and repr(found) != repr(step.value):
+        if isinstance(step, Question) and repr(found) != repr(step.value):
             return False
         numbers[step] = found
     return True

@@ -3,18 +3,12 @@
     for i in tj.range(n):            round 0 and round 1 are recorded; then the loop ends,
         x = tanh(x * w + i)          and a node `loop` stands for all rounds but the first
 
-At the begin of each round, its *head*, all that the rest of the body can depend on is noted (`heads`). A body
-does the same where it depends on the same. So when two heads are equal, but for what arrays hold, all further
-rounds are the one between them again: its nodes become the body of a `loop` (`looped`), arrays that are alive
-hold the loop's results, and ``for`` ends. The count is a run-time number, checked to be at least `LEAST`;
-smaller counts are recorded like those of Python's `range`.
-
-The loop variable is a number that *moves*: it has a slope, and what it is in the round being recorded
-(`Moving`). Sums and differences with whole numbers move, too, and so do views at such places (`places`).
-Floats that are computed from it (``rate / (i + 1)``) vary: the loop computes them in each round.
-Whoever asks for its value (a comparison, a shape) would get another answer in each round: then, and where
-heads stay different, the call is recorded again with Python's `range` in this place (`unroll`). ``explain()``
-tells why.
+At the begin of each round all that the rest of the body can depend on is noted (`headers`). When two headers
+are equal, but for what arrays hold, all further rounds are the one between them again: its nodes become the
+body of a `loop` (`body`), arrays that are alive hold the loop's results, and ``for`` ends. The count is a
+run-time number, checked to be at least `LEAST`; smaller counts are recorded like those of Python's `range`.
+Where headers stay different, or somebody asks for the value of the loop variable, the call is recorded again
+with Python's `range` in this place (`unroll`), and ``explain()`` tells why.
 """
 
 from __future__ import annotations
@@ -27,27 +21,21 @@ import weakref
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.bytecode import instructions
-from tracejit.frontend.recording.heads import Head, head_at
-from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.looped import VARYING, Unequal, loop_of
-from tracejit.frontend.recording.number import (
-    FORMS,
-    Computed,
-    Moving,
-    NumberProxy,
-    Numbers,
-    Varying,
-    settled,
-)
-from tracejit.frontend.recording.places import Outside, corners, does_move, fixed, left, slope_of
+from tracejit.frontend.recording.location import is_ours, user_location
+from tracejit.frontend.recording.loops.body import loop_of
+from tracejit.frontend.recording.loops.headers import Header, header_at
+from tracejit.frontend.recording.loops.induction import after, follow
+from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
+from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
-from tracejit.ir.graph import Node
+from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
+from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.rolling.wiring import EXACT
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -55,11 +43,11 @@ if TYPE_CHECKING:
 LEAST = 4
 """The least rounds of a loop: counts below it are recorded round by round."""
 
-HEADS = 5
-"""So many rounds may differ before all are recorded."""
+HEADERS = 5
+"""Rounds that may differ before all are recorded."""
 
 PLAIN = Numbers()
-"""Those of numbers that are nothing but their value."""
+"""For numbers that are nothing but their value."""
 PLAIN.closed = True
 
 
@@ -92,7 +80,7 @@ class Range:
     def __repr__(self) -> str:
         return f"tj.range({self.start}, {self.stop}, {self.step})"
 
-    def _rounds(self, trace: Trace, frame: types.FrameType) -> Rounds | None:
+    def _rounds(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
         """The rounds of a ``for`` statement, if a loop may stand for them."""
         if not may_roll(frame) or not _is_for(frame.f_code, frame.f_lasti):
             return None
@@ -101,7 +89,7 @@ class Range:
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
             distance = self.stop - self.start if step > 0 else self.start - self.stop
             count = (distance + (abs(step) - 1)) // abs(step)
-        return Rounds(trace, frame, self.start, step, count) if count >= LEAST else None
+        return RangeLoop(trace, frame, self.start, step, count) if count >= LEAST else None
 
 
 def range(*bounds: Any) -> Range:
@@ -150,21 +138,22 @@ def range(*bounds: Any) -> Range:
 def may_roll(frame: types.FrameType) -> bool:
     """Whether the rounds of a loop in this frame may be recorded a few times."""
     trace = thread.trace
-    if trace is None or trace.unrolled is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
+    places = trace.unrolled if trace is not None else None
+    if places is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
         return False
-    return _site_of(frame) not in trace.unrolled
+    return _site_of(frame) not in places
 
 
 def record_all(reason: str) -> None:
     """Record all rounds of the innermost loop that is being recorded, if there is one."""
-    if thread.trace is not None and thread.trace.open_ranges:
-        thread.trace.open_ranges[-1].unroll(reason)
+    if thread.trace is not None and thread.trace.nest.loops:
+        thread.trace.nest.loops[-1].unroll(reason)
 
 
 def _site_of(frame: types.FrameType) -> Hashable:
     """Where a loop is; one of this package is where people's code calls it."""
     caller: types.FrameType | None = frame
-    while caller is not None and str(caller.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+    while caller is not None and is_ours(caller):
         caller = caller.f_back
     place = frame if caller is None else caller
     return place.f_code, place.f_lasti
@@ -182,8 +171,20 @@ def _is_for(code: types.CodeType, offset: int) -> bool:
 GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
-class Rounds:
-    """The iterator of a ``for``: round after round, until two heads are equal."""
+class Nest:
+    """The loops over `tj.range` that are being recorded.
+
+    loops:  outermost first.
+    values: of the graph, for numbers that differ from round to round.
+    """
+
+    def __init__(self) -> None:
+        self.loops: list[RangeLoop] = []
+        self.values: dict[Value, Moving | Varying] = {}
+
+
+class RangeLoop:
+    """The iterator of a ``for``: round after round, until two headers are equal."""
 
     def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, count: Any) -> None:
         self.trace = trace
@@ -191,13 +192,13 @@ class Rounds:
         self.location = user_location() or frame.f_code.co_filename
         self.start, self.step, self.count = start, step, count
         self.round = -1  # the one being recorded
-        self.head: Head | None = None
+        self.header: Header | None = None
         self.numbers: list[weakref.ref[NumberProxy]] = []  # that move
         self.begin = 0  # the node at which round 1 begins, of those that stay in front of the loop
         self.outside: Outside | None = None  # an index of this round, in a later one
-        trace.open_ranges.append(self)
+        trace.nest.loops.append(self)
 
-    def __iter__(self) -> Rounds:
+    def __iter__(self) -> RangeLoop:
         return self
 
     def __next__(self) -> Any:
@@ -209,76 +210,78 @@ class Rounds:
         frame = sys._getframe(1)  # that of the ``for``; not kept, as it keeps arrays
         if self.round > 1 and self._ends(frame):
             raise StopIteration
-        if self.round >= min(HEADS, settled(self.count)):
+        if self.round >= min(HEADERS, settled(self.count)):
             self.unroll("the rounds of tj.range differ", detail=True)
         self.outside = None
-        self.head = self.head if self.round > 1 else head_at(self, frame)
+        self.header = self.header if self.round > 1 else header_at(self, frame)
         if self.round == 1:
             self.begin = len(trace.nodes)
-        assert self.head is not None
-        self.head.holders, self.head.moving = [], []  # so that this round frees what it rebinds
+        assert self.header is not None
+        self.header.holders, self.header.moving = [], []  # so that this round frees what it rebinds
         return self.moving(self.step, self.start + self.step * self.round)
 
     def moving(self, slope: int, base: Any) -> NumberProxy:
         """A number that is `base` in this round, and grows by `slope` each round."""
-        source = Moving(self, slope, base, self.round)
         self.trace.numbers.given = True
-        proxy = NumberProxy(settled(base), source, self.trace.numbers)
+        proxy = self.number(Moving(self, slope, base, settled(base)))
         self.numbers.append(weakref.ref(proxy))
         return proxy
 
     def depth(self) -> int:
         """How many loops are around this one; -1 if it has ended."""
-        return self.trace.open_ranges.index(self) if self in self.trace.open_ranges else -1
+        return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
     def number(self, source: Moving | Computed) -> NumberProxy:
-        """What a source stands for, in this round."""
-        value = settled(source.base) if isinstance(source, Moving) else source.value
-        return NumberProxy(value, source, self.trace.numbers)
+        """The number of a source, in this round."""
+        return NumberProxy(source.value, source, self.trace.numbers)
+
+    def follow(self, operation: Operation, value: Any, operands: tuple[Any, ...]) -> NumberProxy:
+        """The result `value` of arithmetic on numbers of this loop, and others."""
+        return follow(operation, value, operands)
 
     def unroll(self, reason: str, *, detail: bool = False) -> NoReturn:
         """Record the call again, with Python's `range` here."""
-        if detail and self.head is not None:
-            reason += f": {self.head.difference}"
-        self.trace.unroll(self.site, reason, self.location)
+        if detail and self.header is not None:
+            reason += f": {self.header.difference}"
+        self.trace.interrupt(Restart(unrolled=(self.site, (reason, self.location))))
 
     def _ends(self, frame: types.FrameType) -> bool:
         """End the loop if the round that was just recorded stands for all further ones."""
-        before, trace = self.head, self.trace
+        before, trace = self.header, self.trace
         assert before is not None
-        after = head_at(self, frame)
-        if not before.equals(after):
-            after.difference = before.difference
-            self.head = after
+        header = header_at(self, frame)
+        if not before.equals(header):
+            header.difference = before.difference
+            self.header = header
             return False
         if self.outside is not None:
             raise locate(OutOfBoundsError(self.outside.message), self.outside.location)
         count = self.count - (self.round - 1)
         try:
-            loop_of(trace, self, before, after, count, self.location)
+            loop_of(self, before, header, count, self.location)
         except Unequal as error:
-            after.difference = str(error)
-            self.head = after
+            header.difference = str(error)
+            self.header = header
             return False
         self._draw_on(before)
-        self._settle(after)
-        trace.open_ranges.remove(self)
+        self._settle(header)
+        trace.nest.loops.remove(self)
         return True
 
-    def _draw_on(self, before: Head) -> None:
+    def _draw_on(self, before: Header) -> None:
         """The further rounds draw random numbers, each as many as the one recorded since `before`."""
         trace, rest = self.trace, self.count - self.round
         of_round = trace.draws.of_round(before.drawn) or []
-        if any(of_round) and (trace.tapes or len(trace.open_ranges) > 1):
+        if any(of_round) and (trace.tapes or len(trace.nest.loops) > 1):
             rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
         trace.draws.go_on(of_round, rest)
 
-    def _settle(self, head: Head) -> None:
+    def _settle(self, header: Header) -> None:
         """Numbers and views that move are what they are in the last round, those in recorded nodes what they
         are there.
         """
         rest, depth = self.count - self.round, self.depth()
-        for array in head.moving:
+        for array in header.moving:
             array._view = left(array._view, depth, rest)
         nodes = self.trace.nodes
         for i, node in enumerate(nodes[self.begin :], self.begin):
@@ -286,127 +289,18 @@ class Rounds:
             if isinstance(seen, View) and slope_of(seen.offset, depth):
                 attrs = {**node.attrs, "view": seen.moved(fixed(seen.offset, depth) - seen.offset)}
                 nodes[i] = Node(node.op, node.inputs, node.outputs, attrs, node.location)
-        moving = self.trace.moving
-        for value in [v for v, s in moving.items() if type(s) is Varying and s.rounds is self]:
+        moving = self.trace.nest.values
+        for value in [v for v, s in moving.items() if type(s) is Varying and s.loop is self]:
             del moving[value]  # of a round in front of the loop
         for known in self.numbers:
             proxy = known()
             source: Any = proxy._source if proxy is not None else None
-            if proxy is None or type(source) not in (Moving, Varying) or source.rounds is not self:
+            if proxy is None or type(source) not in OF_LOOPS or source.loop is not self:
                 continue
-            last = _after(source, rest, self.trace.numbers)
+            last = after(source, rest, self.trace.numbers)
             if type(last) is NumberProxy:
                 proxy._value, proxy._source = last._value, last._source
                 if type(last._source) is Moving:
-                    last._source.rounds.numbers.append(known)
+                    last._source.loop.numbers.append(known)
             else:
                 proxy._value, proxy._source, proxy._numbers = last, None, PLAIN
-
-
-def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
-    """The result of arithmetic on numbers that move: it moves, too, or the loop is unrolled."""
-    inner = max((o.rounds for o in operands if type(o) in (Moving, Varying)), key=Rounds.depth)
-    if type(value) is float:
-        return _vary(inner, form, value, operands)
-    bases, slopes = [], []
-    for operand in operands:
-        if type(operand) is Moving and operand.rounds is inner:
-            bases.append(operand.base)
-            slopes.append(operand.slope)
-            if operand.round != inner.round:
-                inner.unroll("a number of the round before is used in arithmetic")
-        elif type(operand) is int:
-            bases.append(operand)
-            slopes.append(0)
-        elif type(operand) in (Moving, Computed):
-            bases.append(inner.number(operand))
-            slopes.append(0)
-        else:
-            inner.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
-    slope = _slope(form, bases, slopes)
-    if slope is None or type(value) is not int:
-        inner.unroll(f"{form.format(*['i'] * len(operands))} does not grow evenly with the loop variable i")
-    return inner.moving(slope, FORMS[form](*bases))
-
-
-def _vary(rounds: Rounds, form: str, value: float, operands: tuple[Any, ...]) -> NumberProxy:
-    """A float that is computed in each round, or the loop is unrolled."""
-    what = Varying(rounds, form, operands, value).path
-    for operand in operands:
-        if type(operand) in (Moving, Varying):
-            of_outer = type(operand) is Moving and does_move(operand.base)
-            if of_outer or (operand.rounds, operand.round) != (rounds, rounds.round):
-                rounds.unroll(f"{what} of a number of another round or loop")
-            if type(operand) is Moving:
-                check_exact(operand, np.dtype("float64"))
-        elif type(operand) not in (int, float) and type(getattr(operand, "value", None)) is not float:
-            rounds.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
-        elif type(operand) is int and abs(operand) >= EXACT["float64"]:
-            rounds.unroll(f"{what} of a number that float64 does not hold")
-    if form not in VARYING or (form == "({} / {})" and not _divides(rounds, operands[1])):
-        rounds.unroll(f"{what} is no arithmetic that a loop does")
-    proxy = NumberProxy(value, Varying(rounds, form, operands, value), rounds.trace.numbers)
-    rounds.numbers.append(weakref.ref(proxy))
-    return proxy
-
-
-def _divides(rounds: Rounds, divisor: Any) -> bool:
-    """Whether a divisor is not 0 in any round: Python raises an error then."""
-    if type(divisor) is not Moving:
-        return type(divisor) in (int, float)
-    number = NumberProxy(settled(divisor.base), divisor, rounds.trace.numbers)
-    ends = corners(number)
-    return all(end > 0 for end in ends) or all(end < 0 for end in ends)
-
-
-def in_front(source: Any, numbers: Numbers) -> Any:
-    """What a number is in the rounds that are being recorded: a plain number, or a run-time number."""
-    if type(source) is Varying:
-        return FORMS[source.form](*[in_front(o, numbers) for o in source.operands])
-    if type(source) is Moving:
-        return origin_of(source)
-    return source if type(source) in (int, float) else NumberProxy(source.value, source, numbers)
-
-
-def _after(source: Any, rest: Any, numbers: Numbers) -> Any:
-    """What a number is after `rest` further rounds."""
-    if type(source) is Varying:
-        return FORMS[source.form](*[_after(o, rest, numbers) for o in source.operands])
-    if type(source) is Moving:
-        return source.base + rest * source.slope
-    return in_front(source, numbers)
-
-
-def _slope(form: str, bases: list[Any], slopes: list[int]) -> int | None:
-    """By how much a result grows in each round; None if not evenly."""
-    match form:
-        case "({} + {})":
-            return slopes[0] + slopes[1]
-        case "({} - {})":
-            return slopes[0] - slopes[1]
-        case "({} * {})" if slopes[0] == 0 and type(bases[0]) is int:
-            return bases[0] * slopes[1]
-        case "({} * {})" if slopes[1] == 0 and type(bases[1]) is int:
-            return slopes[0] * bases[1]
-        case "(-{})":
-            return -slopes[0]
-        case "(+{})" | "int({})":
-            return slopes[0]
-    return None
-
-
-def check_exact(source: Moving, dtype: np.dtype) -> None:
-    """Numbers of a loop grow by adding: they must stay whole numbers that their dtype counts exactly."""
-    rounds = source.rounds
-    number = NumberProxy(settled(source.base), source, rounds.trace.numbers)
-    most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
-    least = 0 if dtype.kind == "u" else -most
-    if not all(least <= end and end <= most for end in corners(number)):
-        rounds.unroll(f"{dtype} does not count the rounds exactly")
-
-
-def origin_of(source: Moving) -> Any:
-    """What a number is in the rounds that are being recorded: a whole number, or a run-time number."""
-    base = source.base
-    outer = base._source if type(base) is NumberProxy else None
-    return origin_of(outer) if type(outer) is Moving else base

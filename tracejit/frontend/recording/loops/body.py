@@ -1,9 +1,9 @@
 """From a recorded round to a node `loop` that stands for it and all further ones.
 
-The nodes between two equal heads leave the recording and become the body. What a variable holds at the first
-head is an input of the body, which it writes if the variable holds something else at the second head; what
+The nodes between two equal headers leave the recording and become the body. What a variable holds at the
+first one is an input of the body, which it writes if the variable holds something else at the second; what
 else the body reads was there before. Numbers that move are inputs that grow. What is read at places that move
-(`places`) is an input seen through a window that moves; a carried array that is read and stored at such
+(`positions`) is an input seen through a window that moves; a carried array that is read and stored at such
 places is one window, which must move as a whole.
 """
 
@@ -16,52 +16,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.recording.backwards import Keeper
 from tracejit.frontend.recording.draws import DrawCounter, Total
-from tracejit.frontend.recording.heads import Head
-from tracejit.frontend.recording.number import Moving as MovingNumber
-from tracejit.frontend.recording.number import NumberProxy, Varying, is_of, settled
-from tracejit.frontend.recording.places import fixed, moves, slope_of
-from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.loops.headers import Header
+from tracejit.frontend.recording.loops.induction import OPERATORS
+from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
+from tracejit.frontend.recording.loops.reverse import Keeper
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.origins import Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.moving import Differs
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops import add, astype, constant, copy, divide, full, multiply, negative, subtract, update, view
-from tracejit.ops.loops import loop
+from tracejit.ops import astype, constant, copy, full, update, view
+from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.gradient import Items, Step
 from tracejit.passes.regions import Copier
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
 if TYPE_CHECKING:
+    from tracejit.frontend.recording.loops.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
-
-VARYING = {
-    "({} + {})": add,
-    "({} - {})": subtract,
-    "({} * {})": multiply,
-    "({} / {})": divide,
-    "(-{})": negative,
-}
-"""Arithmetic of floats that loops do in each round."""
 
 _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDictionary()
 """Equal bodies are one graph, so that recordings with them are equal."""
 
 
-class Unequal(Exception):
-    """The round does not stand for the next ones."""
-
-
-def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, location: str) -> None:
-    """Let a loop of `count` rounds stand for what was recorded between two equal heads. Raises `Unequal`
+def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location: str) -> None:
+    """Let a loop of `count` rounds stand for what was recorded between two equal headers. Raises `Unequal`
     where that is not possible. While a gradient is taken, the loop keeps what its rounds need for that.
     """
-    carried = _carried(before, after)
+    carried, trace = _carried(before, after), loop.trace
     try:
         check_plain([node for node in trace.nodes[before.nodes :] if node.op is not constant])
     except Unlike as error:
@@ -72,14 +60,14 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
     if tape is not None:
         count = operator.index(count)  # a look: memory for what is kept depends on it
     items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
-    body = _Body(trace, rounds, items, trace.nodes[before.nodes :], carried, count)
+    body = LoopBody(loop, trace.nodes[before.nodes :], carried, count)
     body.draws(before)
     body.record(items)
     keeper = Keeper(body) if tape is not None else None
     graph = body.graph()
     if tape is not None:
         tape.forget(before.nodes)
-    _forget(trace, before, rounds)
+    _forget(loop, before)
     final = dict(zip(carried, body.emit(graph, keeper, location), strict=True))
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
         if first is last:
@@ -90,8 +78,8 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
             holder.pending = final[first]
 
 
-def _carried(before: Head, after: Head) -> dict[Value, Value]:
-    """What the round makes of the values that it begins with, where it changes them."""
+def _carried(before: Header, after: Header) -> dict[Value, Value]:
+    """Values with which the round begins and that it changes, and what it makes of each."""
     found: dict[Value, Value] = {}
     for first, last in zip(before.values, after.values, strict=True):
         if found.setdefault(first, last) is not last:
@@ -99,39 +87,57 @@ def _carried(before: Head, after: Head) -> dict[Value, Value]:
     return {first: last for first, last in found.items() if first is not last}
 
 
-def _forget(trace: Trace, head: Head, rounds: Any) -> None:
-    """Take back what was recorded since a head, but for inputs."""
-    for node in trace.nodes[head.nodes :]:
+def _forget(loop: RangeLoop, header: Header) -> None:
+    """Take back what was recorded since a header, but for inputs."""
+    trace = loop.trace
+    for node in trace.nodes[header.nodes :]:
         trace.defined.difference_update(node.outputs)
-    added = list(zip(trace.inputs, trace.bound, strict=True))[head.inputs :]
+    added = list(zip(trace.inputs, trace.bound, strict=True))[header.inputs :]
     for value, _ in added:
         trace.defined.remove(value)
-    del trace.nodes[head.nodes :]
-    del trace.inputs[head.inputs :], trace.bound[head.inputs :]
+    del trace.nodes[header.nodes :]
+    del trace.inputs[header.inputs :], trace.bound[header.inputs :]
     for value, bound in added:
-        moving = trace.moving.get(value)
-        if moving is None or moving.rounds is not rounds:
+        moving = trace.nest.values.get(value)
+        if moving is None or moving.loop is not loop:
             trace._add_input(value, bound)
     scalars = trace.scalars
-    trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in head.scalars}
+    trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
 
-class _Range(NamedTuple):
-    """A place that moves with the rounds: `size` elements from `low` on, further by `step` each round.
+class NumberOperand(NamedTuple):
+    """A number in front of the loop, as `dtype`."""
 
-    `low` is a number that moves with the loops around, or an integer.
+    number: Any
+    dtype: np.dtype
+
+
+class CounterOperand(NamedTuple):
+    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
+    many numbers a round draws.
     """
 
-    low: Any
-    size: int
+    value: Value
+    stream: int
+    drawn: Total
     step: int
 
 
-class _Body(Copier):
+class PartOperand(NamedTuple):
+    """A part of a value, in front of the loop."""
+
+    base: Value
+    view: View
+
+
+Operand = Value | NumberOperand | CounterOperand | PartOperand
+
+
+class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
     operands: for each input of the body, what it begins as: a value, a number, or a part of a value.
-    ranges: where carried values are read and stored, if that moves. While a gradient is taken, also where
+    slices: where carried values are read and stored, if that moves. While a gradient is taken, also where
         values from before the loop are read.
     low: for recorded values that are such a part of their array in the body, where it begins.
     seen: inputs for parts of values from before the loop.
@@ -142,30 +148,32 @@ class _Body(Copier):
 
     def __init__(
         self,
-        trace: Trace,
-        rounds: Any,
-        items: Items,
+        loop: RangeLoop,
         nodes: list[Node],
         carried: dict[Value, Value],
         count: Any,
     ) -> None:
         super().__init__(Builder())
-        self.trace, self.rounds, self.nodes, self.carried = trace, rounds, nodes, carried
+        self.loop, self.trace, self.nodes, self.carried = loop, loop.trace, nodes, carried
         self.count = count
-        self.depth = rounds.depth()
-        self.operands: list[Value | Number | Counter | Part] = []
+        self.depth = loop.depth()
+        self.operands: list[Operand] = []
         self.moves: list[tuple[int, int]] = []
-        self.constants = {node.output: node for node in trace.nodes if node.op is constant}
+        self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.made_here = {value for node in nodes for value in node.outputs}
-        self.ranges = {value: found for value in carried if (found := self._range_of(value)) is not None}
+        self.slices = {
+            value: found
+            for value in carried
+            if (found := slice_of(value, nodes, carried, self.depth)) is not None
+        }
         self.low: dict[Value, Any] = {}
         self.seen: dict[Any, Value] = {}
         self.arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
         self.items: list[Node | Step] = []
-        self.counters: dict[Value, Counter] = {}
+        self.counters: dict[Value, CounterOperand] = {}
 
-    def draws(self, before: Head) -> None:
+    def draws(self, before: Header) -> None:
         """Find the counters of what the round draws of random streams."""
         of_round = self.trace.draws.of_round(before.drawn)
         if of_round is None:
@@ -177,7 +185,7 @@ class _Body(Copier):
             begin, stream = before.drawn[source.stream], source.stream
             if source.further is begin.further and source.fixed >= begin.fixed:
                 drawn = begin.plus(source.fixed - begin.fixed)
-                self.counters[value] = Counter(value, stream, drawn, of_round[stream])
+                self.counters[value] = CounterOperand(value, stream, drawn, of_round[stream])
 
     def record(self, items: Items) -> None:
         """Append a round to the body."""
@@ -199,42 +207,17 @@ class _Body(Copier):
 
     # ---- places that move
 
-    def _range_of(self, first: Value) -> _Range | None:
-        """Where a value is read and stored, if that moves: in one range, which moves as a whole."""
-        members, last = {first}, self.carried.get(first, first)
-        accesses: list[View] = []
-        others = False
-        for node in self.nodes:
-            if members.isdisjoint(node.inputs):
-                continue
-            if node.op not in (view, update) or not members.isdisjoint(node.inputs[1:]):
-                others = True
-            else:
-                accesses.append(node.attrs["view"])
-            if node.op is update and node.inputs[0] in members:
-                members.add(node.output)
-        if not any(map(moves, accesses)):
-            return None
-        steps = {slope_of(seen.offset, self.depth) for seen in accesses}
-        elsewhere = any(v in members for f, v in self.carried.items() if f is not first)
-        if others or len(steps) > 1 or last not in members or elsewhere:
-            raise Unequal("an array is used at places that move, and at others")
-        try:
-            low, high = accesses[0].span()
-            for seen in accesses[1:]:
-                low, high = min(low, seen.span()[0]), max(high, seen.span()[1])
-        except Differs:
-            raise Unequal("the places of an array move apart") from None
-        return _Range(low, high - low, steps.pop())
-
     def _input(
-        self, type: ArrayType, operand: Value | Number | Counter | Part, move: tuple[int, int]
+        self,
+        type: ArrayType,
+        operand: Operand,
+        move: tuple[int, int],
     ) -> Value:
         self.operands.append(operand)
         self.moves.append(move)
         return self.builder.input(type)
 
-    def _part_input(self, base: Value, place: _Range, shape: tuple[int, ...]) -> Value:
+    def _part_input(self, base: Value, place: MovingSlice, shape: tuple[int, ...]) -> Value:
         """An input that is a part of a value from before the loop."""
         type = ArrayType(shape, base.type.dtype, base.type.device)
         low, size, step = fixed(place.low, self.depth), place.size, place.step
@@ -243,11 +226,11 @@ class _Body(Copier):
         # what moves with a loop around is narrowed there
         reach = abs(step) * (operator.index(self.count) - 1)
         start = reach if step < 0 else 0
-        part = Part(base, View(low - start, (reach + size,), (1,)))
+        part = PartOperand(base, View(low - start, (reach + size,), (1,)))
         return self._input(type, part, (start, step))
 
     def _target(self, value: Value) -> Value:
-        place = self.ranges.get(value)
+        place = self.slices.get(value)
         if place is None:
             self.replaced[value] = found = self._input(value.type, value, (0, 0))
             return found
@@ -272,7 +255,7 @@ class _Body(Copier):
                     raise Unequal("a place moves in an array that each round makes anew")
                 self.replaced[node.output] = self._seen(base, seen)
                 return self.builder.nodes[start:]
-        varying = [v for v in node.inputs if type(self.trace.moving.get(v)) is Varying]
+        varying = [v for v in node.inputs if type(self.trace.nest.values.get(v)) is Varying]
         if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
             raise Unequal(f"{node.op.name} of a number that is computed in each round")
         inputs = [self._spread(v, node) if v in varying else self.found(v) for v in node.inputs]
@@ -290,9 +273,9 @@ class _Body(Copier):
     def _seen(self, base: Value, seen: View) -> Value:
         """A view that moves, of a value from before the loop. All that a gradient reads of it is one part."""
         low, high = seen.span()
-        place = _Range(low, high - low, slope_of(seen.offset, self.depth))
+        place = MovingSlice(low, high - low, slope_of(seen.offset, self.depth))
         if self.trace.tapes:
-            found = self._range_of(base)
+            found = slice_of(base, self.nodes, self.carried, self.depth)
             assert found is not None
             place = found
         whole = seen.is_contiguous() and not self.trace.tapes
@@ -314,20 +297,20 @@ class _Body(Copier):
             counter = self.counters[value]
             self.replaced[value] = found = self._input(value.type, counter, (0, counter.step))
             return found
-        dtype, moving = value.type.dtype, self.trace.moving.get(value)
-        number: Number | None = None
-        while type(moving) is MovingNumber:
-            if moving.rounds is self.rounds:
-                number = Number(moving.base, dtype)
+        dtype, moving = value.type.dtype, self.trace.nest.values.get(value)
+        number: NumberOperand | None = None
+        while type(moving) is Moving:
+            if moving.loop is self.loop:
+                number = NumberOperand(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
                 return found
-            if moving.rounds in self.trace.open_ranges:  # an outer loop
-                number = Number(self.rounds.number(moving), dtype)
+            if moving.loop in self.trace.nest.loops:  # an outer loop
+                number = NumberOperand(self.loop.number(moving), dtype)
                 break
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
             (found,) = self.builder.copy(self.constants[value], ())
-        elif number is None and isinstance(literal := self.trace.carried.get(value), Literal):
+        elif number is None and isinstance(literal := self.trace.looks.carried.get(value), Literal):
             found = self.builder.emit(constant, **literal.attrs)
         else:
             found = self._input(value.type, number or value, (0, 0))
@@ -338,8 +321,8 @@ class _Body(Copier):
 
     def _spread(self, value: Value, node: Node) -> Value:
         """A number that varies as an array of the shape of a node's result."""
-        source, result = self.trace.moving[value], node.output.type
-        if source.rounds is not self.rounds:
+        source, result = self.trace.nest.values[value], node.output.type
+        if source.loop is not self.loop:
             raise Unequal("a number of a loop around is computed in each round")
         number = self._computed(source, result.device)
         if value.type.dtype != FLOAT64:
@@ -349,7 +332,7 @@ class _Body(Copier):
         return number
 
     def _computed(self, source: Any, device: Device) -> Value:
-        """What stands for a number in arithmetic of floats; arrays for those that move or vary."""
+        """The value of a number in arithmetic of floats: an array for one that moves or varies."""
         if type(source) in (int, float):
             number: Value = self.builder.emit(constant, **constant_of(float(source), FLOAT64))
             return number
@@ -358,14 +341,14 @@ class _Body(Copier):
             return found
         if type(source) is Varying:
             operands = [self._computed(o, device) for o in source.operands]
-            found = self.builder.emit(VARYING[source.form], *operands)
-        elif type(source) is MovingNumber:
+            found = self.builder.emit(OPERATORS[source.operation], *operands)
+        elif type(source) is Moving:
             type_ = ArrayType((), FLOAT64, HOST)
-            number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
+            number = self._input(type_, NumberOperand(source.base, FLOAT64), (0, source.slope))
             found = self.builder.emit(full, number, shape=(), device=device)
         else:
             held = NumberProxy(source.value, source, self.trace.numbers)
-            found = self._input(ArrayType((), FLOAT64, HOST), Number(held, FLOAT64), (0, 0))
+            found = self._input(ArrayType((), FLOAT64, HOST), NumberOperand(held, FLOAT64), (0, 0))
         self.arrays[source] = found
         return found
 
@@ -384,61 +367,36 @@ class _Body(Copier):
             last = {i: v for i in range(len(self.operands)) if (v := self._last(i)) is not None}
             begin = len(trace.nodes)
             operands += keeper.memory(trace, self.count, location)
-        rounds, first = int(settled(self.count)), self.rounds.round - 1
+        rounds, first = int(settled(self.count)), self.loop.round - 1
         attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
-        outputs = trace.emit(loop, counted, *operands, location=location, **attrs)
+        outputs = trace.emit(loop_op, counted, *operands, location=location, **attrs)
         if keeper is not None:
             step = keeper.step(self, operands, outputs, trace.nodes[begin:], last)
             trace.tapes[0].stand(step, begin)
         finals = []
         for value, operand, result in zip(self.carried, self.operands, outputs, strict=False):
-            if isinstance(operand, Part):
+            if isinstance(operand, PartOperand):
                 result = trace.emit(update, value, result, location=location, view=operand.view)
             finals.append(result)
         return finals
 
     def _last(self, i: int) -> Value | None:
-        """What a number is in the last round, whose count is known."""
+        """The value of a number in the last round, if the operand is one; the count is known."""
         trace, operand, further = self.trace, self.operands[i], self.moves[i][1] * (self.count - 1)
-        if isinstance(operand, Counter):
+        if isinstance(operand, CounterOperand):
             counter = trace.draws.counter(operand.stream, operand.drawn.plus(further))
             return trace.number(counter, operand.value.type.dtype)
-        if isinstance(operand, Number):
+        if isinstance(operand, NumberOperand):
             return _number_of(trace, operand.number + further, operand.dtype)
         return None
 
-    def _operand(self, operand: Value | Number | Counter | Part) -> Value:
-        if isinstance(operand, Number):
+    def _operand(self, operand: Operand) -> Value:
+        if isinstance(operand, NumberOperand):
             return _number_of(self.trace, *operand)
-        if isinstance(operand, Part):
+        if isinstance(operand, PartOperand):
             made: Value = self.trace.emit(view, operand.base, view=operand.view)
             return made
-        return operand.value if isinstance(operand, Counter) else operand
-
-
-class Number(NamedTuple):
-    """A number in front of the loop, as `dtype`."""
-
-    number: Any
-    dtype: np.dtype
-
-
-class Counter(NamedTuple):
-    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
-    many numbers a round draws.
-    """
-
-    value: Value
-    stream: int
-    drawn: Total
-    step: int
-
-
-class Part(NamedTuple):
-    """A part of a value, in front of the loop."""
-
-    base: Value
-    view: View
+        return operand.value if isinstance(operand, CounterOperand) else operand
 
 
 def _number_of(trace: Trace, number: Any, dtype: np.dtype) -> Any:

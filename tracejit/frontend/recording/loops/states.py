@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.kinds import has_attributes
-from tracejit.frontend.recording.counters import enclosing
-from tracejit.frontend.recording.number import Computed, NumberProxy, Source
-from tracejit.frontend.recording.recording import Extent
+from tracejit.frontend.python.kinds import is_of_own_class
+from tracejit.frontend.recording.location import is_ours
+from tracejit.frontend.recording.loops.counters import enclosing
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.origins import Extent
+from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
@@ -65,12 +67,14 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
     walk.sources[source] = 0
     try:
         loops = [
-            walk.loop(frame, place) for frame in frames for place in enclosing(frame.f_code, frame.f_lasti)
+            walk.range_around(frame, place)
+            for frame in frames
+            for place in enclosing(frame.f_code, frame.f_lasti)
         ]
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
-        arguments = [walk.key(copy) for copy in trace.containers()]
-        changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
+        arguments = [walk.key(copy) for copy in trace.body.containers()]
+        changed = [(id(slot), walk.key(now)) for slot, now in trace.body.changes()]
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
@@ -87,7 +91,7 @@ def frames_of_body() -> list[types.FrameType]:
     """
     frame: types.FrameType | None = sys._getframe(1)
     found = []
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+    while frame is not None and is_ours(frame):
         if frame.f_code in LOOPS:
             found.append(frame)
         frame = frame.f_back
@@ -108,9 +112,9 @@ class Walk:
         self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
-    def loop(self, frame: types.FrameType, place: int) -> Hashable:
+    def range_around(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
-        counting = self.trace.counting.get((id(frame), place))
+        counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
         if known is None:
             raise Hidden
@@ -118,13 +122,13 @@ class Walk:
 
     def carried(self, value: Any) -> Hashable:
         """A value of the graph: where an earlier segment has put it."""
-        bound = self.trace.carried.get(value)
+        bound = self.trace.looks.carried.get(value)
         if not isinstance(bound, Extent):
             raise Hidden
         if type(bound) is not Extent:
             return "window", id(bound.storage)
         number = self.carriers.setdefault(bound.storage, len(self.carriers))
-        looked = self.trace.looked_at.get(value)  # there is no second look at it
+        looked = self.trace.looks.found.get(value)  # there is no second look at it
         return "carried", number, looked if looked is None else self.number(looked)
 
     def number(self, source: Computed | Source) -> Hashable:
@@ -154,13 +158,14 @@ class Walk:
                 return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
             return "new", number, self.carried(storage.pending), self.view(value)
-        if kind is types.FunctionType and id(value) not in self._open and self.trace.defines(value.__code__):
+        is_function = kind is types.FunctionType and id(value) not in self._open
+        if is_function and self.trace.body.defines(value.__code__):
             return self._function(value)
         if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
             return "method", value.__name__, self.key(value.__self__)
         if isinstance(value, SAME):
             return "same", id(value)
-        if isinstance(value, PLAIN) and not has_attributes(value):
+        if isinstance(value, PLAIN) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
             raise Hidden

@@ -2,7 +2,7 @@
 NVPTX back end and the driver.
 
     kernel = kernel_of(gpu, "exp", spec, partial(emit_gpu, spec), slots=12)
-    kernel.function        # what the driver launches
+    kernel.function        # the function that the driver launches
 """
 
 from __future__ import annotations

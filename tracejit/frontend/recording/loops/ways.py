@@ -7,7 +7,7 @@
         else:
             t *= 0.5
 
-What the rest of a body does depends on its state at a look (`rounds.State`), and on the answers to its
+What the rest of a body does depends on its state at a look (`states.State`), and on the answers to its
 questions. So looks with equal states have one number, and what was recorded between two looks, a *way*, is
 what every call does that is in the state where the way begins and has its answers: compute numbers, ask,
 launch a segment. In the example there are ways from A to B, from B to C, and two from C to A.
@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
-from tracejit.frontend.recording.number import Computed, Looked, Numbers, Source
-from tracejit.frontend.recording.recording import Bound, RuntimeNumber
-from tracejit.frontend.recording.rounds import State
+from tracejit.frontend.recording.loops.states import State
+from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.origins import Bound, RuntimeNumber
+from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class Unknown(Exception):
     """A way uses what is not in the state where it begins."""
 
 
-class Looks:
-    """The looks of a trace, of which this knows the cuts, numbers and draws.
+class StateGraph:
+    """The states of a body at its looks, and the ways between them. It knows the trace's cuts, numbers and
+    draws.
 
     states: of each look; None where not even what was made since the last known one is told.
     at:     the number of each state; equal states have one.
@@ -64,13 +66,12 @@ class Looks:
         self._blind = 0
         self.again = 0
 
-    def note(self, cut: Cut) -> None:
-        """The body has made a look, which is the last of the trace's steps."""
+    def note(self, cut: Cut, state: State | None) -> None:
+        """The body has made a look, the last of the trace's steps, in this state, if that is known."""
         self._places.append(len(self.numbers.steps) - 1)
         self.made.update(cut.made)
         begin = len(self.states) - 1
         before = self.states[-1] if self.states else None
-        state = cut.state
         self._blind = 0 if state is not None else self._blind + 1
         if state is None and before is not None and self._blind <= BLIND:
             state = self._after(begin, before, cut)
@@ -88,6 +89,18 @@ class Looks:
         self.described.append(found)
         if found is not None:
             self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
+
+    def state(self, index: int) -> State:
+        """The state at a look, where it is known."""
+        state = self.states[index]
+        assert state is not None
+        return state
+
+    def number(self, index: int) -> int:
+        """The number of that state."""
+        number = self.at[index]
+        assert number is not None
+        return number
 
     def between(self, index: int) -> list[Any]:
         """Computations and questions between a look and the next one."""
@@ -115,7 +128,7 @@ class Looks:
             return None
 
 
-def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks: Looks) -> Hashable:
+def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
     """Equal for ways from one state that do and ask the same, and leave their results in the same places.
 
     Raises Unknown if a way uses what is neither in its state nor older than all looks.
@@ -126,7 +139,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
     def name(operand: Any) -> Hashable:
         if operand in names:
             return names[operand]
-        if isinstance(operand, Computed | Source) or operand in looks.made:
+        if isinstance(operand, Computed | Source) or operand in graph.made:
             raise Unknown
         return operand
 
@@ -141,18 +154,18 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], looks:
         source = bound.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = looks.draws.totals[source.stream][0]
+        stream = graph.draws.totals[source.stream][0]
         return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
 
     done: list[Hashable] = []
     for step in steps:
-        done.append((type(step), step.form, *map(name_of_number, step.operands)))
-        if isinstance(step, Looked):
+        done.append((type(step), step.operation, *map(name_of_number, step.operands)))
+        if isinstance(step, Question):
             done.append((type(step.value), repr(step.value)))
         else:
             names[step] = "computed", len(done)
     inputs = [origin(bound) for bound in cut.bound]
-    totals = [looks.draws.totals[index][1] for index in cut.draws]
+    totals = [graph.draws.totals[index][1] for index in cut.draws]
     inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
     names |= {storage: ("made", k) for k, storage in enumerate(cut.made)} | {cut.source: "found"}
     ends = () if then is None else (*map(name, then.carriers), *map(name, then.sources))

@@ -1,0 +1,183 @@
+"""Looks of a body at values of arrays: each ends a segment, which is launched.
+
+A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut*
+there: what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all
+that the body may still use: arrays that it made and that are alive, the new content of arrays that it
+wrote, and the value that it looks at; while a gradient is taken, everything. The segment is launched, the
+value is waited for, and the recording goes on; a result that is used later enters it as an input
+(`Trace.adopt`). Nothing that existed before the call is written: that is left to the last launch of the
+path. What is kept of segments for later calls: `segments`; what equal looks mean: `loops`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tracejit.frontend.recording.draws import Draws
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.loops.ahead import run_ahead
+from tracejit.frontend.recording.loops.counters import CountedRange, count_in, may_count
+from tracejit.frontend.recording.loops.states import State, frames_of_body, state_at
+from tracejit.frontend.recording.loops.ways import StateGraph
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.origins import Bound, Extent, Literal
+from tracejit.frontend.recording.recording import in_operation, thread
+from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.segments import Cut, Segment, Segments
+from tracejit.frontend.recording.sources import Source
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Value
+from tracejit.ir.op import Trait
+from tracejit.ir.structure import structure
+from tracejit.ir.types import CPU
+from tracejit.ops import constant
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.trace import Trace
+
+SEGMENTS = 256
+"""Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
+
+
+class Looks:
+    """The looks of a trace so far.
+
+    segments: those of all paths of the function; None: every look gives up.
+    cuts:     the looks, in order.
+    carried:  values of earlier segments: where they are found.
+    found:    by value of one element: the number that it is.
+    graph:    the states of the body at its looks.
+    different: the segments that they ended, each once.
+    ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
+    """
+
+    def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
+        self.segments: Any = segments
+        self.cuts: list[Cut] = []
+        self.carried: dict[Value, Bound | Literal] = {}
+        self.found: dict[Value, Source] = {}
+        self.graph = StateGraph(self.cuts, numbers, draws)
+        self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
+        self.different: set[Segment] = set()
+        self._visited: dict[tuple[int, ...], Any] = {}  # by place in the body: the state at the last look
+
+    def refusal(self, trace: Trace, array: Any) -> str | None:
+        """Why a look cannot end a segment; None if it can."""
+        if self.segments is None or trace.dry or in_operation() or trace.vouched:
+            return ""
+        if self.segments.ended:
+            return f"which led to another path again and again ({self.segments.ended} paths)"
+        if len(self.different) >= SEGMENTS:
+            return f"after {SEGMENTS} looks that each follow other operations"
+        if array.dtype.kind not in "biuf" or trace.numbers.plain:
+            return ""
+        if array._storage.recording not in (None, trace) and array._storage.pending is not None:
+            return ""
+        if any(Trait.ORDERED in node.op.traits for node in trace.nodes):
+            return "after tj.callback"
+        return None
+
+    def add(self, trace: Trace, cut: Cut, state: State | None) -> None:
+        """Note a look, which has just been made, and the state of the body there."""
+        self.cuts.append(cut)
+        self.different.add(cut.segment)
+        trace.numbers.find(cut.source, cut)
+        self.graph.note(cut, state)
+
+    def is_other_state(self, state: State | None) -> bool:
+        """Whether the body looks again where it is now, in another state, so that counters may help."""
+        frames = frames_of_body()
+        place = tuple(frame.f_lasti for frame in frames)
+        key = state.key if state is not None else None
+        is_other = place in self._visited and (key is None or key != self._visited[place])
+        if frames:
+            self._visited[place] = key
+        return is_other and any(may_count(frame.f_code) for frame in frames)
+
+
+def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
+    """The only element of an array, as a number of the call; what was recorded so far is launched."""
+    looks = trace.looks
+    reason = looks.refusal(trace, array)
+    if reason is not None:
+        trace.look(array, what, reason)
+    content = _content(trace, array)
+    if content in looks.found:
+        return trace.numbers.proxy(looks.found[content])
+    looked = [array._storage]
+    if array.device.kind != "cpu":
+        array = array.to(CPU)  # by a copy in the graph
+        looked.append(array._storage)
+    location = user_location()
+    if trace.assumed.counted:
+        for frame in frames_of_body():
+            count_in(frame, trace.numbers)
+    with _no_part_of_the_body(trace):
+        value = trace.read(array._storage, array._view)
+        made = _cut(trace, value, Source(f"{what} of line {str(location).rpartition(':')[2]}"))
+        state = state_at(trace, made.source, looked)
+        looks.add(trace, made, state)
+        run_ahead(trace)
+    if trace.assumed.counted is None and looks.is_other_state(state):
+        trace.interrupt(Restart(counted=True))
+    if content is not None:
+        looks.found[content] = made.source
+    return trace.numbers.proxy(made.source)
+
+
+@contextmanager
+def _no_part_of_the_body(trace: Trace) -> Iterator[None]:
+    """Around what is done at a look: to compile is no part of the body, and nobody watches it."""
+    watcher, thread.watcher = thread.watcher, None
+    if thread.hook is not None:
+        sys.setprofile(None)
+    thread.trace = None
+    try:
+        yield
+    finally:
+        thread.trace, thread.watcher = trace, watcher
+        if thread.hook is not None:
+            sys.setprofile(thread.hook)
+
+
+def _content(trace: Trace, array: Any) -> Value | None:
+    """The value of an array that this recording has made, if the array is all of it."""
+    storage, view = array._storage, array._view
+    made = storage.pending if storage.recording is trace else None
+    return made if made is not None and view.is_whole(made.type.shape) else None
+
+
+def _cut(trace: Trace, value: Value, source: Source) -> Cut:
+    """End the segment of a trace by a look at `value`, which is to be the number `source`."""
+    value = trace.known(value)
+    alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
+    if trace.tapes:
+        alive += [v for node in trace.nodes for v in node.outputs if not v.type.on_host]
+    inputs = dict(zip(trace.inputs, trace.bound, strict=True))
+    fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
+    outputs = [value, *fresh]
+    graph = trace.graph(outputs)
+    segment: Segment = trace.looks.segments.find(structure(graph), graph)
+    draws = trace.draws.take()
+    made, source.value = segment.run(trace.bound)
+    bound = tuple(trace.bound)
+    _carry(trace, outputs, made)
+    return Cut(segment, source, bound, made, draws)
+
+
+def _carry(trace: Trace, outputs: Sequence[Value], made: Sequence[Storage]) -> None:
+    """Begin the next segment: what the last one knew is found where it lies now."""
+    carried = trace.looks.carried
+    for found, bound in zip(trace.inputs, trace.bound, strict=True):
+        carried.setdefault(found, bound)
+    for node in trace.nodes:
+        if node.op is constant:
+            carried[node.output] = Literal(node.attrs, node.location)
+    for found, storage in zip(outputs, made, strict=True):
+        carried.setdefault(found, Extent(storage, 0, storage.type.size))
+    trace.begin_segment()

@@ -1,0 +1,128 @@
+"""Operations on Python's numbers, as data.
+
+What a body does with its run-time numbers is noted as an `Operation` on operands (`sources`). One description
+serves all who do it again:
+
+    LESS.written("m2", "(1.0)")     the text of a replay: "(m2 < (1.0))"
+    LESS.function(2, 1)             the answer, for rounds that are run ahead of the body
+    LESS: ops.less                  what a graph can do in its place (`loops.induction`, `jit.exits`)
+
+Each operation is one object. `OPERATIONS` has those that a file may name, by their text.
+
+>>> LESS.written("m2", "(1.0)"), LESS.function(2, 1)
+('(m2 < (1.0))', False)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Operation:
+    """An operation of Python's on numbers.
+
+    text:     it in Python, with ``{}`` for each operand.
+    function: what computes it.
+    truth:    the operation that asks whether the result is true, where results may be truths.
+    """
+
+    __slots__ = ("function", "text", "truth")
+
+    def __init__(self, text: str, function: Callable[..., Any], truth: Operation | None = None) -> None:
+        self.text, self.function, self.truth = text, function, truth
+
+    def __repr__(self) -> str:
+        return f"Operation({self.text})"
+
+    def written(self, *operands: Any) -> str:
+        """It on these operands."""
+        return self.text.format(*operands)
+
+
+OPERATIONS: dict[str, Operation] = {}
+"""Operations by text, but for questions about types."""
+
+
+def _declare(text: str, function: Callable[..., Any], truth: Operation | None = None) -> Operation:
+    OPERATIONS[text] = Operation(text, function, truth)
+    return OPERATIONS[text]
+
+
+def _bool_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: bool(function(*operands))
+
+
+def _call(name: str, function: Callable[..., Any], *counts: int) -> None:
+    """Declare ``name(...)`` for these counts of operands, and the question whether the result is true."""
+    for count in counts:
+        text = f"{name}({', '.join(['{}'] * count)})"
+        _declare(text, function, _declare(f"bool({text})", _bool_of(function)))
+
+
+def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Operation:
+    asked = _bool_of(function)
+    return _declare(f"({{}} {symbol} {{}})", asked, _declare(f"bool({{}} {symbol} {{}})", asked))
+
+
+IDENTITY = _declare("{}", lambda x: x)
+TRUTH, INT, FLOAT = _declare("bool({})", bool), _declare("int({})", int), _declare("float({})", float)
+ADD = _declare("({} + {})", operator.add)
+SUBTRACT = _declare("({} - {})", operator.sub)
+MULTIPLY = _declare("({} * {})", operator.mul)
+DIVIDE = _declare("({} / {})", operator.truediv)
+FLOOR_DIVIDE = _declare("({} // {})", operator.floordiv)
+REMAINDER = _declare("({} % {})", operator.mod)
+POWER = _declare("({} ** {})", operator.pow)
+AND = _declare("({} & {})", operator.and_)
+OR = _declare("({} | {})", operator.or_)
+XOR = _declare("({} ^ {})", operator.xor)
+LEFT_SHIFT = _declare("({} << {})", operator.lshift)
+RIGHT_SHIFT = _declare("({} >> {})", operator.rshift)
+LESS = _comparison("<", operator.lt)
+LESS_EQUAL = _comparison("<=", operator.le)
+GREATER = _comparison(">", operator.gt)
+GREATER_EQUAL = _comparison(">=", operator.ge)
+EQUAL = _comparison("==", operator.eq)
+NOT_EQUAL = _comparison("!=", operator.ne)
+NEGATIVE = _declare("(-{})", operator.neg)
+POSITIVE = _declare("(+{})", operator.pos)
+ABS = _declare("abs({})", abs)
+INVERT = _declare("(~{})", operator.invert)
+
+FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh"),
+    *("degrees", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "floor", "fmod", "gamma", "hypot", "ldexp"),
+    *("lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "radians", "remainder", "sin", "sinh"),
+    *("sqrt", "tan", "tanh", "trunc", "ulp"),
+)
+"""Functions of `math` that give a number for one or two."""
+
+TESTS = ("isfinite", "isinf", "isnan")
+"""Functions of `math` that give a truth."""
+
+_call("round", round, 1, 2)
+_call("min", min, 2, 3)
+_call("max", max, 2, 3)
+for _name in (*FUNCTIONS, *TESTS):
+    _call(f"math.{_name}", getattr(math, _name), 1, 2)
+for _name, _ufunc in vars(np).items():
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.nin <= 2:
+        _call(f"np.{_name}", _ufunc, _ufunc.nin)
+
+
+def call_of(name: str, count: int) -> Operation | None:
+    """The operation ``name(x, ...)`` on so many operands, if it is known."""
+    return OPERATIONS.get(f"{name}({', '.join(['{}'] * count)})")
+
+
+@functools.cache
+def type_is(kind: type) -> Operation:
+    """The question whether a number is of this type."""
+    name = f"np.{kind.__name__}" if issubclass(kind, np.generic) else kind.__name__
+    return Operation(f"(type({{}}) is {name})", lambda x: type(x) is kind)
