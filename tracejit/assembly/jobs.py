@@ -209,7 +209,7 @@ def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
 
 
 def _call_of(node: Node, call: Callable[..., Any]) -> Any:
-    """What `call` makes of the shapes and the dtype of a node."""
+    """The result of `call` for the shapes and the dtype of a node."""
     operands = (*node.inputs, *node.outputs)
     dtype = name_of(operands[-1].type.dtype)
     return call(node.op.name, [v.type.shape for v in operands], node.attrs, dtype)

@@ -52,7 +52,7 @@ from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.types import CPU, Device
 
 OPERATIONS, LOOKS = 2048, 4
-"""So many recorded operations, or segments, take at least as long as a call that runs piecewise."""
+"""Numbers of recorded operations, or segments, that take at least as long as a call that runs piecewise."""
 
 
 def record(

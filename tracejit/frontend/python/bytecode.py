@@ -157,7 +157,7 @@ def _without(code: types.CodeType, *operations: str) -> list[dis.Instruction]:
 
 
 def _uses(shown: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
-    """What is done with each variable and attribute that is loaded (see `Facts`)."""
+    """Each variable and attribute that is loaded, and the attribute that is looked up in it (see `Facts`)."""
     for load, following in itertools.pairwise(shown):
         if load.opname in _LOADS:
             yield load.argval, following.argval if following.opname in _ATTRIBUTES else ""

@@ -49,10 +49,10 @@ class Looks:
 
     segments: those of all paths of the function; None: every look gives up.
     cuts:     the looks, in order.
+    different: the segments that they ended, each once.
     carried:  values of earlier segments: where they are found.
     found:    by value of one element: the number that it is.
     graph:    the states of the body at its looks.
-    different: the segments that they ended, each once.
     ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
     """
 

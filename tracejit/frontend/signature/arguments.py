@@ -49,7 +49,7 @@ from tracejit.ir.types import CPU, ArrayType, Device, name_of
 from tracejit.ops import copy_to
 
 NUMBERS = (np.integer, np.floating)
-"""Those of NumPy's that are run-time numbers."""
+"""Classes of NumPy's scalars that are run-time numbers."""
 IDENTITY = (types.ModuleType, type, *FIXED, *VALUES)
 """Arguments that must be the very same objects; `VALUES` among them are of classes of the user's."""
 

@@ -46,7 +46,7 @@ from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import known
 
 ATOMS = (*VALUES, types.BuiltinFunctionType, types.ModuleType, type)
-"""What replays give as it is."""
+"""Classes of values that replays return as they are."""
 
 KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""

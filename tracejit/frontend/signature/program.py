@@ -195,7 +195,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What leads from one state of a loop to another: if all checks hold, what is computed and launched.
+    """A way from one state of a loop to another: the checks that must hold, computations and launches.
 
     steps: checks and computations, the `Run` whose number the next state's checks ask for, or many rounds
            as one, and what else that makes.

@@ -1,4 +1,4 @@
-"""What replay functions call (see `text`), and what they return for a call that is not theirs."""
+"""Functions that replay functions call (see `text`), and their result for a call that is not theirs."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class Surroundings(Visitor):
                 self.logs.add(id(owner))
 
     def _uses_of(self, value: Any) -> set[str]:
-        """What code that ran asks of an object that it finds by name (see `Mentions.uses_of`)."""
+        """Attributes that code that ran reads of an object that it finds by name (see `Mentions.uses_of`)."""
         return self.mentions.uses_of(self.keys.get(id(value), ()))
 
     # -- what was read ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.bytecode import mention
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, VALUES
-from tracejit.frontend.python.purity import REMEDY, impure, opens
+from tracejit.frontend.python.purity import REMEDY, impure
 from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
@@ -72,16 +72,14 @@ class Guards:
             what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
             raise Unreplayable(what, REMEDY, mention(self.surroundings.codes, path))
 
-    def _line_of(self, slot: Slot) -> str | None:
-        return mention(self.surroundings.codes, str(slot.key))
-
     def _check(self, slot: Slot) -> None:
         value, program, place = slot.value, self.program, slot.place
-        if value is GONE:
-            self._check_absent(slot)
+        if value is GONE:  # a global, say, is only written then
+            if isinstance(slot, Attribute):
+                program.require("Attributes({}).get({}) is GONE", place.root, Literal(slot.key))
             return
         if slot.refusal is not None:
-            raise Unreplayable(*slot.refusal, self._line_of(slot))
+            raise Unreplayable(*slot.refusal, mention(self.surroundings.codes, str(slot.key)))
         if isinstance(value, NDArray):
             self.arrays.append(slot)
             return
@@ -99,16 +97,8 @@ class Guards:
             program.require("{}.__code__ is {}", holder, Const(value.__code__))
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
-        if opens(value):
-            what = f"{slot.path} opens something whenever it is called"
-            raise Unreplayable(what, REMEDY, self._line_of(slot))
         if slot.guarded:
             self._check_value(slot, value, place)
-
-    def _check_absent(self, slot: Slot) -> None:
-        """Require that a missing value is still missing, unless it is a global that is only written."""
-        if isinstance(slot, Attribute):
-            self.program.require("Attributes({}).get({}) is GONE", slot.place.root, Literal(slot.key))
 
     def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
         """A slot holds what it held: the same value, the same object, or one of the same type."""
@@ -151,7 +141,9 @@ class Guards:
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
-            raise Unreplayable(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
+            raise Unreplayable(
+                what, "make it an NDArray, with tj.asarray", mention(self.surroundings.codes, str(slot.key))
+            )
         says = slot.path, f"{shown} with this content"
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 

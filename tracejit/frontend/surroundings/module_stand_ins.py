@@ -25,7 +25,7 @@ class _Module(types.ModuleType):
 
 
 class StandIns:
-    """What stands for a module and those of its functions that are replaced.
+    """Stand-ins for a module and those of its functions that are replaced.
 
     functions: ours, by the module's names.
     is_used:   whether this thread is recording a trace that uses them.
@@ -47,7 +47,7 @@ class StandIns:
         self._originals = {id(made): module} | {id(call): getattr(module, n) for n, call in calls.items()}
 
     def stand_in(self, value: Any) -> Any:
-        """What stands for `value`, if that is the module or one of the functions; else None."""
+        """The stand-in for `value`, if that is the module or one of the functions; else None."""
         return self._stand_ins.get(id(value))
 
     def original(self, value: Any) -> Any:

@@ -42,6 +42,7 @@ from tracejit.frontend.python.kinds import (
     is_value,
     trusted,
 )
+from tracejit.frontend.python.purity import REMEDY, opens
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.numbers import Numbers
@@ -259,7 +260,9 @@ class Visitor:
         if slot.holder is not None and hasattr(slot.value, "__del__"):
             what = "has a finalizer (__del__), which would run for the recording, too"
             self.refuse(slot, what, "make its objects outside of the function")
-        if not trusted(type(slot.value).__module__):
+        if opens(slot.value):
+            self.refuse(slot, "opens something whenever it is called", REMEDY)
+        elif not trusted(type(slot.value).__module__):
             self.refuse(slot, f"is a class with a metaclass ({type(slot.value).__qualname__})")
         elif not trusted(slot.value.__module__):
             self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
