@@ -552,7 +552,7 @@ def checkpoints_are_written_while_the_program_goes_on():
         (folder / "step-2").write_text("in the way")
     tj.distributed.barrier()
     tj.distributed.save_checkpoint(folder, w, step=2, wait=False)
-    raised(tj.wait_all, tj.errors.EngineError)
+    assert f"{__file__}:" in str(raised(tj.wait_all, tj.errors.EngineError))
     tj.distributed.save_checkpoint(folder, w, step=3, wait=False)  # the failure has been told
     tj.distributed.save_checkpoint(folder, w, step=2, wait=False)
     raised(lambda: tj.distributed.save_checkpoint(folder, w, step=4), OSError)

@@ -72,7 +72,7 @@ def push(
     >>> done
     [1, 2]
     """
-    frame = sys._getframe(1)
+    frame = _caller(sys._getframe(1))
     if not callable(fn):
         raise _located(ArgumentError(f"push: expected a function, got {type(fn).__name__}"), frame)
     if device is not None and not _CPU(str(device)):
@@ -96,6 +96,14 @@ def push(
     call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous, priority)
     program = _program(len(reads), len(writes))
     program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
+
+
+def _caller(frame: FrameType) -> FrameType:
+    """The nearest frame from `frame` on that is not of this package; `frame` itself if there is none."""
+    outer: FrameType | None = frame
+    while outer is not None and str(outer.f_globals.get("__name__")).startswith("tracejit."):
+        outer = outer.f_back
+    return frame if outer is None else outer
 
 
 def _located(error: TracejitError, caller: FrameType) -> TracejitError:
