@@ -165,7 +165,7 @@ def test_what_records_is_told():
 
 def test_what_a_launch_has_used_is_recorded():
     x = tj.asarray([1.0, 2.0])
-    x._storage.settle()
+    x._storage.initialise()
     assert x._storage.variable is not None
     x += 1
     assert (x * 2)[1:].tolist() == [6]

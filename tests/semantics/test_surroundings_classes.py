@@ -245,3 +245,50 @@ def test_large_containers_of_a_class_are_replayed():
     step = tj.jit(lambda x: x * config.scale * config["3"], strict=True)
     assert [step(one()).item() for _ in range(3)] == [6.0] * 3
     assert step.cache_info().traces == 1
+
+
+def twice(x):
+    return x * 2
+
+
+class WithoutSelf:
+    rate = 3.0
+    library = staticmethod(tj.tanh)
+    function = staticmethod(twice)
+
+    @staticmethod
+    def scaled(x):
+        return x * WithoutSelf.rate
+
+    @classmethod
+    def of_class(cls, x):
+        return x * cls.rate
+
+
+THING = WithoutSelf()
+CALLS = {
+    "library": lambda x: THING.library(x),
+    "function": lambda x: THING.function(x),
+    "scaled": lambda x: THING.scaled(x),
+    "of_class": lambda x: THING.of_class(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_static_and_class_methods_are_followed(name, monkeypatch):
+    call, x = CALLS[name], tj.asarray([0.5, 2.0])
+
+    @tj.jit(strict=True)
+    def step(x):
+        return call(x) + THING.rate
+
+    def check(traces):
+        wanted = (call(x) + THING.rate).tolist()
+        assert [step(x).tolist() for _ in range(3)] == [wanted] * 3
+        assert step.cache_info().traces == traces
+
+    check(1)
+    monkeypatch.setattr(WithoutSelf, "rate", 5.0)
+    check(2)
+    monkeypatch.setattr(WithoutSelf, name, staticmethod(lambda x: x - 1))
+    check(3)

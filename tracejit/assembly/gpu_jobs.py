@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
-from tracejit.assembly.jobs import alone, words_of
+from tracejit.assembly.jobs import as_fused, words_of
 from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE, Launch
@@ -98,7 +98,7 @@ def job(task: PlannedTask) -> Job:
     if node.op.name in CALLS:
         return _called(node, device, gpu)
     if node.op is not ops.fused:
-        node = alone(node)
+        node = as_fused(node)
     lowered = lower(node, task.shared)
     if lowered.product is not None:
         return _product(node, lowered.product, gpu)

@@ -68,13 +68,13 @@ def job(task: PlannedTask) -> Job:
     if Trait.HOST in node.op.traits:
         return _routine(node)
     if node.op is not ops.fused:
-        node = alone(node)
+        node = as_fused(node)
     lowered = lower(node, task.shared, task.parts)
     made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
 
-def alone(node: Node) -> Node:
+def as_fused(node: Node) -> Node:
     """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]

@@ -236,35 +236,35 @@ class View:
 
 
 class LateView(View):
-    """A lazily evaluated view: `_settle` makes a `View` of it at the first use."""
+    """A lazily evaluated view: `_resolve` makes a `View` of it at the first use."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        self._settle()
+        self._resolve()
         return getattr(self, name)
 
     def _find(self) -> tuple[int, bool, tuple[int, int]]:
-        self._settle()
+        self._resolve()
         return View._find(self)
 
     def known(self) -> View:
-        self._settle()
+        self._resolve()
         return self
 
     def __eq__(self, other: object) -> bool:
-        self._settle()
+        self._resolve()
         return View.__eq__(self, other) is True
 
     def __hash__(self) -> int:
-        self._settle()
+        self._resolve()
         return hash(self)
 
     def __repr__(self) -> str:
-        self._settle()
+        self._resolve()
         return repr(self)
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         raise NotImplementedError
 
 
@@ -276,7 +276,7 @@ class NumPyView(LateView):
 
     __slots__ = ()
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         with _lock:
             if type(self) is not NumPyView:
                 return  # another thread was sooner
@@ -349,7 +349,7 @@ class UncountedView(LateView):
 
     __slots__ = ()
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         count: Any = self._facts
         shape = count()
         del self._facts

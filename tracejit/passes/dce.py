@@ -64,7 +64,8 @@ def _without_dead_results(node: Node, needed: set[Value]) -> Node:
     effects = tuple([effect for effect in body.effects if effect.target not in dead])
     outputs = [v for e, v in zip(body.effects, node.outputs, strict=True) if e.target not in dead]
     fewer = Graph(inputs, body.nodes, (), effects)
-    fewer.notes |= body.notes
+    if "runs" in body.notes:  # other notes are of the nodes of `body`
+        fewer.notes["runs"] = body.notes["runs"]
     attrs = {**node.attrs, "body": fewer, "moves": moves}
     return Node(node.op, (node.inputs[0], *operands), tuple(outputs), attrs, node.location)
 

@@ -21,7 +21,7 @@ from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Uncounted
@@ -196,7 +196,7 @@ def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, A
     """An operator on what a mask picks, if it needs no extent; None if it does, which is known then."""
     if Trait.ELEMENTWISE in op.traits and Trait.CAN_FAIL not in op.traits:
         return selection.applied(lambda *parts: emit(op, *parts, **attrs), operands)
-    selection.settle()
+    selection.gather()
     return None
 
 
@@ -361,7 +361,7 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
             parts = x._storage.buffer.parts((target, other)) if x is target else None
             if parts is not None:
                 return in_place(name, function, *parts)
-            x._storage.settle()
+            x._storage.initialise()
     trace = thread.trace
     if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
         trace.refuse_number(f"in-place {name} changes an array without dimensions")
@@ -420,7 +420,7 @@ def value_of(
     if type(operand) is NumberProxy:
         if is_of(operand, recording.numbers):
             return recording.number(RuntimeNumber(operand._value, operand._source), dtype)
-        operand = settled(operand)
+        operand = unproxied(operand)
     return recording.literal(operand, dtype)
 
 

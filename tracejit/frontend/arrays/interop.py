@@ -32,7 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions import NAMESPACE, UFUNCS, elementwise
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import DTYPES, ArrayType
@@ -99,7 +99,7 @@ def _called(ufunc: np.ufunc, function: Callable[..., Any], *inputs: Any, dtype: 
 
 def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
     """`inputs` in the dtypes in which NumPy computes a result of `dtype`; raises TypeError if it does not."""
-    given = [x.dtype if hasattr(x, "dtype") else type(settled(x)) for x in inputs]
+    given = [x.dtype if hasattr(x, "dtype") else type(unproxied(x)) for x in inputs]
     signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
     found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout), signature=signature, casting="same_kind")
     return tuple(

@@ -38,6 +38,9 @@ from tracejit.kernels.arrays import layout
 AFTER = 10_000
 """Operations of a process before machine code is loaded: by then they have taken as long as loading it."""
 
+USUAL = eager.SMALL
+"""The size of small arrays that the machine code knows. Where it is changed, Python decides."""
+
 SLOTS = {
     5: "subscript",
     3: "assign_subscript",
@@ -188,7 +191,7 @@ def _fill(address: int, kind: type) -> None:
         layout.BUSY: recorders,
         layout.EAGER: vars(eager),
         layout.EAGER_KEY: small,
-        layout.EAGER_VALUE: eager.SMALL,
+        layout.EAGER_VALUE: USUAL,
         layout.CHECK: vars(config),
         layout.CHECK_KEY: check,
         layout.CHECK_VALUE: False,

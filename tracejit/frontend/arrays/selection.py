@@ -7,7 +7,7 @@ A `Selection` is all of `x`, and the mask. Most uses need no extent and see no d
     x[m] = f(x[m])             a select
 
 What else is done with it (its shape, an index, a product, a mask that may be another one) counts what the
-mask picks, by a look, and gathers: it is an array like any other from then on (`Selection.settle`).
+mask picks, by a look, and gathers: it is an array like any other from then on (`Selection.gather`).
 
 What always holds:
 - The elements that the mask does not pick are never seen. They are 1 where `x` enters, and where another
@@ -70,7 +70,7 @@ class Selection:
         storage = Uncounted(self)
         self._storage = weakref.ref(storage)
         view: Any = UncountedView.__new__(UncountedView)
-        view._facts = self.settle
+        view._facts = self.gather
         made = ArrayCore.new(storage, view)
         made._memory = self
         self.trace.masks.uncounted.append(self._storage)
@@ -84,11 +84,11 @@ class Selection:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.settle()
+        return self.gather()
 
     @property
     def size(self) -> int:
-        return math.prod(self.settle())
+        return math.prod(self.gather())
 
     def wide(self) -> Any:
         """The mask with dimensions of extent 1 for those of one element."""
@@ -127,7 +127,7 @@ class Selection:
         """``call(*operands)``, elementwise, as a selection; None if it needs an extent, known then."""
         found = self.parts(operands)
         if found is None:
-            settle(operands)
+            gather_all(operands)
             return None
         made = call(*found)
         if isinstance(made, tuple):
@@ -151,7 +151,7 @@ class Selection:
 
     # -- counting --------------------------------------------------------------------------------------------
 
-    def settle(self) -> tuple[int, ...]:
+    def gather(self) -> tuple[int, ...]:
         """Count the selected elements, and gather them; the shape."""
         if self._shape is None:
             if self.trace.numbers.closed:
@@ -196,12 +196,12 @@ def selection_of(x: Any) -> Selection | None:
     return None
 
 
-def settle(operands: Sequence[Any]) -> None:
+def gather_all(operands: Sequence[Any]) -> None:
     """Count all selections among operands."""
     for x in operands:
         found = selection_of(x)
         if found is not None:
-            found.settle()
+            found.gather()
 
 
 def with_dimensions(x: Any, count: int) -> Any:

@@ -155,7 +155,7 @@ class _TracedCall:
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
-                trace.masks.settle()
+                trace.masks.gather_remaining()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy

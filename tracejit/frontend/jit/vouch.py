@@ -17,7 +17,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, plain, unproxied
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.ir.graph import Graph
@@ -131,7 +131,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
                 dtype = np.dtype(np.int64 if issubclass(type(argument._value), int) else np.float64)
                 values.append(trace.number(RuntimeNumber(argument._value, argument._source), dtype))
             elif isinstance(argument, CONSTANT):
-                arguments.append(settled(argument))
+                arguments.append(unproxied(argument))
             else:
                 given = type(argument).__name__
                 raise _error(f"callback: argument {position} is a {given}; pass arrays, numbers and strings")

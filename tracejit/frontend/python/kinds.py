@@ -38,6 +38,7 @@ FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
     *(datetime.tzinfo, slice, functools.cached_property, operator.itemgetter, Vouched, property),
+    *(staticmethod, classmethod),
 )
 """Values that never change: the same object is the same thing."""
 

@@ -148,7 +148,7 @@ def plain(value: Any) -> Any:
     return value._look() if type(value) is NumberProxy else value
 
 
-def settled(value: Any) -> Any:
+def unproxied(value: Any) -> Any:
     """The number itself, if `value` is a proxy of a recording that is over."""
     return value._value if type(value) is NumberProxy else value
 
@@ -162,7 +162,7 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
     """A number and its source; a plain one is its own."""
     if is_of(value, numbers):
         return value._value, value._source
-    value = settled(value)
+    value = unproxied(value)
     if type(value) in (bool, int, float) or isinstance(value, np.integer | np.floating):
         return value, value
     return None

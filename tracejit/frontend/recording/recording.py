@@ -175,7 +175,7 @@ class Recording(Builder):
     # -- storages --------------------------------------------------------------------------------------------
 
     def _mark(self, storage: Storage) -> None:
-        storage.settle()
+        storage.initialise()
         if storage.failure is not None and storage.buffer is None:
             storage.tell_failure()
         holder = storage.recording

@@ -14,8 +14,8 @@ States of a storage:
 
 A storage that was computed at once (`Computed`) has nothing but the NumPy array that owns its memory: most
 small results are used at once again, or dropped, before anybody asks for more. Whoever does makes it a
-`Storage` (`settle`), which is materialised, but takes its address and its variable only when somebody first
-asks for them. Until then no launch can use it, and none can start to while NumPy does, as both need
+`Storage` (`initialise`), which is materialised, but takes its address and its variable only when they are
+first used. Until then no launch can use it, and none can start to while NumPy does, as both need
 `memory_lock`.
 
     s = computed(np.zeros(3))._storage
@@ -120,12 +120,12 @@ class Storage:
                 self.untouched = False
         return object.__getattribute__(self, name)
 
-    def settle(self) -> None:
+    def initialise(self) -> None:
         """Have all attributes; see `Computed`."""
 
     def expose(self) -> None:
         """Note that Python can see the memory from now on."""
-        self.settle()
+        self.initialise()
         self.shared = True
 
     def materialise(self) -> None:
@@ -179,8 +179,8 @@ class Computed(Storage):
     """A storage that was computed at once, and that no recording or launch has touched since.
 
     All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as
-    `UNTOUCHED` says. It becomes a `Storage` (`settle`) before any of these is set, and when its address or
-    its variable is asked for.
+    `UNTOUCHED` says. It becomes a `Storage` (`initialise`) before any of these is set, and when its address
+    or its variable is asked for.
     """
 
     __slots__ = ()
@@ -191,10 +191,10 @@ class Computed(Storage):
             return self.type
         if name in UNTOUCHED:
             return UNTOUCHED[name]
-        self.settle()
+        self.initialise()
         return getattr(self, name)
 
-    def settle(self) -> None:
+    def initialise(self) -> None:
         """Become a `Storage` that no launch has used."""
         with memory_lock:
             if type(self) is not Computed:
@@ -218,12 +218,12 @@ class Uncounted(Storage):
         self.buffer = selection
 
     def __getattr__(self, name: str) -> Any:
-        self.settle()
+        self.initialise()
         return getattr(self, name)
 
-    def settle(self) -> None:
+    def initialise(self) -> None:
         """Become a `Storage` of a known extent."""
-        self.buffer.settle()
+        self.buffer.gather()
 
     def become(self, value: Value, recording: Recording) -> None:
         """Be a `Storage` that holds `value`."""

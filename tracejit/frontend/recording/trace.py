@@ -81,12 +81,12 @@ class Masks:
         self.uncounted: list[weakref.ref[Any]] = []
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
 
-    def settle(self) -> None:
+    def gather_remaining(self) -> None:
         """The body has run: what is still alive gets its extent."""
         for found in self.uncounted:
             storage = found()
             if storage is not None:
-                storage.settle()
+                storage.initialise()
         self.places.clear()
 
 
@@ -206,7 +206,7 @@ class Trace(Recording):
         body.
         """
         if type(storage) is Computed:
-            storage.settle()
+            storage.initialise()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
         watcher, thread.watcher = thread.watcher, None

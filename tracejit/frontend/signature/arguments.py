@@ -29,7 +29,7 @@ from tracejit.frontend.python.content import (
     own_items,
 )
 from tracejit.frontend.python.kinds import FIXED, VALUES, is_of_own_class, is_tree, is_value, trusted
-from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
@@ -140,7 +140,7 @@ class Arguments:
 
     def wrap(self, value: Any, place: Expr, path: str) -> Any:
         """Return the value that the body sees for `value`, which the replay finds at `place`."""
-        value = settled(value)
+        value = unproxied(value)
         kind, program = type(value), self.program
         if kind in (int, float) or isinstance(value, NUMBERS):
             return self._number(value, program.bind(place, "n", seen=value, path=path), path)

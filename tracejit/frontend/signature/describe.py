@@ -23,7 +23,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, factory_of
 from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
@@ -87,7 +87,7 @@ class Description:
         if is_of(value, self.arguments.trace.numbers):
             source = value._source
             return Known(self.computed[source] if isinstance(source, Computed | Source) else source)
-        value = numpy_views.settled(settled(value))
+        value = numpy_views.unwatched(unproxied(value))
         if isinstance(value, ATOMS):
             return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
         found = self._known(value)

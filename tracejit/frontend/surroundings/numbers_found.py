@@ -25,7 +25,7 @@ from typing import Any
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
 from tracejit.frontend.recording.loops.counters import counted_range
-from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, settled
+from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.recording import thread
 
 
@@ -52,7 +52,7 @@ def _int(value: Any = 0, /, *rest: Any, **options: Any) -> Any:
 def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
     """``min(x, y)`` or ``max(x, y)`` of numbers of one type in a body."""
     trace = thread.trace
-    one_kind = len({type(settled(value)) for value in values}) == 1
+    one_kind = len({type(unproxied(value)) for value in values}) == 1
     if trace is None or options or not one_kind or not all(map(is_number, values)):
         return function(*values, **options)
     return computed_by(function, function.__name__, values, trace.numbers)

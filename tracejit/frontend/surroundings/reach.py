@@ -44,7 +44,7 @@ from tracejit.frontend.python.kinds import (
 )
 from tracejit.frontend.python.purity import REMEDY, opens
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
@@ -125,8 +125,8 @@ class Visitor:
             return
         self.fresh.append(slot)
         # another thread may be recording
-        found = MATH.original(NUMPY.original(numpy_views.settled(slot.value)))
-        value = slot.value = slot.given = settled(found)
+        found = MATH.original(NUMPY.original(numpy_views.unwatched(slot.value)))
+        value = slot.value = slot.given = unproxied(found)
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here

@@ -25,7 +25,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.loops.ranges import LEAST, may_roll, record_all
 from tracejit.frontend.recording.loops.ranges import range as rounds_of
 from tracejit.frontend.recording.loops.states import LOOPS
-from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.number import NumberProxy, unproxied
 
 
 def scan(
@@ -112,7 +112,7 @@ def _rounds(xs: Any, length: Any) -> Any:
         if not isinstance(leaf, ArrayCore) or not leaf.ndim:
             raise _error(f"scan: {path} must be an array with a first axis, got {_named(leaf)}")
         extents.setdefault(leaf.shape[0], path)
-    if type(length) is NumberProxy and type(settled(length)) is int and not extents:
+    if type(length) is NumberProxy and type(unproxied(length)) is int and not extents:
         return _at_least_one(length)
     if length is not None:
         extents.setdefault(integer("scan: length", length), "length")

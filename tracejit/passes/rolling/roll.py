@@ -133,7 +133,8 @@ class _Level:
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
-        self.failed: dict[int, tuple[int, int]] = {}  # by period: from where to where rounds are not alike
+        # By period: from where to where rounds are not alike, and where several as one are worth no try.
+        self.failed: dict[int, tuple[int, int, int]] = {}
         self.none: dict[int, int] = {}  # by position: shorter rounds do not begin a run there
 
     def run(self) -> Graph:
@@ -173,9 +174,11 @@ class _Level:
         for start in range(position, end):
             if self.none.get(start, 0) >= below:
                 continue
-            # A failure at every start of a round is one in all of the run.
-            barred = {p for p, (first, last) in self.failed.items() if first <= start < last}
-            for period, rounds in self._runs(start, ROUNDS, below):
+            # A failure at every start of a round is one in all of the run, also of several rounds as one: in
+            # long runs, whose parts may be rolled, these are tried, but in the first round only.
+            barred = {p: tried for p, (first, last, tried) in self.failed.items() if first <= start < last}
+            hopeless = [p for p, tried in barred.items() if start >= tried]
+            for period, rounds in self._runs(start, ROUNDS, min([below, *hopeless])):
                 if period in barred:
                     continue
                 inner = self._first_run(start, start + period, period // 2 + 1)
@@ -185,12 +188,15 @@ class _Level:
                     begin = self._start(start, period, rounds)
                 except Unlike as error:
                     self._tell(error)
-                    self.failed[period] = start, start + period * rounds
-                    continue
+                    is_long = period * rounds > PARTS
+                    self.failed[period] = start, start + period * rounds, start + period * is_long
+                    if is_long:
+                        continue
+                    break
                 key = tuple(self.tokens[begin : begin + period])
                 if key not in self.rolling.refused:
                     return key, rounds * period, start + rounds * period
-                self.failed[period] = start, start + period * rounds
+                self.failed[period] = start, start + period * rounds, start
                 break
             self.none[start] = below
         return None

@@ -21,7 +21,7 @@ from tracejit.frontend.recording.loops.headers import Header
 from tracejit.frontend.recording.loops.induction import OPERATORS
 from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
 from tracejit.frontend.recording.loops.reverse import Keeper
-from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.origins import Literal, RuntimeNumber, Window
 from tracejit.frontend.recording.sources import Moving, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
@@ -362,12 +362,12 @@ class LoopBody(Copier):
         if is_of(self.count, trace.numbers):
             counted = trace.number(RuntimeNumber(self.count._value, self.count._source), COUNT)
         else:
-            counted = trace.literal(settled(self.count), COUNT)
+            counted = trace.literal(unproxied(self.count), COUNT)
         if keeper is not None:
             last = {i: v for i in range(len(self.operands)) if (v := self._last(i)) is not None}
             begin = len(trace.nodes)
             operands += keeper.memory(trace, self.count, location)
-        rounds, first = int(settled(self.count)), self.loop.round - 1
+        rounds, first = int(unproxied(self.count)), self.loop.round - 1
         attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
         outputs = trace.emit(loop_op, counted, *operands, location=location, **attrs)
         if keeper is not None:
@@ -403,4 +403,4 @@ def _number_of(trace: Trace, number: Any, dtype: np.dtype) -> Any:
     """The value of a number in front of the loop."""
     if is_of(number, trace.numbers):
         return trace.number(RuntimeNumber(number._value, number._source), dtype)
-    return trace.literal(settled(number), dtype)
+    return trace.literal(unproxied(number), dtype)

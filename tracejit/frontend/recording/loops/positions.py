@@ -211,7 +211,7 @@ class Left(LateView):
     def __init__(self, view: View, offset: Any, further: NumberProxy) -> None:
         self._facts = view, offset, further  # type: ignore[assignment]
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         held: Any = self._facts
         view, offset, further = held
         self.offset, self.shape, self.strides = offset + operator.index(further), view.shape, view.strides

@@ -28,7 +28,7 @@ from tracejit.frontend.recording.loops.body import loop_of
 from tracejit.frontend.recording.loops.headers import Header, header_at
 from tracejit.frontend.recording.loops.induction import after, follow
 from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
-from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
@@ -126,8 +126,8 @@ def range(*bounds: Any) -> Range:
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
     for name, bound in (("start", start), ("stop", stop), ("step", step)):
-        if not hasattr(type(settled(bound)), "__index__") or isinstance(bound, float):
-            message = f"tj.range: {name} must be an integer, got {type(settled(bound)).__name__} {bound!r}"
+        if not hasattr(type(unproxied(bound)), "__index__") or isinstance(bound, float):
+            message = f"tj.range: {name} must be an integer, got {type(unproxied(bound)).__name__} {bound!r}"
             raise locate(ArgumentError(message), user_location())
     if step == 0:
         raise locate(ArgumentError("tj.range: step must not be 0"), user_location())
@@ -210,7 +210,7 @@ class RangeLoop:
         frame = sys._getframe(1)  # that of the ``for``; not kept, as it keeps arrays
         if self.round > 1 and self._ends(frame):
             raise StopIteration
-        if self.round >= min(HEADERS, settled(self.count)):
+        if self.round >= min(HEADERS, unproxied(self.count)):
             self.unroll("the rounds of tj.range differ", detail=True)
         self.outside = None
         self.header = self.header if self.round > 1 else header_at(self, frame)
@@ -223,7 +223,7 @@ class RangeLoop:
     def moving(self, slope: int, base: Any) -> NumberProxy:
         """A number that is `base` in this round, and grows by `slope` each round."""
         self.trace.numbers.given = True
-        proxy = self.number(Moving(self, slope, base, settled(base)))
+        proxy = self.number(Moving(self, slope, base, unproxied(base)))
         self.numbers.append(weakref.ref(proxy))
         return proxy
 
@@ -264,7 +264,7 @@ class RangeLoop:
             self.header = header
             return False
         self._draw_on(before)
-        self._settle(header)
+        self._move_to_last(header)
         trace.nest.loops.remove(self)
         return True
 
@@ -276,7 +276,7 @@ class RangeLoop:
             rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
         trace.draws.go_on(of_round, rest)
 
-    def _settle(self, header: Header) -> None:
+    def _move_to_last(self, header: Header) -> None:
         """Numbers and views that move are what they are in the last round, those in recorded nodes what they
         are there.
         """
