@@ -150,6 +150,23 @@ def test_an_epilogue_writes_over_what_dies_in_it(read_again):
     assert planned.arena_bytes == 64 * 64 * 4 * (1 + read_again)
 
 
+def test_a_large_product_with_the_own_transpose_is_half_computed_and_takes_no_epilogue():
+    def moments(x, y):
+        return x.T @ x / 3.0, x.T @ y / 3.0, x @ x.T / 3.0
+
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 270, 260)).astype("float32")
+    f = tj.jit(moments)
+    own, other, rows = f(tj.asarray(x), tj.asarray(y))
+    np.testing.assert_allclose(own.numpy(), x.T @ x / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(other.numpy(), x.T @ y / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rows.numpy(), x @ x.T / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(own.numpy(), own.numpy().T)
+    told = f.explain()
+    for kernel in ("gram float32", "gemm float32", "matmul+divide"):
+        assert kernel in told
+
+
 def test_unrelated_work_is_left_apart():
     b = Builder()
     x, y = b.input(X), b.input(X)

@@ -14,7 +14,8 @@ When all groups are there, values that are also stored in an array are read from
 
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
-of its own (kind `panel`), which the consumers of its rows then join as an epilogue.
+of its own (kind `panel`), which the consumers of its rows then join as an epilogue. A large product of a
+matrix and its own transpose stays alone: only half of it is computed (`kernels.gemm`).
 
     g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
 """
@@ -148,6 +149,7 @@ class _Fuser:
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
+                    and not any(map(self.free.is_gram, group.products))
                     and not (group.products and self.serialises(group, readers, needed))
                     and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
