@@ -38,7 +38,7 @@ class Expr:
 
     @property
     def root(self) -> Expr:
-        """From which variable or constant it is found."""
+        """The variable or constant from which the value is found."""
         return self
 
     @property
@@ -77,7 +77,7 @@ class Var(Expr):
     """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
 
     prefix: what its name begins with: v (argument), n and m (numbers), s (storage), h (found by name),
-            o (offset), t (output), r (written back).
+            o (offset), t (output), r (written back), l (found in an array), c (state of a loop).
     """
 
     __slots__ = ("bound", "path", "prefix", "value")
@@ -141,7 +141,7 @@ class Bind:
 class Check:
     """The call is of this signature only if a condition holds.
 
-    says: of which path people are told that it is `says[1]`.
+    says: a path and what is required there, for `explain()`; None if nothing is told.
     """
 
     condition: Form

@@ -277,7 +277,7 @@ class Batch(Recording):
             given = storage if tell is None else tell(storage, array)
             return self.new(self.read(given, View.of_shape(given.type.shape)))
 
-    def look(self, array: Any, what: str) -> None:
+    def refuse_look(self, array: Any, what: str) -> None:
         """The function looks at an array's value: it can at one from outside that it has not written."""
         storage = array._storage
         if storage.recording is self or storage in self.changed:
