@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from tracejit.config import Config
+import tracejit as tj
+from tracejit.config import PASSES, Config
 from tracejit.errors import ArgumentError
+from tracejit.passes.driver import clean, form_kernels
 
 
 @pytest.fixture
@@ -64,6 +66,10 @@ def test_a_store_that_is_named_does_not_move_with_the_process(environment, tmp_p
         ("TRACEJIT_CACHE_LIMIT", ["x", "-1", "1G"]),
         ("TRACEJIT_SIGNATURES", ["many", "0"]),
         ("TRACEJIT_ENGINE", ["fast"]),
+        ("TRACEJIT_JIT", ["of", "2"]),
+        ("TRACEJIT_CHECK", ["maybe"]),
+        ("TRACEJIT_DUMP", ["fusion", "cse,all"]),
+        ("TRACEJIT_DISABLE", ["fusion", "record", "cse,fusion"]),
     ],
 )
 def test_a_value_of_no_use_is_an_error_that_names_the_variable(monkeypatch, name, values):
@@ -136,3 +142,29 @@ def test_a_store_that_is_a_file_is_told(tmp_path):
     assert "cannot be used" in done.stderr
     assert "Not a directory" in done.stdout
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["TRACEJIT_JIT", "TRACEJIT_CHECK", "TRACEJIT_VERIFY", "TRACEJIT_EXPLAIN"])
+def test_flags_are_words_or_digits_in_any_case(monkeypatch, name):
+    attribute = name.removeprefix("TRACEJIT_").lower()
+    for text in ("1", "true", "Yes", "ON"):
+        monkeypatch.setenv(name, text)
+        assert getattr(Config(), attribute) is True
+    for text in ("0", "false", "No", "OFF"):
+        monkeypatch.setenv(name, text)
+        assert getattr(Config(), attribute) is False
+    monkeypatch.setenv(name, "")
+    assert getattr(Config(), attribute) is (name == "TRACEJIT_JIT")
+
+
+def test_passes_can_be_named(monkeypatch):
+    monkeypatch.setenv("TRACEJIT_DUMP", "record, fuse,legalize,")
+    monkeypatch.setenv("TRACEJIT_DISABLE", "cse,components")
+    assert Config().dump == {"record", "fuse", "legalize"}
+    assert Config().disable == {"cse", "components"}
+
+
+def test_the_known_names_are_those_of_the_passes():
+    times = {}
+    form_kernels(clean(tj.jit(lambda x: x + 1).graph(tj.ones(3)), times), times)
+    assert [name for name in PASSES if name != "components"] == list(times)

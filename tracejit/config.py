@@ -10,13 +10,31 @@ import pathlib
 
 from tracejit.errors import ArgumentError
 
+PASSES = (
+    *("roll", "attend", "simplify", "cse", "dce"),
+    *("stack", "winograd", "weight_sums", "remask", "recompute", "fuse", "components"),
+)
+"""The names of the passes, in order, for `dump` and `disable`."""
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0")
+ON = frozenset(["1", "true", "yes", "on"])
+OFF = frozenset(["0", "false", "no", "off"])
 
 
-def _names(name: str) -> frozenset[str]:
-    return frozenset(filter(None, os.environ.get(name, "").split(",")))
+def _flag(name: str, default: bool = False) -> bool:
+    given = os.environ.get(name)
+    if not given:
+        return default
+    if given.lower() not in ON | OFF:
+        raise ArgumentError(f"{name}={given!r}: expected 1 or 0 (or true, yes, on, false, no, off)")
+    return given.lower() in ON
+
+
+def _names(name: str, *known: str) -> frozenset[str]:
+    given = os.environ.get(name, "")
+    names = frozenset(filter(None, map(str.strip, given.split(","))))
+    if not names <= set(known):
+        raise ArgumentError(f"{name}={given!r}: expected names among {', '.join(known)}")
+    return names
 
 
 def _number(name: str, default: int, least: int) -> int:
@@ -101,14 +119,14 @@ class Config:
     """
 
     def __init__(self) -> None:
-        self.jit = os.environ.get("TRACEJIT_JIT", "1") != "0"
+        self.jit = _flag("TRACEJIT_JIT", default=True)
         self.engine = _choice("TRACEJIT_ENGINE", "native", "naive")
         workers = _number("TRACEJIT_WORKERS", -1, 0)
         self.workers = None if workers < 0 else workers
         self.check = _flag("TRACEJIT_CHECK")
         self.verify = _flag("TRACEJIT_VERIFY")
-        self.dump = _names("TRACEJIT_DUMP")
-        self.disable = _names("TRACEJIT_DISABLE")
+        self.dump = _names("TRACEJIT_DUMP", "record", *PASSES, "legalize")
+        self.disable = _names("TRACEJIT_DISABLE", *PASSES)
         self.explain = _flag("TRACEJIT_EXPLAIN")
         self.verbose = _flag("TRACEJIT_VERBOSE")
         self.store = _default_store()

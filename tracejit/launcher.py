@@ -101,7 +101,7 @@ def find_mpiexec() -> str:
     beside = pathlib.Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.is_file() else shutil.which("mpiexec") or shutil.which("mpirun")
     if found is None:
-        what = "tracejit run: no mpiexec; install MPI, for instance with pip install 'tracejit[dist]'"
+        what = "tracejit run: no mpiexec; install MPI, for instance with pip install '.[dist]' in a checkout"
         raise EngineError(what)
     return found
 

@@ -41,6 +41,23 @@ HIDDEN = frozenset(  # for modules that stand below arrays; distributions as met
 )
 
 
+MADE = frozenset(  # classes that people do not construct: functions make them, or one derives from them
+    [
+        *(
+            "tj.NDArray",
+            "tj.Device",
+            "tj.Jitted",
+            "tj.Spec",
+            "tj.KeptGraph",
+            "tj.BoundGraph",
+            "tj.GraphInterface",
+        ),
+        *("tj.Drawing", "tj.nn.Module", "tj.data.Prefetch", "tj.kvstore.KVStore", "tj.distributed.Group"),
+        *("tj.engine.Profile", "tj.engine.Event", "tj.tree.Structure"),
+    ]
+)
+
+
 class Entry(NamedTuple):
     """One public name: how users write it, the object, and whether it is a method or an attribute."""
 
@@ -110,8 +127,10 @@ PAGES = [
     Page(
         "sorting.md",
         "Sorting, searching and sets",
-        "Sorting is stable unless asked otherwise, and puts nan last. Functions whose result's shape depends "
-        "on values look at the values, which makes a traced function piecewise.",
+        "Sorting is stable unless asked otherwise, and puts nan last. `unique` and the functions of sets but "
+        "`isin` look at the values, which makes a traced function piecewise. `nonzero`, `argwhere` and "
+        "`flatnonzero` look at the number of elements: each number is a path, recorded once. With `size` "
+        "nothing is looked at.",
         _declared(functions.sorting),
     ),
     Page("linear.md", "Products", "", _declared(functions.linear, functions.contraction)),
@@ -151,12 +170,13 @@ PAGES = [
     Page(
         "control.md",
         "Loops and branches as functions",
-        "A traced function needs none of these: Python's `for`, `while` and `if` are traced as they are.",
+        "Python's `for`, `while` and `if` are traced as they are. Use `tj.range` or `tj.scan` for loops of "
+        "many rounds: a few rounds are recorded, not all.",
         ["tj.range", "tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
     ),
     Page(
         "graphs.md",
-        "Graphs that are kept",
+        "Exported graphs",
         "A function is exported once as a graph, which is saved, loaded where the function is not, called "
         "for any batch size, bound to arrays and drawn. [The guide](../guide/graphs.md) shows it.",
         ["tj.export", "tj.load_graph", "tj.KeptGraph", "tj.BoundGraph", "tj.GraphInterface", "tj.Drawing"],
@@ -217,7 +237,8 @@ def members(entry: Entry) -> Iterator[Entry]:
     if not inspect.isclass(entry.value) or issubclass(entry.value, Exception):
         return
     is_layer = issubclass(entry.value, tj.nn.Module) and entry.value is not tj.nn.Module
-    for name in sorted(vars(entry.value) if is_layer else dir(entry.value)):
+    names = {*vars(entry.value), "forward"} - {"function"} if is_layer else dir(entry.value)
+    for name in sorted(names):
         found = inspect.getattr_static(entry.value, name)
         if name.startswith("_") or not (
             inspect.isfunction(found) or isinstance(found, property | staticmethod | classmethod)
@@ -250,7 +271,7 @@ def signature(entry: Entry) -> str:
         for p in found.parameters.values()
         if not (entry.member and p.name == "self")
     ]
-    if plain and plain[0].kind is plain[0].POSITIONAL_ONLY and entry.member and plain[0].name == "x":
+    if plain and entry.name.startswith("tj.NDArray.") and plain[0].name in ("x", "x1"):
         plain = plain[1:]  # a function as a method
     return f"{entry.name}{found.replace(parameters=plain, return_annotation=found.empty)}"
 
@@ -338,7 +359,8 @@ def text_of(entry: Entry) -> str:
     if isinstance(entry.value, type) and issubclass(entry.value, Exception):
         bases = ", ".join(f"`{base.__name__}`" for base in entry.value.__bases__)
         return f"{head}Also {bases}.\n\n{markdown(entry.value.__doc__ or '')}"
-    shown = "" if isinstance(entry.value, type | property) else f"```python\n{call}\n```\n\n"
+    is_made = isinstance(entry.value, type) and entry.name in MADE
+    shown = "" if is_made or isinstance(entry.value, property) else f"```python\n{call}\n```\n\n"
     return head + shown + markdown(entry.value.__doc__ or "")
 
 

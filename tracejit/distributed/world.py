@@ -66,7 +66,9 @@ def _connect() -> tuple[Any, bool]:
     try:
         import mpi4py  # where there is one rank, nobody needs it
     except ImportError as error:
-        what = "tj.distributed.init: mpi4py is missing; install the extra: pip install 'tracejit[dist]'"
+        what = (
+            "tj.distributed.init: mpi4py is missing; install the extra: pip install '.[dist]' in a checkout"
+        )
         raise EngineError(what) from error
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # which complains where there is no such network
     owned = "mpi4py.MPI" not in sys.modules

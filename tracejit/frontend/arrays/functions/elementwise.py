@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 PROMOTION = {
     "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays' dtype.",
-    "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
+    "float": "Integers and bools give NumPy's floating dtype for them (float16 for 8 bits, float32 for 16, "
+    "else float64).",
     "bool": "Operands are taken as truth values.",
 }
 

@@ -1,7 +1,8 @@
 """Sorting, searching and sets.
 
-Whatever has a shape that depends on values (`unique`, `nonzero` without `size`, the functions of sets but
-`isin`) looks at the elements, which makes a traced function piecewise.
+`unique` and the functions of sets but `isin` look at the elements, which makes a traced function piecewise.
+`nonzero`, `argwhere` and `flatnonzero` look at the number of elements: each number is a path. With `size`
+nothing is looked at.
 """
 
 from __future__ import annotations
