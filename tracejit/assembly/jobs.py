@@ -100,11 +100,11 @@ def _generated(node: Node, lowered: Lowered) -> Job:
 
 
 def _recipe(name: str, lowered: Lowered) -> Recipe:
-    return Recipe(name, lowered.spec, lambda: _source(lowered.spec))
+    return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
 
 
-def _source(spec: KernelSpec) -> str:
-    """The source of a generated kernel."""
+def source_of(spec: KernelSpec) -> str:
+    """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
     from tracejit.codegen.cpu.emit import (
         emit_cpu,  # where all kernels are in the store, nothing writes source
     )

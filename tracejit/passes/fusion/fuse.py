@@ -3,7 +3,7 @@
 Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if it
 can, else the latest that takes it) where that is
 
-- computable as one loop nest: `trace` and `schedule` accept the body (see `domain`, `phases`),
+- computable as one loop nest: `loopnest.build.trace` and `loopnest.schedule` accept the body,
 - independent: a product need not wait for readers of the storage that its epilogue would overwrite,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
