@@ -1,4 +1,4 @@
-"""What Python calls: exchanges, notices and blocks of a board, and the wait for what others do (`advance`).
+"""The entry points for Python: of exchanges, notices and blocks, and the wait for what others do (`advance`).
 
 A thread that waits takes every step that can be taken. Between two looks it rests while kernels of this
 process run, whose processor a look takes; where none runs it looks without a pause, and rests longer the

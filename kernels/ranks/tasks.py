@@ -56,8 +56,8 @@ from tracejit.kernels.ranks.layout import (
 from tracejit.kernels.ranks.notices import has_block
 
 ENDS = 1 << 32
-"""What `run_all` adds for an exchange that Python has to look at: its own has ended, or one of a task has
-stopped.
+"""The amount that `run_all` adds for an exchange that Python has to look at: its own has ended, or one of a
+task has stopped.
 """
 
 

@@ -249,7 +249,7 @@ def test_messages_of_python_and_notices_share_a_link():
 
 
 def test_who_has_not_been_told_is_awaited():
-    (one, two), _ = linked((0, 1), 2, 1e-2, 1e9)
+    (one, two), _ = linked((0, 1), 2, 0.5, 1e9)
     a, b = values(2, 9_000)
     near = one.exchange(a, "sum", (0, 1), KEY, whole=True)
     two.notices.tell(0, KEY, two.store({0: b})[0])
@@ -261,7 +261,7 @@ def test_who_has_not_been_told_is_awaited():
 
 def test_an_exchange_that_stops_has_told_the_others_first():
     """They may have combined what it has given them, and go on from there."""
-    (one, two), _ = linked((0, 1), 1, 5e-3, 1e9)
+    (one, two), _ = linked((0, 1), 1, 0.5, 1e9)
     a, _ = values(2, 9_000)
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     two.notices.tell(0, KEY, -1)

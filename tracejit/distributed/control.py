@@ -1,4 +1,4 @@
-"""What ranks tell each other besides arrays: that they agree on a step, and that they end, and why.
+"""Control between ranks: they tell each other that they agree on a step, and that they end, and why.
 
     for wait in control.agree(node, failure): ...   # raises where ranks differ, or one has failed
     control.leave(why)                              # then `left` of the others knows it
@@ -47,7 +47,7 @@ class Votes:
 
     @property
     def peers(self) -> list[int]:
-        """Those that have not told."""
+        """The ranks that have not told."""
         return [peer for peer in self._all if not self._notices.has(peer, AGREEMENT)]
 
 

@@ -23,7 +23,7 @@ from tracejit.kernels.ranks.layout import (
 
 
 class Plan:
-    """What a task exchanges; one of `nears` is under way for each of its launches, if there are enough.
+    """The exchange of a task; one of `nears` is under way for each of its launches, if there are enough.
 
     sizes:      elements of each array; several are put together in memory of the exchange.
     first, tag: slots of the argument block: of the address of the first array, and of the exchange's number.

@@ -303,8 +303,8 @@ class Transport:
         return ended, moved
 
     def _wait_near(self, thread: int) -> bool:
-        """Where all that is awaited is told by notices, have machine code wait for it, and take the steps of
-        exchanges; returns whether this is so. thread: see `Board.advance`.
+        """Have machine code wait, and take the steps of exchanges, if all that is awaited is told by notices;
+        returns whether it is. thread: see `Board.advance`.
         """
         if self._window is None:
             return False
