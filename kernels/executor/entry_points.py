@@ -86,6 +86,7 @@ from tracejit.kernels.executor.run import (
 )
 from tracejit.kernels.executor.team import dissolve, join
 from tracejit.kernels.executor.threads import (
+    await_ready,
     condition_init,
     get,
     idle,
@@ -256,14 +257,7 @@ def take_host(engine, lane, thread, duration):
 
 def await_host(engine, lane, thread, duration):
     """Whether a Python task of `lane` is ready; waits for one at most `duration` nanoseconds."""
-    deadline = now(thread) + duration
-    lock(engine)
-    if get(lane, LANE_READY) == 0 and get(thread, THREAD_STOP) == 0:
-        rouse(engine, 0)
-        idle(engine, thread, lane + LANE_IDLE, deadline)
-    ready = int64(get(lane, LANE_READY) != 0)
-    unlock(engine)
-    return ready
+    return await_ready(engine, lane, thread, now(thread) + duration)
 
 
 def complete(engine, task, status):

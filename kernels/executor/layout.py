@@ -89,7 +89,7 @@ REQUEST_ISSUED = 104  # root: the lane on which all tasks of its launch are issu
 REQUEST_BYTES = 128
 
 # --- Task: four cache lines ---------------------------------------------------------------------------------
-TASK_FUNCTION = 0  # static: address of the kernel, 0 in the host lane
+TASK_FUNCTION = 0  # static: address of the kernel; of a Python task 0, or what machine code runs it by
 TASK_BLOCK = 8  # static: address of its argument block
 TASK_UNITS = 16  # static
 TASK_CHUNK = 24  # static: units per call of the kernel

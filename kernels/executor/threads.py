@@ -28,6 +28,7 @@ from tracejit.kernels.executor.layout import (
     LANE_DEMAND_SEQUENCE,
     LANE_IDLE,
     LANE_NEXT,
+    LANE_READY,
     PROCESSORS_BYTES,
     SPINNING,
     THREAD_BARRED,
@@ -38,6 +39,7 @@ from tracejit.kernels.executor.layout import (
     THREAD_NEXT,
     THREAD_PREVIOUS,
     THREAD_PROCESSOR,
+    THREAD_STOP,
     THREAD_SYSTEM,
     THREAD_TIME,
 )
@@ -291,6 +293,18 @@ def rouse_for(engine, lane, wanted):
             wanted -= 1
         thread = following
     wake_workers(engine, lane, wanted)
+
+
+@native
+def await_ready(engine, lane, thread, deadline):
+    """Whether a Python task of `lane` is ready; waits for one until `deadline`."""
+    lock(engine)
+    if get(lane, LANE_READY) == 0 and get(thread, THREAD_STOP) == 0:
+        rouse(engine, 0)
+        idle(engine, thread, lane + LANE_IDLE, deadline)
+    ready = int64(get(lane, LANE_READY) != 0)
+    unlock(engine)
+    return ready
 
 
 @native

@@ -8,6 +8,8 @@ words. Imports nothing; Python uses it, too.
     Board      one rank's record of the memory: where the parts are, what has been told and heard, which
                blocks are lent, which exchanges are under way
     Exchange   one exchange under way: an array of this rank that is combined with those of the others
+    Plan       what a task of the engine exchanges, so that it begins and ends without Python (`tasks`)
+    Link       an imitated network between this rank and the others; `Message`: one on its way there
 
 Ranks of the machine have *seats*, from 0 on. A *place* is an offset into the part of the one who tells it;
 its lowest bit is the phase.
@@ -41,6 +43,7 @@ def head_bytes(seats: int) -> int:
 
 NOWHERE = -1  # instead of a place: the array comes as a message
 NOTHING = -2  # no notice has come
+AGREEMENT = -1  # the key of notices by which ranks agree
 FULL = -1  # there is no room on the board for what has come
 
 # -- Board ---------------------------------------------------------------------------------------------------
@@ -63,10 +66,14 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_SECONDS,  # the clock
     BOARD_NANOSECONDS,
     BOARD_LOOKS,  # how often to look before others may run
-    BOARD_READY,  # address of a word; who looks has other work when it is not 0
-    BOARD_ACTIVE,  # the same: its processor is needed
-) = range(0, 19 * 8, 8)
-BOARD_PEERS = 19 * 8  # for each seat:
+    BOARD_ENGINE,  # address of the record of the engine
+    BOARD_LANE,  # address of that of the lane of communication
+    BOARD_LINK,  # address of the imitated link over which notices of exchanges travel; 0: none
+    BOARD_VOTES,  # who looks returns when so many notices of agreements wait; 0: none are awaited
+    BOARD_STOPPED,  # the first exchange of a task that is up to Python now
+    BOARD_PYTHON,  # 1: tasks are up to Python from the beginning
+) = range(0, 23 * 8, 8)
+BOARD_PEERS = 23 * 8  # for each seat:
 PEER_PART, PEER_TOLD, PEER_HEARD = 0, 8, 16  # address; how many notices it was told, and has told
 PEER_BYTES = 24
 
@@ -86,6 +93,41 @@ def board_bytes(seats: int) -> int:
     return BOARD_PEERS + seats * PEER_BYTES
 
 
+# -- Link ----------------------------------------------------------------------------------------------------
+
+(
+    LINK_LATENCY,  # nanoseconds
+    LINK_BANDWIDTH,  # bytes per second
+    LINK_PACKET,  # nanoseconds of a packet
+    LINK_FREE,  # when its last packet was over
+    LINK_SOONEST,  # nothing arrives before
+    LINK_ADDED,  # how many messages were added
+    LINK_WAITING,  # the first one that waits, or is on its way, by number
+    LINK_TRAVELLING,  # the first one of those that need the link no more, by arrival
+    LINK_SECONDS,  # the clock
+    LINK_NANOSECONDS,
+) = range(0, 10 * 8, 8)
+LINK_BYTES = 10 * 8
+
+(
+    MESSAGE_NEXT,  # in its list
+    MESSAGE_PRIORITY,
+    MESSAGE_NUMBER,  # in order of being added
+    MESSAGE_LEFT,  # nanoseconds that the link still needs for it
+    MESSAGE_ADDED,  # when
+    MESSAGE_ARRIVAL,  # when, once it travels
+    MESSAGE_STATE,
+    MESSAGE_SEAT,  # who is told a word when it arrives; -1: it is sent by Python
+    MESSAGE_KEY,
+    MESSAGE_WORD,
+) = range(0, 10 * 8, 8)
+MESSAGE_BYTES = 10 * 8
+
+ON_LINK = 1
+ARRIVED = 2  # 0: neither
+
+NEVER = (1 << 63) - 1
+
 # -- Exchange ------------------------------------------------------------------------------------------------
 
 (
@@ -101,9 +143,16 @@ def board_bytes(seats: int) -> int:
     EXCHANGE_BLOCK,  # offset in this rank's part: holds slices where they lie in the array
     EXCHANGE_TOLD,  # members that were told in this phase
     EXCHANGE_COPIED,  # members whose sums have been copied into the array
-) = range(0, 12 * 8, 8)
-EXCHANGE_SEATS = 12 * 8  # for each member: its seat, whether its sum has been copied, where its part lies
-SEAT_COPIED, SEAT_PART, SEAT_BYTES = 8, 16, 24
+    EXCHANGE_PRIORITY,  # on an imitated link
+    EXCHANGE_TASK,  # address of the task that ends with it; 0: Python has begun it
+    EXCHANGE_PLAN,  # address of the plan by which the task has begun it
+    EXCHANGE_BEGUN,  # when, in nanoseconds
+) = range(0, 16 * 8, 8)
+EXCHANGE_SEATS = 16 * 8
+
+# For each member: its seat, whether its sum has been copied, where its part lies, a message for each phase.
+SEAT_COPIED, SEAT_PART, SEAT_MESSAGES = 8, 16, 24
+SEAT_BYTES = SEAT_MESSAGES + PHASES * MESSAGE_BYTES
 
 
 def exchange_bytes(members: int) -> int:
@@ -111,14 +160,29 @@ def exchange_bytes(members: int) -> int:
     return EXCHANGE_SEATS + members * SEAT_BYTES
 
 
+# -- Plan of a task ------------------------------------------------------------------------------------------
+
+(
+    PLAN_FREE,  # the first exchange that is not under way, prepared but for array and key
+    PLAN_TAG,  # in the argument block: the slot of the number of the exchange
+    PLAN_FIRST,  # and that of the address of the first array
+    PLAN_COUNT,  # arrays; several are put together where the exchange has its array
+    PLAN_SIZES,  # address of the bytes of each
+) = range(0, 5 * 8, 8)
+PLAN_BYTES = 5 * 8
+
+NUMBERS = 1 << 28
+"""Numbers of operations, which then begin anew."""
+
 # States, in this order.
 TELLING_SLICES = 0
 AWAITING_SLICES = 1
 TELLING_SUMS = 2
 AWAITING_SUMS = 3
-ENDED = 4
-SLICES_NOWHERE = 5  # some come as messages: the rest of the exchange is up to who has begun it
-SUMS_NOWHERE = 6
+AWAITING_LINK = 4  # the array holds the result, and notices to others are on an imitated link
+ENDED = 5
+SLICES_NOWHERE = 6  # some come as messages: the rest of the exchange is up to who has begun it
+SUMS_NOWHERE = 7
 
 SUM_FLOAT32 = 0
 SUM_FLOAT64 = 1

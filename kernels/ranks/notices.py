@@ -7,6 +7,8 @@ in the board until somebody takes their key. Notices with the same key keep thei
 
 from __future__ import annotations
 
+from numba.types import int64
+
 from tracejit.kernels.compiler.memory import copy_bytes, load_acquire, store_release
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
@@ -92,6 +94,28 @@ def hear(board):
 
 
 @native
+def has_come(board):
+    """Whether there are notices to receive."""
+    me = get(board, BOARD_SEAT)
+    for seat in range(get(board, BOARD_SEATS)):
+        ring = part_of(board, seat) + me * RING_BYTES
+        heard = get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_HEARD)
+        if seat != me and load_acquire(ring) != heard:  # pairs with store_release in `tell`
+            return 1
+    return 0
+
+
+@native
+def count_of(board, key):
+    """How many notices with this key nobody has taken."""
+    found, note = 0, get(board, BOARD_HEARD)
+    for _ in range(get(board, BOARD_HEARD_COUNT)):
+        found += int64(get(note, 8) == key)
+        note += HEARD_BYTES
+    return found
+
+
+@native
 def find(board, seat, key):
     """The address of the oldest notice that `seat` has told with this key; 0: none."""
     note = get(board, BOARD_HEARD)
@@ -138,6 +162,15 @@ def is_free(board, number):
 def block_at(board, number):
     """The offset of a block."""
     return get(board, BOARD_START) + number * get(board, BOARD_SIZE)
+
+
+@native
+def has_block(board):
+    """Whether there is a block to lend."""
+    for number in range(get(board, BOARD_BLOCKS)):
+        if is_free(board, number) != 0:
+            return 1
+    return 0
 
 
 @native

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import sys
 import traceback
@@ -11,7 +12,9 @@ import traceback
 import numpy as np
 
 import tracejit as tj
+from tracejit.distributed.window import BLOCK
 from tracejit.errors import ArgumentError, DTypeError, OutOfBoundsError, PeerError, ShapeError
+from tracejit.ops.communicate import transport
 
 CHECKS = []
 DEVICES = None  # those of this rank that share its part of a batch
@@ -85,6 +88,45 @@ def containers_travel_in_buckets():
     assert got["a"][1].tolist() == [N * (N - 1) / 2] * 2
     assert float(got["b"].min()) == float(got["b"].max()) == N
     assert got["c"].tolist() == [N] * 3
+
+
+@check
+def many_exchanges_are_under_way_at_once():
+    """More than there are blocks; of launches in a row, some of several arrays."""
+    sizes = [300_000, 5, 70_001, 7, 200_000, 260_000, 11, 250_000, 240_001, 3]
+    step = tj.jit(lambda arrays: tj.distributed.all_reduce(arrays))
+    expected = [tree_of(everywhere(lambda r: value(r, n))) for n in sizes]  # noqa: B023
+    mine = [tj.asarray(value(R, n)) for n in sizes]
+    for found in [step(mine) for _ in range(6)]:
+        for got, right in zip(found, expected, strict=True):
+            same(got, right)
+
+
+@check
+def steps_exchange_without_python():
+    """Where there is shared memory, and no profile is recorded. One block is not enough for two at once."""
+    carrier, posted = transport(), []
+    outer = carrier.post
+
+    def post(node, *rest):
+        posted.append(node.op.name)
+        outer(node, *rest)
+
+    arrays = [tj.asarray(value(R, n)) for n in (70_000, 9, 200_000)]
+    step = tj.jit(lambda arrays: tj.distributed.all_reduce(arrays))
+    step(arrays)
+    tj.wait_all()
+    carrier.post = post
+    try:
+        for _ in range(3):
+            found = step(arrays)
+            tj.wait_all()
+    finally:
+        carrier.post = outer
+    for got, n in zip(found, (70_000, 9, 200_000), strict=True):
+        same(got, tree_of(everywhere(lambda r: value(r, n))))  # noqa: B023
+    by_python = tj.config.window == 0 or "TRACEJIT_TIMELINE" in os.environ
+    assert bool(posted) == by_python or tj.config.window == BLOCK, posted
 
 
 @check

@@ -1,9 +1,12 @@
 """Exchanges that machine code moves: several ranks on one memory, advanced in turn."""
 
+import time
+
 import numpy as np
 import pytest
 
 from tests.distributed.test_window import windows
+from tracejit.distributed.link import Link
 from tracejit.ops.communicate import combined
 
 RNG = np.random.default_rng(0)
@@ -168,3 +171,128 @@ def test_more_notices_than_there_is_room_for():
         two.notices.poll()
         one.notices.poll()
     assert [two.notices.next_of(0, number) for number in range(1000)] == list(range(1000))
+
+
+# -- on an imitated link -------------------------------------------------------------------------------------
+
+
+def linked(ranks, blocks, latency, bandwidth):
+    """Windows of ranks, each with a link of its own."""
+    board = windows(ranks, blocks)
+    links = [Link(latency, bandwidth) for _ in board]
+    for window, link in zip(board, links, strict=True):
+        window.imitate(link)
+    return board, links
+
+
+def wait(windows, exchanges):
+    """Poll all in turn until all exchanges have ended or stopped."""
+    begun = time.monotonic()
+    while not all(each.Test() for each in exchanges):
+        for window in windows:
+            window.notices.poll()
+        assert time.monotonic() - begun < 20, [each.peers for each in exchanges]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, whole):
+    members, size = tuple(range(ranks)), 12_000
+    board, links = linked(members, 2, 2e-3, 1e7)
+    arrays = [values(ranks, size) for _ in range(2)]
+    expected = [tree_of(each) for each in arrays]
+    start = time.monotonic()
+    begun = [
+        window.exchange(arrays[n][rank], "sum", members, KEY + 2 * n, whole=whole)
+        for n in range(2)
+        for rank, window in enumerate(board)
+    ]
+    wait(board, begun)
+    seconds = time.monotonic() - start
+    sent = 4 * size * (ranks - 1) * (1 if whole else 2 / ranks)  # by each rank, in each exchange
+    assert seconds >= 2 * sent / 1e7 + 2e-3
+    for found, right in zip(arrays, expected, strict=True):
+        assert all(array.tobytes() == right.tobytes() for array in found)
+    assert all(near.ended for near in begun)
+    assert all(link.due() == float("inf") for link in links)
+
+
+def test_an_urgent_exchange_overtakes_on_the_link():
+    board, _ = linked((0, 1), 2, 0.0, 1e7)
+    arrays = [values(2, 200_000), values(2, 2_000)]
+    late, soon = [
+        [
+            window.exchange(each, "sum", (0, 1), KEY + 2 * n, priority, whole=False)
+            for each, window in zip(arrays[n], board, strict=True)
+        ]
+        for n, priority in ((0, -1), (1, 0))
+    ]
+    wait(board, soon)
+    assert not any(near.Test() for near in late)
+    wait(board, late)
+
+
+def test_messages_of_python_and_notices_share_a_link():
+    (one, two), (link, _) = linked((0, 1), 2, 0.0, 1e7)
+    sent = []
+    link.add(100_000, 1, lambda: sent.append(time.monotonic()))
+    begun = time.monotonic()
+    arrays = values(2, 2_000)
+    exchanges = [
+        w.exchange(a, "sum", (0, 1), KEY, whole=False) for w, a in zip((one, two), arrays, strict=True)
+    ]
+    wait((one, two), exchanges)
+    assert time.monotonic() - begun >= 0.01  # the message was first
+    assert link.pump()
+    assert len(sent) == 1
+    assert not link.pump()
+
+
+def test_who_has_not_been_told_is_awaited():
+    (one, two), _ = linked((0, 1), 2, 0.5, 1e9)
+    a, b = values(2, 9_000)
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=True)
+    two.notices.tell(0, KEY, two.store({0: b})[0])
+    one.notices.poll()
+    assert (near.Test(), near.peers) == (False, [1])
+    wait((one, two), [near])
+    assert near.peers == []
+
+
+def test_an_exchange_that_stops_has_told_the_others_first():
+    """They may have combined what it has given them, and go on from there."""
+    (one, two), _ = linked((0, 1), 1, 0.5, 1e9)
+    a, _ = values(2, 9_000)
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    two.notices.tell(0, KEY, -1)
+    one.notices.poll()
+    assert not near.Test()
+    wait((one, two), [near])
+    assert not near.has_slices
+    two.notices.poll()
+    assert two.notices.next_of(0, KEY) is not None
+
+
+def test_a_cancelled_exchange_tells_nobody():
+    (one, two), (link, _) = linked((0, 1), 2, 1e-3, 1e9)
+    a, b = values(2, 9_000)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
+    one.forget(cancelled)
+    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
+    wait((one, two), [kept, other])
+    assert two.notices.next_of(0, KEY) is None
+    assert link.due() == float("inf")
+
+
+def test_sums_that_python_has_stored_are_read_where_they_lie():
+    """A rank that found no block for the exchange, and then one for slices, stores its sums in another."""
+    one, two = windows([0, 1], blocks=2)
+    a, b = values(2, 9_000)
+    expected = tree_of([a, b])
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    two.notices.tell(0, KEY, two.store({0: b[:4500]})[0])
+    two.notices.tell(0, KEY + 1, two.store({0: expected[4500:]})[0])
+    advance([one, two], [near])
+    assert near.ended
+    assert a.tobytes() == expected.tobytes()

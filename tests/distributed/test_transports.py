@@ -51,6 +51,9 @@ class Mirror:
     def progress(self, wanted):
         pass
 
+    def plan(self, node):
+        return None
+
 
 @pytest.fixture
 def mirror(monkeypatch):

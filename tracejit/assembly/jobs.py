@@ -301,7 +301,9 @@ class Routine:
 def _communicating(node: Node) -> Job:
     operands: tuple[Word, ...] = tuple(map(At, (*node.inputs, *node.outputs)))
     words = (*operands, Tag()) if node.op in COLLECTIVE else operands
-    return Job(node.op.name, (), words, 0, 1, callable=Communication(node))
+    plan = None if node.op is agree else transport().plan(node)
+    call = Communication(node, plan)
+    return Job(node.op.name, (), words, 0, 1, callable=call, plan=0 if plan is None else plan.address)
 
 
 class Communication:
@@ -309,24 +311,46 @@ class Communication:
     to begin. It runs in launches that have failed, too: the other ranks wait for it.
     """
 
-    def __init__(self, node: Node):
-        self.node = node
+    def __init__(self, node: Node, plan: object = None):
+        """plan: by which machine code begins and ends it instead, where all is as usual."""
+        self.node, self._plan = node, plan
 
     def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
+        node, carrier, end = self.node, transport(), self._end(done)
+        if node.op is agree:
+            carrier.agree(node, failure, end)
+        else:
+            carrier.post(node, *self._arrays(block), self._tag(block), end)
+        carrier.progress(communication_is_wanted)
+
+    def resume(
+        self, begun: object, block: int, failure: BaseException | None, done: Callable[..., object]
+    ) -> None:
+        """Go on with what machine code has begun."""
+        _, results = self._arrays(block)
+        transport().resume(self.node, begun, results, self._tag(block), self._end(done))
+
+    def _end(self, done: Callable[..., object]) -> Callable[[BaseException | None], None]:
+        """The function that ends the task."""
+
         def end(error: BaseException | None) -> None:
             torn = isinstance(error, PeerError) and error.out_of_step
             done(OperatorError(error, torn) if isinstance(error, TracejitError) else error)
 
-        node, carrier = self.node, transport()
-        if node.op is agree:
-            carrier.agree(node, failure, end)
-        else:
-            operands = (*node.inputs, *node.outputs)
-            arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
-            count = len(node.inputs)
-            tag = ctypes.c_int64.from_address(block + 8 * len(operands)).value if node.op in COLLECTIVE else 0
-            carrier.post(node, arrays[:count], arrays[count:], tag, end)
-        carrier.progress(communication_is_wanted)
+        return end
+
+    def _arrays(self, block: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The operands and the results, on the memory itself."""
+        operands, count = (*self.node.inputs, *self.node.outputs), len(self.node.inputs)
+        arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
+        return arrays[:count], arrays[count:]
+
+    def _tag(self, block: int) -> int:
+        """The number of the operation, of those in which all ranks take part."""
+        if self.node.op not in COLLECTIVE:
+            return 0
+        count = len(self.node.inputs) + len(self.node.outputs)
+        return ctypes.c_int64.from_address(block + 8 * count).value
 
 
 def _memory(type: ArrayType, slot: int) -> np.ndarray:

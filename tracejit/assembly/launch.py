@@ -96,7 +96,7 @@ def _schedule(planned: Planned, runs: Sequence[Run], loaded: Sequence[tuple[Kern
         if not between and not urgent.isdisjoint(numbers):
             priority = URGENT
         after = {number_of[i] for task in members for i in task.after} - {len(tasks)}
-        function = issued.function if issued else addresses[0] if addresses else 0
+        function = issued.function if issued else addresses[0] if addresses else this.plan
         tasks.append(
             engine.Task(
                 name=this.name,

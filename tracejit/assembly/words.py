@@ -83,6 +83,7 @@ class Job(NamedTuple):
 
     scratch: bytes of memory of the thread; space: of the launch, see `Space`.
     inner: the nodes of the tasks that a loop runs, and their jobs.
+    plan: the address of the record by which machine code runs a Python task, if it can.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Job(NamedTuple):
     issued: Issued | None = None
     inner: tuple[tuple[Node, "Job"], ...] = ()
     space: int = 0
+    plan: int = 0
 
 
 def kernel_name(node: Node) -> str:

@@ -1,67 +1,23 @@
 """The native side of memory that ranks of one machine share: notices, blocks, and exchanges under way there.
 
-The functions are machine code (`tracejit.kernels.ranks`), which comes from the kernel store like kernels. One
-thread at a time uses a board.
+The functions are machine code (see `calls`). One thread at a time uses a board.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.codegen.objects.loader import Kernel, Recipe, load
+from tracejit.distributed.calls import calls
+from tracejit.distributed.link import Link
 from tracejit.engine.machine import processors
-from tracejit.engine.native import ENGINE, LANES, Record, function
-from tracejit.kernels.executor.layout import COMMUNICATION, ENGINE_ACTIVE, LANE_READY
+from tracejit.engine.native import ENGINE, LANES, Record
+from tracejit.kernels.executor.layout import COMMUNICATION
 from tracejit.kernels.ranks import layout
-
-MODULE = "tracejit.kernels.ranks.exchange"
-RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", entries=(MODULE, "RANKS"))
 
 ALONE, CROWDED = 200, 16
 """Looks until others may run, where each rank has a processor and where they share them."""
-
-
-class _Calls(NamedTuple):
-    """The entry points; the kernel that they are part of stays in memory with them."""
-
-    begin: Callable[[int, int], int]
-    cancel: Callable[[int, int], None]
-    advance: Callable[[int, int], int]
-    tell: Callable[[int, int, int, int], int]
-    next_notice: Callable[[int, int, int], int]
-    has_notice: Callable[[int, int, int], int]
-    lend: Callable[[int], int]
-    expect: Callable[[int, int, int], None]
-    leave: Callable[[int, int, int], None]
-    kernel: Kernel
-
-
-@functools.cache
-def _calls() -> _Calls:
-    ((kernel, _),) = load([RECIPE])
-
-    def quick(name: str, arity: int) -> Callable[..., Any]:
-        return function(kernel.addresses, f"ranks_{name}", arity, holds_gil=True)
-
-    def long(name: str, arity: int) -> Callable[..., Any]:
-        return function(kernel.addresses, f"ranks_{name}", arity, holds_gil=False)
-
-    return _Calls(
-        begin=long("begin", 2),
-        cancel=quick("cancel", 2),
-        advance=long("advance", 2),
-        tell=quick("tell", 4),
-        next_notice=quick("next_notice", 3),
-        has_notice=quick("has_notice", 3),
-        lend=quick("lend", 1),
-        expect=quick("expect", 3),
-        leave=quick("leave", 3),
-        kernel=kernel,
-    )
 
 
 class Board:
@@ -74,7 +30,7 @@ class Board:
     def __init__(self, parts: Sequence[np.ndarray], seat: int, start: int, size: int, turn: int) -> None:
         seats, blocks = len(parts), (len(parts[seat]) - start) // size
         self.seat, self._keep = seat, parts
-        self._calls = _calls()
+        self._calls = calls()
         self._record, self._lent = Record(layout.board_bytes(seats)), Record(8 * max(1, blocks))
         self._scratch, self._heard = Record(layout.scratch_bytes(seats)), Record(64 * layout.HEARD_BYTES)
         self._address, self._words = self._record.address, self._record.words
@@ -91,8 +47,8 @@ class Board:
             (layout.BOARD_HEARD_ROOM, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
             (layout.BOARD_LOOKS, ALONE if seats <= processors() else CROWDED),
-            (layout.BOARD_READY, LANES[COMMUNICATION].address + LANE_READY),
-            (layout.BOARD_ACTIVE, ENGINE.address + ENGINE_ACTIVE),
+            (layout.BOARD_ENGINE, ENGINE.address),
+            (layout.BOARD_LANE, LANES[COMMUNICATION].address),
         ):
             self._words[place >> 3] = word
         for number, part in enumerate(parts):
@@ -100,14 +56,23 @@ class Board:
             self._words[(peer + layout.PEER_PART) >> 3] = part.ctypes.data
         self.blocks = blocks
 
-    def advance(self, seconds: float = 0.0) -> bool:
+    def imitate(self, link: Link) -> None:
+        """Have notices of exchanges that begin from now on travel over a link."""
+        self._words[layout.BOARD_LINK >> 3] = link.address
+        link.board = self._address
+
+    def advance(self, seconds: float = 0.0, thread: int = 0, votes: int = 0) -> bool:
         """Take what steps the exchanges can take, and note what has come; go on for so long, or until an
-        exchange ends or the engine needs this thread or its processor. Returns whether there was something.
+        exchange ends. Returns whether there was something.
+
+        thread: the record of this thread, if it is that of communication; a task for it ends the wait.
+        votes:  so many notices of agreements end the wait, too; 0: none are awaited.
         """
-        moved = self._calls.advance(self._address, int(seconds * 1e9))
+        self._words[layout.BOARD_VOTES >> 3] = votes
+        moved = self._calls.advance(self._address, thread, int(seconds * 1e9))
         while moved == layout.FULL:
             self._grow()
-            moved = self._calls.advance(self._address, 0) or 1
+            moved = self._calls.advance(self._address, 0, 0) or 1
         return moved > 0
 
     def _grow(self) -> None:
@@ -146,6 +111,22 @@ class Board:
     def begin(self, exchange: Record) -> bool:
         """Begin an exchange, if there is a free block for it."""
         return bool(self._calls.begin(self._address, exchange.address))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether exchanges are under way, or one of a task has stopped."""
+        words = self._words
+        return bool(words[layout.BOARD_EXCHANGES >> 3] or words[layout.BOARD_STOPPED >> 3])
+
+    def begin_in_python(self) -> None:
+        """Have machine code begin no more tasks."""
+        self._words[layout.BOARD_PYTHON >> 3] = 1
+
+    def take_over(self, before: float) -> int:
+        """The address of the next exchange of a task that has stopped, or was begun before a time in seconds;
+        0 if there is none.
+        """
+        return self._calls.take_over(self._address, min(int(min(before, 1e9) * 1e9), layout.NEVER))
 
     def cancel(self, exchange: Record) -> None:
         """Forget an exchange that is under way, if it is."""

@@ -91,9 +91,9 @@ class Channel:
         `Window.exchange`.
         """
         window, members = self.window, self._members
-        if window is None or self._outbox.imitates or not window.ranks.issuperset(members):
+        if window is None or not window.ranks.issuperset(members):
             return None
-        return window.exchange(array, combine, members, self.key, whole=whole)
+        return window.exchange(array, combine, members, self.key, self._priority, whole=whole)
 
     def forget(self, near: Near) -> None:
         """Cancel an exchange, unless it has ended."""

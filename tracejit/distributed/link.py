@@ -8,83 +8,87 @@
 A link carries one packet after the other, each of the most urgent message that waits, so that an urgent one
 overtakes within a packet; a message arrives a latency after its last packet. What the link does is told by
 the times at which messages were added, not by those at which somebody looks.
+
+Machine code does this (`kernels.ranks.link`): exchanges in shared memory put their notices on the link
+without Python.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from operator import itemgetter
+
+from tracejit.distributed.calls import calls
+from tracejit.engine.native import Record
+from tracejit.kernels.ranks.layout import (
+    ARRIVED,
+    LINK_BANDWIDTH,
+    LINK_BYTES,
+    LINK_LATENCY,
+    LINK_PACKET,
+    MESSAGE_ARRIVAL,
+    MESSAGE_BYTES,
+    MESSAGE_NUMBER,
+    MESSAGE_PRIORITY,
+    MESSAGE_SEAT,
+    MESSAGE_STATE,
+    NEVER,
+)
 
 PACKET = 1 << 16
 """Bytes between which an urgent message overtakes."""
 
-
-@dataclass(eq=False, slots=True)
-class _Message:
-    """rank: what counts first. left: seconds that the link still needs for it."""
-
-    rank: tuple[int, int]
-    left: float
-    added: float
-    send: Callable[[], None]
+SECOND = 1_000_000_000
+LONGEST = 1e9  # seconds, of a latency or a message
 
 
 class Link:
-    """The link of one rank: seconds of latency, and bytes per second."""
+    """The link of one rank: seconds of latency, and bytes per second.
+
+    board: address of the native record by which notices are told that exchanges put on the link.
+    """
 
     def __init__(self, latency: float, bandwidth: float) -> None:
-        self._latency, self._bandwidth = latency, bandwidth
-        self._waiting: list[_Message] = []
-        self._travelling: list[tuple[float, int, Callable[[], None]]] = []  # by arrival
-        self._numbers = itertools.count()
-        self._free = time.monotonic()  # the end of the last packet
-        self._next = 0.0  # nothing arrives before
+        self.board = 0
+        self._calls, self._bandwidth = calls(), bandwidth
+        self._record = Record(LINK_BYTES)
+        self.address = self._record.address
+        for place, word in (
+            (LINK_LATENCY, min(latency, LONGEST) * SECOND),
+            (LINK_BANDWIDTH, max(1.0, min(bandwidth, 1e18))),
+            (LINK_PACKET, max(1.0, min(PACKET / bandwidth, LONGEST) * SECOND)),
+        ):
+            self._record.words[place >> 3] = int(word)
+        self._sending: list[tuple[Record, Callable[[], None]]] = []
 
     def add(self, nbytes: int, priority: int, send: Callable[[], None]) -> None:
         """Have `send` called when so many bytes have gone over the link."""
-        now, seconds = time.monotonic(), nbytes / self._bandwidth
-        self._waiting.append(_Message((-priority, next(self._numbers)), seconds, now, send))
-        self._next = min(self._next, now + seconds + self._latency)
+        message = Record(MESSAGE_BYTES)
+        message.words[MESSAGE_PRIORITY >> 3] = priority
+        message.words[MESSAGE_SEAT >> 3] = -1
+        self._sending.append((message, send))
+        seconds = min(nbytes / self._bandwidth, LONGEST)
+        self._calls.add_to_link(self.address, message.address, int(seconds * SECOND))
 
     def pump(self) -> bool:
         """Call what has arrived; return whether there was something."""
-        now = time.monotonic()
-        if now < self._next:
-            return False
-        while self._waiting and self._free <= now:
-            self._carry(now)
-        sent = False
-        while self._travelling and self._travelling[0][0] <= now:
-            heapq.heappop(self._travelling)[-1]()
-            sent = True
-        self._next = now + self.due()
-        return sent
+        moved = self._calls.arrive(self.address, self.board) > 0
+        if not self._sending:
+            return moved
+        arrived, left = [], []
+        for message, send in self._sending:
+            words = message.words
+            if words[MESSAGE_STATE >> 3] == ARRIVED:
+                arrived.append((words[MESSAGE_ARRIVAL >> 3], words[MESSAGE_NUMBER >> 3], send))
+            else:
+                left.append((message, send))
+        self._sending = left
+        for _, _, send in sorted(arrived, key=itemgetter(0, 1)):
+            send()
+        return moved or bool(arrived)
 
     def due(self) -> float:
         """Seconds until something arrives, if nothing is added; infinite if nothing will."""
-        if self._travelling:
-            return self._travelling[0][0] - time.monotonic()
-        if self._waiting:
-            first = min(self._waiting, key=lambda message: message.rank)
-            begins = max(self._free, min(message.added for message in self._waiting))
-            return begins + first.left + self._latency - time.monotonic()
-        return math.inf
-
-    def _carry(self, now: float) -> None:
-        """Carry packets of the most urgent message until it is over, a more urgent one came, or `now`."""
-        self._free = max(self._free, min(message.added for message in self._waiting))
-        first = min((m for m in self._waiting if m.added <= self._free), key=lambda m: m.rank)
-        until = min((m.added for m in self._waiting if m.rank < first.rank), default=now)
-        seconds, packet = first.left, PACKET / self._bandwidth
-        if seconds > until - self._free:
-            seconds = min(seconds, packet * (1 + (until - self._free) // packet))
-        self._free += seconds
-        first.left -= seconds
-        if first.left <= 0:
-            self._waiting.remove(first)
-            arrival = self._free + self._latency
-            heapq.heappush(self._travelling, (arrival, first.rank[1], first.send))
+        time = self._calls.due(self.address)
+        return math.inf if time == NEVER else time / SECOND

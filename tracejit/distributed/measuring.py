@@ -78,6 +78,12 @@ class _Twins:
     def progress(self, wanted: Callable[[], bool]) -> None:
         pass
 
+    def plan(self, node: Node) -> None:
+        """Python runs all."""
+
+    def resume(self, node: Node, begun: object, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
+        raise NotImplementedError("machine code begins nothing here")
+
 
 @contextlib.contextmanager
 def pretending() -> Iterator[None]:

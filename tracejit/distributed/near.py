@@ -9,19 +9,30 @@ import numpy as np
 from tracejit.distributed.board import Board
 from tracejit.engine.native import Record
 from tracejit.kernels.ranks.layout import (
+    AWAITING_LINK,
     AWAITING_SLICES,
     ENDED,
     EXCHANGE_ARRAY,
+    EXCHANGE_BEGUN,
     EXCHANGE_COUNT,
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
+    EXCHANGE_NEXT,
+    EXCHANGE_PLAN,
+    EXCHANGE_PRIORITY,
     EXCHANGE_SEATS,
     EXCHANGE_STATE,
     EXCHANGE_SUM,
+    EXCHANGE_TASK,
     EXCHANGE_WHOLE,
+    MESSAGE_BYTES,
+    MESSAGE_STATE,
+    ON_LINK,
+    PHASES,
     SEAT_BYTES,
     SEAT_COPIED,
+    SEAT_MESSAGES,
     SLICES_NOWHERE,
     SUM_FLOAT32,
     SUM_FLOAT64,
@@ -36,36 +47,93 @@ class Near:
     """An exchange of some ranks: ended, or stopped where some come as messages, once its test is true.
 
     members: numbers in the world. seats: theirs on the board, whose own is among them.
+    prepared: whether tasks begin it.
     """
 
-    __slots__ = ("_array", "_board", "_key", "_others", "_record", "_seats", "_words", "members")
+    __slots__ = (
+        "_board",
+        "_others",
+        "_record",
+        "_seats",
+        "_words",
+        "address",
+        "array",
+        "members",
+        "prepared",
+    )
 
     def __init__(self, board: Board, members: tuple[int, ...], seats: Sequence[int]) -> None:
         self._board, self.members, self._seats = board, members, seats
         self._record = Record(exchange_bytes(len(members)))
         self._words = words = self._record.words
+        self.address = self._record.address
+        self.prepared = False
+        self.array: np.ndarray | None = None
         words[EXCHANGE_MEMBERS >> 3] = len(members)
         words[EXCHANGE_MEMBER >> 3] = seats.index(board.seat)
         for at, seat in enumerate(seats):
             words[(EXCHANGE_SEATS + at * SEAT_BYTES) >> 3] = seat
         self._others = [at for at, seat in enumerate(seats) if seat != board.seat]
 
-    def begin(self, array: np.ndarray, kind: int, key: int, *, whole: bool) -> bool:
+    def begin(self, array: np.ndarray, kind: int, key: int, priority: int, *, whole: bool) -> bool:
         """Begin to combine an array (see `Window.exchange`), if there is a free block for it."""
-        words, self._key = self._words, key
-        self._array: np.ndarray | None = array
+        words, self.array = self._words, array
         words[EXCHANGE_KEY >> 3] = key
         words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
         words[EXCHANGE_COUNT >> 3] = array.size
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
+        words[EXCHANGE_PRIORITY >> 3] = priority
         return self._board.begin(self._record)
+
+    def prepare(
+        self,
+        plan: int,
+        count: int,
+        dtype: np.dtype,
+        kind: int,
+        priority: int,
+        *,
+        whole: bool,
+        joined: bool,
+    ) -> None:
+        """Stand for exchanges of `count` elements that tasks begin by the plan at an address. joined: of
+        several arrays, which are put together in `array`.
+        """
+        words, self.prepared = self._words, True
+        words[EXCHANGE_PLAN >> 3] = plan
+        words[EXCHANGE_COUNT >> 3] = count
+        words[EXCHANGE_SUM >> 3] = kind
+        words[EXCHANGE_WHOLE >> 3] = whole
+        words[EXCHANGE_PRIORITY >> 3] = priority
+        if joined:
+            self.array = array = np.zeros(count, dtype)
+            words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
+
+    @property
+    def task(self) -> int:
+        """The address of the task that machine code ends with it; 0 where Python has begun it, or goes on."""
+        return int(self._words[EXCHANGE_TASK >> 3])
+
+    @property
+    def begun(self) -> float:
+        """When a task has begun it, in seconds of `time.monotonic`."""
+        return self._words[EXCHANGE_BEGUN >> 3] / 1e9
+
+    def take_over(self) -> None:
+        """Have its end be noticed by Python."""
+        self._words[EXCHANGE_TASK >> 3] = 0
+
+    def note_following(self, address: int) -> None:
+        """Note the next exchange of its plan that is not under way."""
+        self._words[EXCHANGE_NEXT >> 3] = address
 
     def cancel(self) -> None:
         """Forget it, unless it has ended."""
-        if not self.Test():
+        if not self.ended:
             self._board.cancel(self._record)
-        self._array = None
+        if not self.prepared:
+            self.array = None
 
     def Test(self) -> bool:
         """Whether it has ended or stopped."""
@@ -88,9 +156,16 @@ class Near:
 
     @property
     def peers(self) -> list[int]:
-        """The ranks that it waits for."""
-        if self._words[EXCHANGE_STATE >> 3] <= AWAITING_SLICES:
-            late = [at for at in self._others if not self._board.has_notice(self._seats[at], self._key)]
-        else:
+        """The ranks that it waits for: those that have not told, or else those that have not been told."""
+        late, state = [], self._words[EXCHANGE_STATE >> 3]
+        if state <= AWAITING_SLICES:
+            key = self._words[EXCHANGE_KEY >> 3]
+            late = [at for at in self._others if not self._board.has_notice(self._seats[at], key)]
+        elif state != AWAITING_LINK and state != ENDED:
             late = self.without_sums()
-        return [self.members[at] for at in late]
+        return [self.members[at] for at in late or filter(self._is_on_link, self._others)]
+
+    def _is_on_link(self, at: int) -> bool:
+        """Whether a notice to a member is on an imitated link."""
+        first = EXCHANGE_SEATS + at * SEAT_BYTES + SEAT_MESSAGES + MESSAGE_STATE
+        return any(self._words[(first + n * MESSAGE_BYTES) >> 3] == ON_LINK for n in range(PHASES))

@@ -29,9 +29,14 @@ class Notices:
         if any(seat == other for other, _, _ in self._waiting) or not self._board.tell(seat, key, word):
             self._waiting.append((seat, key, word))
 
-    def poll(self, seconds: float = 0.0) -> bool:
+    @property
+    def waits(self) -> bool:
+        """Whether a notice waits for room."""
+        return bool(self._waiting)
+
+    def poll(self, seconds: float = 0.0, thread: int = 0, votes: int = 0) -> bool:
         """Read what has come, and write what waits for room; see `Board.advance`."""
-        moved = self._board.advance(seconds)
+        moved = self._board.advance(seconds, thread, votes)
         if self._waiting:
             waiting, self._waiting = self._waiting, deque()
             full: set[int] = set()
@@ -40,6 +45,10 @@ class Notices:
                     full.add(seat)
                     self._waiting.append((seat, key, word))
         return moved
+
+    def has(self, peer: int, key: int) -> bool:
+        """Whether `peer` has told a word with this key that nobody has taken."""
+        return self._board.has_notice(self._seats[peer], key)
 
     def next_of(self, peer: int, key: int) -> int | None:
         """The next word that `peer` has told with this key, or None."""

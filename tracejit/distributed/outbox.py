@@ -78,16 +78,11 @@ class Outbox:
 
     def __init__(self, link: tuple[float, float] | None = None, near: Collection[int] = ()) -> None:
         self._near = frozenset(near)
-        self._link = None if link is None else Link(*link)
+        self.link = None if link is None else Link(*link)
         self._waiting: list[_Entry] = []
         self._sent: list[Any] = []  # requests
         self._numbers = itertools.count()
         self._moved = time.monotonic()
-
-    @property
-    def imitates(self) -> bool:
-        """Whether there is a link to imitate."""
-        return self._link is not None
 
     def add(self, comm: Any, peer: int, array: np.ndarray, tag: int, priority: int) -> Handle:
         """Have the contiguous `array` sent; its memory stays as it is until the handle's test is true."""
@@ -99,15 +94,15 @@ class Outbox:
             request = comm.Isend(part, peer, tag)
             handle.requests.append(request)
             handle.waiting -= 1
-            if self._link is None:
+            if self.link is None:
                 self._sent.append(request)
 
         for part in parts:
-            if self._link is None:
+            if self.link is None:
                 entry: _Entry = -priority, next(self._numbers), partial(send, part)
                 heapq.heappush(self._waiting, entry)
             else:
-                self._link.add(part.nbytes, priority, partial(send, part))
+                self.link.add(part.nbytes, priority, partial(send, part))
         return handle
 
     def pieces(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
@@ -120,17 +115,17 @@ class Outbox:
         """Have `send` called, which announces so many bytes to `peer`: at once where there is no link to
         imitate. Returns what there is to wait for.
         """
-        if self._link is None:
+        if self.link is None:
             send()
             return []
         told = Told(peer, send)
-        self._link.add(nbytes, priority, told.send)
+        self.link.add(nbytes, priority, told.send)
         return [told]
 
     def pump(self) -> bool:
         """Give MPI what may go now; return whether something has come over an imitated link."""
-        if self._link is not None:
-            return self._link.pump()
+        if self.link is not None:
+            return self.link.pump()
         if not self._waiting:
             return False
         now = time.monotonic()
@@ -145,4 +140,4 @@ class Outbox:
 
     def due(self) -> float:
         """Seconds until something arrives over an imitated link; infinite without one."""
-        return math.inf if self._link is None else self._link.due()
+        return math.inf if self.link is None else self.link.due()

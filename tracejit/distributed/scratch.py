@@ -57,8 +57,13 @@ class Scratch:
         whole = self.take(np.broadcast_to(arrays[0][:1], sum(array.size for array in arrays)))
         np.concatenate(arrays, out=whole)
         yield whole
-        start = 0
-        for array in arrays:
-            array[...] = whole[start : start + array.size]
-            start += array.size
+        take_apart(whole, arrays)
         self.give(whole)
+
+
+def take_apart(whole: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
+    """Copy the elements that lie behind one another to the arrays that they belong to."""
+    start = 0
+    for array in arrays:
+        array[...] = whole[start : start + array.size]
+        start += array.size

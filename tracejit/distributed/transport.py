@@ -8,9 +8,9 @@ on one thread: that of communication (see `engine.hosts`). MPI itself moves byte
 a balanced tree and sends the result to all: the bytes of a ring, and bits that depend on the values only.
 Small arrays go to all ranks at once, and each combines them alike.
 
-*Control.* Ranks tell each other, on a communicator of its own, what they are about to exchange and whether
-they have failed (`agree`), and that they end, and why (`leave`). So a rank that raises, ends early or does
-something else is named where the others wait for it.
+*Control.* Ranks tell each other what they are about to exchange, whether they have failed, that they end, and
+why (see `control`). So a rank that raises, ends early or does something else is named where the others wait
+for it.
 
 Once messages are lost, or ranks are out of step, the transport is *broken*: every further operation fails
 with the first reason.
@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
+import math
 import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,22 +33,25 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.distributed.channel import PHASES, Arrival, Channel
+from tracejit.distributed.control import Control, Votes
 from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox
-from tracejit.distributed.scratch import Scratch
+from tracejit.distributed.plans import Plan
+from tracejit.distributed.scratch import Scratch, take_apart
 from tracejit.distributed.window import BLOCK, Window
-from tracejit.engine.threads import computing
-from tracejit.errors import PeerError, locate, text
+from tracejit.engine.hosts import address_of_communication, communication, communication_is_wanted, take_up
+from tracejit.engine.threads import Thread, computing
+from tracejit.errors import PeerError, text
 from tracejit.ir.graph import Node
-from tracejit.ops.communicate import Done, Groups, Wanted, combined, members_of
+from tracejit.kernels.ranks.layout import NUMBERS
+from tracejit.ops.communicate import Done, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
-CONTROL = 4096  # bytes of a message of control
-NUMBERS = 1 << 28  # numbers of operations, which then begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
+PATROL = 1e-2  # seconds of waiting in machine code before Python looks whether other ranks have failed
 
 Steps = Generator[list[Any], None, None]
 
@@ -63,7 +65,7 @@ class Operation:
     node: Node
     steps: Steps
     done: Done
-    begun: float = field(default_factory=time.monotonic)
+    begun: float
     moved: float = 0.0
     told: bool = False
     waiting: list[Any] = field(default_factory=list)
@@ -82,14 +84,18 @@ class Operation:
         return f"{self.node.op.name}({operands}){place}"
 
 
-class _Word:
-    """Stands for a message of control that is expected from `peer`."""
+class _Turns:
+    """A lock that threads get in the order in which they ask for it."""
 
-    def __init__(self, heard: deque[Any], peer: int) -> None:
-        self._heard, self.peers = heard, (peer,)
+    def __init__(self) -> None:
+        self._door, self._lock = threading.Lock(), threading.Lock()
 
-    def Test(self) -> bool:
-        return bool(self._heard)
+    def __enter__(self) -> None:
+        with self._door:
+            self._lock.acquire()
+
+    def __exit__(self, *failure: object) -> None:
+        self._lock.release()
 
 
 class Transport:
@@ -107,19 +113,18 @@ class Transport:
     ) -> None:
         self.rank, self.size = world.rank, world.size
         self.broken: BaseException | None = None
-        self.left: dict[int, tuple[float, str | None]] = {}  # ranks that have ended: when, and why
         self._deadline, self._note = deadline, min(60.0, deadline / 2)
-        self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
+        self._data, self._alone, self._pairs = (world.Dup() for _ in range(3))
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._members = tuple(range(self.size))
         near = () if window is None else window.peers
         self._outbox, self._scratch, self._window = Outbox(link, near), Scratch(), window
-        self._lock = threading.Lock()
+        if window is not None and self._outbox.link is not None:
+            window.imitate(self._outbox.link)
+        self._lock = _Turns()
         self._active: list[Operation] = []
-        self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
-        self._inboxes = {peer: np.zeros(CONTROL, np.uint8) for peer in self._peers}
-        self._expected = {peer: self._listen(peer) for peer in self._peers}
-        self._spoken: list[Handle] = []
+        together = window is not None and len(window.ranks) == self.size
+        self._control = Control(world.Dup(), window.notices if window and together else None)
         self._lockstep = 0
         self._process = os.getpid()
 
@@ -131,9 +136,30 @@ class Transport:
         """Begin an operation (see `ops.communicate.Transport`)."""
         self._begin(node, self._steps(node, operands, results, self._data, tag), done)
 
+    def plan(self, node: Node) -> Plan | None:
+        """See `ops.communicate.Transport`."""
+        members = members_of(node, self.rank) or self._members
+        types = [value.type for value in node.outputs]
+        if self._window is None or node.op is not ops.exchange or len(members) == 1:
+            return None
+        sizes, dtypes = [type.size for type in types], {type.dtype for type in types}
+        if len(dtypes) > 1 or not all(isinstance(size, int) for size in sizes) or not all(sizes):
+            return None
+        (dtype,), count = dtypes, len(types)
+        whole = sum(sizes) * dtype.itemsize <= SMALL
+        combine, priority = node.attrs["combine"], node.attrs["priority"]
+        return self._window.plan(sizes, dtype, combine, members, priority, count, 2 * count, whole=whole)
+
+    def resume(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
+        """Go on with an exchange that machine code has begun for a task."""
+        steps = self._resumed(node, near, results, tag)
+        with self._lock:
+            waiting = next(steps)  # from now on the exchange is forgotten when it fails
+        self._begin(node, steps, done, near.begun, waiting)
+
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         """Begin the operation `agree`."""
-        self._begin(node, self._agree(node, failure), done)
+        self._begin(node, self._control.agree(node, failure), done)
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """An operation on the calling thread."""
@@ -153,6 +179,7 @@ class Transport:
     def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or there is other work."""
         moving, nap = time.monotonic(), NAPS[0]
+        thread = address_of_communication()
         while True:
             with self._lock:
                 ended, moved = self._advance()
@@ -162,35 +189,79 @@ class Transport:
                 return
             if moved or ended:
                 moving, nap = time.monotonic(), NAPS[0]
+            elif self._wait_near(thread):
+                pass
             elif computing():
                 if wanted(min(REST, max(self._outbox.due(), NAPS[0]))):
                     return
             elif time.monotonic() - moving < SPIN:
-                self._give_way()
+                give_way()
             elif wanted(min(nap, self._outbox.due())):
                 return
             else:
                 nap = min(2 * nap, NAPS[1])
 
+    def serve(self) -> None:
+        """Have the thread of communication begin and end exchanges of tasks in machine code, where it can."""
+        if self._window is not None:
+            communication.take, communication.begun = self._take, self._window.tasks
+
+    def _take(self, thread: Thread, patience: int) -> int:
+        """Move exchanges of tasks until there is a task for Python, whose address is returned; or until none
+        is under way, and no task is ready within so many nanoseconds.
+        """
+        window = self._window
+        if window is None or os.getpid() != self._process:
+            return communication.take_next(thread, patience)
+        if not (window.is_busy or self._active or communication.await_ready(thread, patience)):
+            return 0
+        while True:
+            with self._lock:
+                window.notices.poll(0.0 if self._active else PATROL, thread.address)
+            self._take_over()
+            if self._active:
+                self.progress(communication_is_wanted)
+            if communication.is_wanted():
+                return communication.poll(thread)
+            if not window.is_busy:
+                return 0
+
+    def _take_over(self) -> None:
+        """Take over exchanges of tasks that have stopped or wait for long; all if a rank has failed."""
+        assert self._window is not None
+        found: list[tuple[int, Near]] = []
+        with self._lock:
+            self._control.listen()
+            failed = self.broken is not None or bool(self._control.left)
+            if failed:
+                self._window.begin_in_python()
+            before = math.inf if failed else time.monotonic() - self._note
+            while (each := self._window.take_over(before)) is not None:
+                found.append(each)
+        for task, near in found:
+            run = take_up(task)
+            function: Any = run.call.function
+            function.resume(near, *run.call.arguments, run)
+
     def leave(self, why: str | None, patience: float) -> bool:
         """Tell the others that this rank ends, and wait until all have; return whether they did in time."""
         with self._lock:
-            self._say({"left": why})
+            self._control.leave(why)
         end = time.monotonic() + patience
-        while len(self.left) < len(self._peers) and time.monotonic() < end:
+        while len(self._control.left) < len(self._peers) and time.monotonic() < end:
             with self._lock:
-                self._listen_to_all()
+                self._control.listen()
             time.sleep(NAPS[1])
         with self._lock:
-            for request in self._expected.values():
-                request.Cancel()
-                request.Free()
-        return len(self.left) == len(self._peers)
+            self._control.close()
+        return len(self._control.left) == len(self._peers)
 
     # -- operations ------------------------------------------------------------------------------------------
 
-    def _begin(self, node: Node, steps: Steps, done: Done) -> None:
-        operation = Operation(node, steps, done)
+    def _begin(
+        self, node: Node, steps: Steps, done: Done, begun: float | None = None, waiting: Sequence[Any] = ()
+    ) -> None:
+        operation = Operation(node, steps, done, begun or time.monotonic(), waiting=list(waiting))
         operation.moved = operation.begun
         if os.getpid() != self._process:
             done(PeerError("a process that a rank has forked is no rank; exchange in the rank itself"))
@@ -203,7 +274,7 @@ class Transport:
         ended: list[tuple[Operation, BaseException | None]] = []
         moved = False
         try:
-            self._listen_to_all()
+            self._control.listen()
             moved = self._outbox.pump()
             if self._window is not None:
                 self._window.notices.poll()
@@ -216,7 +287,7 @@ class Transport:
                     raise _renewed(self.broken)
                 if self._step(operation):
                     operation.moved, moved = now, True
-                elif self.left or now - operation.moved > self._note:
+                elif self._control.left or now - operation.moved > self._note:
                     self._check_time(operation, now)
             except StopIteration:
                 ended.append((operation, None))
@@ -231,15 +302,19 @@ class Transport:
             self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
         return ended, moved
 
-    def _give_way(self) -> None:
-        """Let other processes run; where all that is awaited lies in shared memory, look there meanwhile."""
-        window = self._window
-        if window is not None:
-            with self._lock:
-                if all(type(each) is Near for operation in self._active for each in operation.waiting):
-                    window.notices.poll(SPIN)
-                    return
-        give_way()
+    def _wait_near(self, thread: int) -> bool:
+        """Have machine code wait, and take the steps of exchanges, if all that is awaited is told by notices;
+        returns whether it is. thread: see `Board.advance`.
+        """
+        if self._window is None:
+            return False
+        with self._lock:
+            awaited = [each for operation in self._active for each in operation.waiting]
+            if not all(type(each) in (Near, Votes) for each in awaited) or self._window.notices.waits:
+                return False
+            votes = len(self._peers) * any(type(each) is Votes for each in awaited)
+            self._window.notices.poll(PATROL, thread, votes)
+        return True
 
     def _step(self, operation: Operation) -> bool:
         """Resume an operation as long as its messages are there; return whether there was one."""
@@ -259,8 +334,8 @@ class Transport:
         if not missing:
             return
         for peer in missing:
-            if peer in self.left:
-                when, why = self.left[peer]
+            if peer in self._control.left:
+                when, why = self._control.left[peer]
                 if operation.node.op is ops.agree or now - max(when, operation.moved) > GRACE:
                     reason = f"failed: {why}" if why else "has ended its program"
                     raise self._error(operation, f"rank {peer} {reason}")
@@ -345,6 +420,16 @@ class Transport:
         finally:
             channel.forget(near)
 
+    def _resumed(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int) -> Steps:
+        """The rest of an exchange that machine code has begun for a task."""
+        inner = self if near.members == self._members else self._within(near.members)
+        channel = inner._channel(self._data, tag, node.attrs["priority"])
+        outs = [array.reshape(-1) for array in results]
+        flat = outs[0] if near.array is None else near.array
+        yield from inner._near(channel, near, flat, node.attrs["combine"], whole=flat.nbytes <= SMALL)
+        if near.array is not None:
+            take_apart(near.array, outs)
+
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """A block at a time: while the sums of one travel, so do the slices of the next."""
         if flat.nbytes > BLOCK:
@@ -406,61 +491,6 @@ class Transport:
         else:
             for out in outs:
                 yield [channel.take(root, out, into=out)]
-
-    # -- control ---------------------------------------------------------------------------------------------
-
-    def _agree(self, node: Node, failure: BaseException | None) -> Steps:
-        told = None if failure is None else text(failure)[:400]
-        divisions = [groups for groups, _ in node.attrs["within"]]
-        mine = {
-            "digest": node.attrs["digest"],
-            "within": [number for _, number in node.attrs["within"]],
-            "text": node.attrs["text"][:300],
-            "failure": told,
-        }
-        self._say(mine)
-        yield [_Word(self._heard[peer], peer) for peer in self._peers]
-        heard = {peer: self._heard[peer].popleft() for peer in self._peers}
-        for peer, theirs in heard.items():
-            if theirs["digest"] != mine["digest"] or any(
-                a != b and _is_one_group(groups, self.rank, peer)
-                for groups, a, b in zip(divisions, mine["within"], theirs["within"], strict=True)
-            ):
-                what = (
-                    f"ranks exchange different arrays: rank {self.rank} {mine['text']}, rank {peer} "
-                    f"{theirs['text']}; all ranks must make the same calls in the same order"
-                )
-                raise PeerError(what)
-        for peer, theirs in heard.items():
-            if theirs["failure"] is not None:
-                error = PeerError(f"rank {peer} failed in this step: {theirs['failure']}")
-                error.out_of_step = False  # all ranks fail this step
-                raise locate(error, node.location)
-
-    def _say(self, message: dict[str, Any]) -> None:
-        """Send a message of control to all others."""
-        letter = np.frombuffer(json.dumps(message, ensure_ascii=False).encode()[:CONTROL], np.uint8)
-        self._spoken = [handle for handle in self._spoken if not handle.Test()]
-        for peer in self._peers:
-            self._spoken.append(Handle(peer, letter, [self._control.Isend(letter, peer, 0)]))
-
-    def _listen(self, peer: int) -> Any:
-        self._inboxes[peer].fill(0)
-        return self._control.Irecv(self._inboxes[peer], peer, 0)
-
-    def _listen_to_all(self) -> None:
-        for peer in self._peers:
-            while peer not in self.left and self._expected[peer].Test():
-                message = json.loads(self._inboxes[peer].tobytes().rstrip(b"\0"))
-                if "left" in message:
-                    self.left[peer] = time.monotonic(), message["left"]
-                else:
-                    self._heard[peer].append(message)
-                self._expected[peer] = self._listen(peer)
-
-
-def _is_one_group(groups: Groups, rank: int, peer: int) -> bool:
-    return any(rank in members and peer in members for members in groups)
 
 
 def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:

@@ -16,19 +16,21 @@ are lent or arrays are larger than one, `store` says that there is no place, and
 rank waits for memory, so ranks that exchange in different orders cannot wait for one another.
 
 MPI allocates the memory. What is known of it lies on a `board`, where machine code moves exchanges of common
-dtypes from step to step while it polls.
+dtypes from step to step while it polls, and gives their notices to an imitated link if there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tracejit.distributed.board import Board
 from tracejit.distributed.near import KINDS, Near
 from tracejit.distributed.notices import Notices
+from tracejit.distributed.plans import Plan
 from tracejit.kernels.ranks.layout import LINE, head_bytes, notices_bytes
 
 BLOCK = 4 << 20
@@ -36,6 +38,9 @@ BLOCK = 4 << 20
 
 TURN = 4
 """Blocks that are lent in turn, as long as they are enough."""
+
+PREPARED = 2
+"""Exchanges of a task that can be under way at once, of different launches."""
 
 
 class Window:
@@ -58,8 +63,10 @@ class Window:
         self._board = Board(memory, seat, start, self._head + BLOCK, TURN)
         self.notices = Notices(self._board, self._seats)
         self.blocks = self._board.blocks
+        self.imitate = self._board.imitate
         self._begun: set[Near] = set()  # machine code writes to their memory
         self._ended: dict[tuple[int, ...], list[Near]] = {}  # exchanges that have ended, by members
+        self._plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by address of an exchange
 
     @classmethod
     def allocate(cls, world: Any, nbytes: int) -> Window | None:
@@ -111,12 +118,19 @@ class Window:
         return places
 
     def exchange(
-        self, array: np.ndarray, combine: str, members: tuple[int, ...], key: int, *, whole: bool
+        self,
+        array: np.ndarray,
+        combine: str,
+        members: tuple[int, ...],
+        key: int,
+        priority: int = 0,
+        *,
+        whole: bool,
     ) -> Near | None:
         """Begin to combine a contiguous array, where it lies, with those of other ranks; all `members` have a
         part of this memory.
 
-        whole: all combine the whole array; else each a slice.
+        priority: on an imitated link. whole: all combine the whole array; else each a slice.
         None for what machine code does not combine, and where no block is free.
         """
         kind = KINDS.get((array.dtype, combine))
@@ -124,7 +138,7 @@ class Window:
             return None
         ended = self._ended.setdefault(members, [])
         near = ended.pop() if ended else Near(self._board, members, [self._seats[m] for m in members])
-        if not near.begin(array, kind, key, whole=whole):
+        if not near.begin(array, kind, key, priority, whole=whole):
             ended.append(near)
             return None
         self._begun.add(near)
@@ -133,8 +147,66 @@ class Window:
     def forget(self, near: Near) -> None:
         """Cancel an exchange, unless it has ended; the object stands for another one later."""
         near.cancel()
-        self._begun.discard(near)
-        self._ended[near.members].append(near)
+        if near.prepared:
+            self._plans[near.address].give_back(near)
+        else:
+            self._begun.discard(near)
+            self._ended[near.members].append(near)
+
+    # -- exchanges of tasks ----------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        sizes: Sequence[int],
+        dtype: np.dtype,
+        combine: str,
+        members: tuple[int, ...],
+        priority: int,
+        first: int,
+        tag: int,
+        *,
+        whole: bool,
+    ) -> Plan | None:
+        """The plan by which tasks begin exchanges of arrays of so many elements (see `Plan`); None where
+        machine code does not combine them, or some of `members` have no part of this memory.
+        """
+        kind = KINDS.get((dtype, combine))
+        if kind is None or not self.blocks or sum(sizes) * dtype.itemsize > BLOCK:
+            return None
+        if not self.ranks.issuperset(members):
+            return None
+        seats = [self._seats[m] for m in members]
+        nears = [Near(self._board, members, seats) for _ in range(PREPARED)]
+        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole)
+        for near in nears:
+            self._plans[near.address] = plan
+        return plan
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether exchanges are under way, or have stopped and are not taken over."""
+        return self._board.is_busy
+
+    def begin_in_python(self) -> None:
+        """Have machine code begin no more tasks."""
+        self._board.begin_in_python()
+
+    def take_over(self, before: float) -> tuple[int, Near] | None:
+        """The next exchange of a task that has stopped, or was begun before a time in seconds: the address of
+        its task, which machine code does not end any more, and the exchange. None if there is none.
+        """
+        address = self._board.take_over(before)
+        if address == 0:
+            return None
+        near = self._plans[address].nears[address]
+        task = near.task
+        near.take_over()
+        return task, near
+
+    def tasks(self) -> list[int]:
+        """The addresses of the tasks that machine code has begun and not ended."""
+        plans = list(self._plans.items())
+        return [task for address, plan in plans if (task := plan.nears[address].task)]
 
     # -- of the others' memory -------------------------------------------------------------------------------
 

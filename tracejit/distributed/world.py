@@ -57,6 +57,7 @@ def init() -> None:
             window = Window.allocate(world, config.window)
             _transport = Transport(world, float(config.exchange_deadline), config.link, window)
             set_transport(_transport)
+            _transport.serve()
             _end_together(world, owned)
     _started = True
 

@@ -14,7 +14,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tracejit.config import config
@@ -32,6 +32,7 @@ from tracejit.kernels.executor.layout import (
     INSTANCE_TASKS,
     LANE_READY,
     TASK_BYTES,
+    TASK_INSTANCE,
     THREAD_OBJECT,
     VARIABLE_POISON,
 )
@@ -92,7 +93,7 @@ class Run:
         RUNNING.add(self)
         try:
             with contextlib.ExitStack() as around:
-                for surround in AROUND_TASKS:
+                for surround in () if call.communicates else AROUND_TASKS:
                     around.enter_context(surround())
                 call.function(*call.arguments, *((self,) if call.asynchronous else ()))
         except BaseException as error:
@@ -171,7 +172,9 @@ def report(error: BaseException) -> None:
 
 
 AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
-"""The contexts entered around the function of a Python task; the task ends after they are left."""
+"""The contexts entered around the function of a Python task; the task ends after they are left. One of
+communication is none of the user's functions, and records nothing.
+"""
 
 RUNNING: set[Run] = set()
 """The Python tasks that have started and not ended."""
@@ -195,19 +198,27 @@ def _run_next(pool: Hosts, thread: Thread, patience: int) -> bool:
     """Take and run the pool's next Python task; wait for it at most `patience` ns. Returns whether there was
     one.
     """
-    calls, lane = native.calls(), native.LANES[pool.lane].address
-    task = calls.poll_host(ENGINE.address, lane, thread.address, 0)
-    if not task and patience:
-        task = calls.take_host(ENGINE.address, lane, thread.address, patience)
+    task = pool.take(thread, patience) if patience else pool.poll(thread)
     if not task:
         return False
-    program, instance, keep = IN_FLIGHT[thread.words[THREAD_OBJECT >> 3]]
-    index = (task - instance.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
-    run = Run(program.call(index, instance, keep), task, instance.words[INSTANCE_SEQUENCE >> 3])
-    del program, instance, keep
+    run = run_of(task, thread.words[THREAD_OBJECT >> 3])
     with pool.occupied():
         run.start()
     return True
+
+
+def run_of(task: int, instance: int) -> Run:
+    """The run of the Python task at an address, of the launch whose instance is at another one."""
+    program, record, keep = IN_FLIGHT[instance]
+    index = (task - record.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
+    return Run(program.call(index, record, keep), task, record.words[INSTANCE_SEQUENCE >> 3])
+
+
+def take_up(task: int) -> Run:
+    """The run of a Python task that machine code has begun, and that Python goes on with."""
+    run = run_of(task, ctypes.c_int64.from_address(task + TASK_INSTANCE).value)
+    RUNNING.add(run)
+    return run
 
 
 def run_ready() -> None:
@@ -263,15 +274,41 @@ def ensure_threads(expected: Collection[int] = (), *, helps: bool = True) -> Non
 
 
 class Hosts:
-    """The threads of a lane of Python tasks: at most `limit`, not counting those that wait if `grows`."""
+    """The threads of a lane of Python tasks: at most `limit`, not counting those that wait if `grows`.
+
+    take:  has a thread wait for the next Python task, for so many nanoseconds at most; its address, or 0.
+           Machine code that begins tasks of the lane itself sets another function here.
+    begun: the addresses of the tasks that it has begun and not ended.
+    """
 
     def __init__(self, lane: int, name: str, limit: int, *, grows: bool) -> None:
         self.lane, self.name, self._limit, self._grows = lane, name, limit, grows
+        self.take: Callable[[Thread, int], int] = self.take_next
+        self.begun: Callable[[], Sequence[int]] = tuple
         self.forget()
 
     def is_wanted(self) -> bool:
         """Whether a task of the lane is ready."""
         return native.LANES[self.lane].words[LANE_READY >> 3] != 0
+
+    def poll(self, thread: Thread) -> int:
+        """Take the next task, if one is ready; its address, or 0."""
+        lane = native.LANES[self.lane].address
+        return native.calls().poll_host(ENGINE.address, lane, thread.address, 0)
+
+    def take_next(self, thread: Thread, patience: int) -> int:
+        """Take the next task; wait for it at most `patience` ns. Its address, or 0."""
+        lane = native.LANES[self.lane].address
+        return self.poll(thread) or native.calls().take_host(ENGINE.address, lane, thread.address, patience)
+
+    def await_ready(self, thread: Thread, patience: int) -> bool:
+        """Whether a task is ready; waits for one at most `patience` ns."""
+        lane = native.LANES[self.lane].address
+        return bool(native.calls().await_host(ENGINE.address, lane, thread.address, patience))
+
+    def serves(self) -> bool:
+        """Whether the calling thread is one of the pool."""
+        return threads.own() in self._threads
 
     def forget(self) -> None:
         """Reset the pool (in a forked child the threads are gone)."""
@@ -325,8 +362,8 @@ class Hosts:
     @contextlib.contextmanager
     def occupied(self) -> Iterator[None]:
         """Count this host thread as busy while it runs a task, and keep another one free."""
-        if threads.current().while_blocked != self._unoccupied:
-            yield  # not a host thread: the naive engine
+        if not self._grows or threads.current().while_blocked != self._unoccupied:
+            yield  # the only thread of its lane, or not a host thread: the naive engine
             return
         with LOCK:
             self._busy += 1
@@ -376,5 +413,9 @@ def communication_is_wanted(seconds: float = 0.0) -> bool:
     """Whether a task of communication is ready and waits for the thread; waits for one at most so long."""
     if seconds <= 0 or communication.is_wanted():
         return communication.is_wanted()
-    lane, thread = native.LANES[COMMUNICATION].address, threads.current().address
-    return bool(native.calls().await_host(ENGINE.address, lane, thread, int(seconds * 1e9)))
+    return communication.await_ready(threads.current(), int(seconds * 1e9))
+
+
+def address_of_communication() -> int:
+    """The address of the record of the calling thread if it is the one of communication, else 0."""
+    return threads.address() if communication.serves() else 0

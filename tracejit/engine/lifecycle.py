@@ -20,7 +20,7 @@ import sys
 import time
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import POOLS, RUNNING, ensure_threads, run_ready, stop_threads
+from tracejit.engine.hosts import POOLS, RUNNING, ensure_threads, run_ready, stop_threads, take_up
 from tracejit.engine.launches import IN_FLIGHT, reap
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import SLICE, nothing, workers
@@ -117,6 +117,8 @@ def _after_in_child() -> None:
     while mine is not None:
         RUNNING.discard(mine)
         mine = mine.outer
+    for task in [task for pool in POOLS for task in pool.begun()]:
+        take_up(task)
     for run in list(RUNNING):
         run.lose()
     _lose_kernels()

@@ -28,7 +28,8 @@ CHUNK_COST = 1 << 14  # cost of a chunk of a task without `cost`
 class Task(NamedTuple):
     """One step of a program: a kernel over `units` in pieces of `chunk`, or a Python callable.
 
-    function: address of ``status = kernel(block, lo, hi, scratch)``; 0 for a Python task
+    function: address of ``status = kernel(block, lo, hi, scratch)``; of a Python task, 0, or that of a record
+              by which machine code that takes tasks of its lane runs it (see `Hosts.take`)
     block:    index of the first slot of its argument block in the program's template
     chunk:    units per call of the kernel; different threads take different chunks
     after:    indices of earlier tasks that must have ended

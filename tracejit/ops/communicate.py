@@ -57,6 +57,15 @@ class Transport(Protocol):
 
     rank: int
 
+    def plan(self, node: Node) -> Any:
+        """A record, at its `address`, by which machine code runs the tasks of an operator; None: Python does.
+
+        It stays as it is for as long as somebody refers to what is returned.
+        """
+
+    def resume(self, node: Node, begun: Any, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
+        """Go on with an operation that machine code has begun."""
+
     def post(
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
     ) -> None:

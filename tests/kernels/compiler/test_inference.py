@@ -12,7 +12,7 @@ from tracejit.kernels.compiler.memory import number_slot, pointer_slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.executor.entry_points import QUEUES, THREADS
 from tracejit.kernels.library.table import LIBRARY
-from tracejit.kernels.ranks.exchange import RANKS
+from tracejit.kernels.ranks.entry_points import RANKS
 
 
 def straight(a, b):

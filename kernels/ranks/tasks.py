@@ -1,0 +1,210 @@
+"""Tasks of the engine that are exchanges: they begin and end without Python.
+
+A task of the lane of communication whose function is the address of a *plan* is begun by the thread of
+communication while it looks for notices (`begin_ready`): the array is where the task's argument block says,
+what the array is and who takes part stands in an exchange that Python has prepared. When the exchange has
+ended, so has the task.
+
+Whatever is unusual is up to Python. It begins a task where no block or no prepared exchange is free, where a
+profile is recorded, or where it has asked for all (BOARD_PYTHON). It takes over an exchange that has stopped,
+or that waits for too long (`take_over`).
+"""
+
+from __future__ import annotations
+
+from numba.types import int64
+
+from tracejit.kernels.compiler.memory import copy_bytes
+from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.executor.layout import (
+    ENGINE_EVENTS,
+    ENGINE_PAUSED,
+    ENGINE_PYTHON_COUNT,
+    ENGINE_WORKERS,
+    HALTED,
+    LANE_READY,
+    RUNNING,
+    TASK_BLOCK,
+    TASK_FUNCTION,
+)
+from tracejit.kernels.executor.queues import finish_task, heap_pop
+from tracejit.kernels.executor.run import POLL
+from tracejit.kernels.executor.threads import get, lock, put, rouse, unlock, usleep
+from tracejit.kernels.ranks.exchange import begin, run
+from tracejit.kernels.ranks.layout import (
+    BOARD_ENGINE,
+    BOARD_EXCHANGES,
+    BOARD_LANE,
+    BOARD_PYTHON,
+    BOARD_STOPPED,
+    ENDED,
+    EXCHANGE_ARRAY,
+    EXCHANGE_BEGUN,
+    EXCHANGE_KEY,
+    EXCHANGE_NEXT,
+    EXCHANGE_PLAN,
+    EXCHANGE_STATE,
+    EXCHANGE_TASK,
+    NUMBERS,
+    PHASES,
+    PLAN_COUNT,
+    PLAN_FIRST,
+    PLAN_FREE,
+    PLAN_SIZES,
+    PLAN_TAG,
+)
+from tracejit.kernels.ranks.notices import has_block
+
+ENDS = 1 << 32
+"""The amount that `run_all` adds for an exchange that Python has to look at: its own has ended, or one of a
+task has stopped.
+"""
+
+
+# --- Arrays -------------------------------------------------------------------------------------------------
+
+
+@native
+def move(plan, exchange, block, out):
+    """Copy the arrays of a task to where they lie together, or (`out`) back."""
+    whole = get(exchange, EXCHANGE_ARRAY)
+    for index in range(get(plan, PLAN_COUNT)):
+        array = get(block, 8 * (get(plan, PLAN_FIRST) + index))
+        nbytes = get(get(plan, PLAN_SIZES), 8 * index)
+        if out != 0:
+            copy_bytes(array, whole, nbytes)
+        else:
+            copy_bytes(whole, array, nbytes)
+        whole += nbytes
+
+
+@native
+def gather(plan, exchange, block):
+    """Let the exchange have the arrays of a task."""
+    if get(plan, PLAN_COUNT) == 1:
+        put(exchange, EXCHANGE_ARRAY, get(block, 8 * get(plan, PLAN_FIRST)))
+    else:
+        move(plan, exchange, block, 0)
+
+
+# --- Life of a task -----------------------------------------------------------------------------------------
+
+
+@native
+def is_native(board, task):
+    """Whether a ready task can begin here and now."""
+    engine, plan = get(board, BOARD_ENGINE), get(task, TASK_FUNCTION)
+    if plan == 0 or get(board, BOARD_PYTHON) != 0 or get(engine, ENGINE_EVENTS) != 0:
+        return 0
+    if get(engine, ENGINE_WORKERS) == 0:
+        return 0  # what follows it runs on this thread then
+    return int64(get(plan, PLAN_FREE) != 0 and has_block(board) != 0)
+
+
+@native
+def begin_ready(board, time):
+    """Begin the ready tasks that can begin; returns how many, or -1 if the next one is up to Python."""
+    engine, lane, begun = get(board, BOARD_ENGINE), get(board, BOARD_LANE), 0
+    while get(lane, LANE_READY) != 0:
+        lock(engine)
+        task = get(lane, LANE_READY)
+        if task == 0 or get(engine, ENGINE_PAUSED) != RUNNING:
+            unlock(engine)
+            return begun
+        if is_native(board, task) == 0:
+            unlock(engine)
+            return -1
+        heap_pop(lane + LANE_READY)
+        put(engine, ENGINE_PYTHON_COUNT, get(engine, ENGINE_PYTHON_COUNT) - 1)
+        plan = get(task, TASK_FUNCTION)
+        exchange = get(plan, PLAN_FREE)
+        put(plan, PLAN_FREE, get(exchange, EXCHANGE_NEXT))
+        put(exchange, EXCHANGE_TASK, task)
+        unlock(engine)
+        begin_task(board, exchange, time)
+        begun += 1
+    return begun
+
+
+@native
+def begin_task(board, exchange, time):
+    """Begin the exchange of a task."""
+    task, plan = get(exchange, EXCHANGE_TASK), get(exchange, EXCHANGE_PLAN)
+    block = get(task, TASK_BLOCK)
+    number = get(block, 8 * get(plan, PLAN_TAG))
+    put(exchange, EXCHANGE_KEY, PHASES * (number % NUMBERS))
+    put(exchange, EXCHANGE_BEGUN, time)
+    gather(plan, exchange, block)
+    begin(board, exchange)  # there is a block
+    if get(exchange, EXCHANGE_STATE) >= ENDED:
+        leave_off(board, exchange)
+
+
+@native
+def leave_off(board, exchange):
+    """End the task of an exchange that has ended; leave one that has stopped to Python. Returns ENDS where
+    Python has to look.
+    """
+    task = get(exchange, EXCHANGE_TASK)
+    if task == 0:
+        return ENDS
+    if get(exchange, EXCHANGE_STATE) != ENDED:
+        put(exchange, EXCHANGE_NEXT, get(board, BOARD_STOPPED))
+        put(board, BOARD_STOPPED, exchange)
+        return ENDS
+    plan = get(exchange, EXCHANGE_PLAN)
+    if get(plan, PLAN_COUNT) > 1:
+        move(plan, exchange, get(task, TASK_BLOCK), 1)
+    put(exchange, EXCHANGE_NEXT, get(plan, PLAN_FREE))
+    put(plan, PLAN_FREE, exchange)
+    end_task(get(board, BOARD_ENGINE), exchange)  # who has waited may discard the plan now
+    return 1
+
+
+@native
+def end_task(engine, exchange):
+    """End the task of an exchange; for a process that forks meanwhile it has ended, or it has not."""
+    lock(engine)
+    while get(engine, ENGINE_PAUSED) == HALTED:
+        unlock(engine)
+        usleep(POLL)
+        lock(engine)
+    task = get(exchange, EXCHANGE_TASK)
+    put(exchange, EXCHANGE_TASK, 0)
+    finish_task(task)
+    rouse(engine, 0)
+    unlock(engine)
+
+
+@native
+def run_all(board):
+    """Take the steps that can be taken now of all exchanges; returns how many moved, and ENDS (see there)."""
+    moved, previous = 0, board + BOARD_EXCHANGES
+    exchange = get(previous, 0)
+    while exchange != 0:
+        following = get(exchange, EXCHANGE_NEXT)
+        moved += run(board, exchange)
+        if get(exchange, EXCHANGE_STATE) >= ENDED:
+            put(previous, 0, following)
+            moved += leave_off(board, exchange)
+        else:
+            previous = exchange + EXCHANGE_NEXT
+        exchange = following
+    return moved
+
+
+@native
+def take_over(board, before):
+    """The next exchange of a task that Python shall go on with, one that has stopped or that began before a
+    time; 0 if there is none. Python ends its task.
+    """
+    exchange = get(board, BOARD_STOPPED)
+    if exchange != 0:
+        put(board, BOARD_STOPPED, get(exchange, EXCHANGE_NEXT))
+        return exchange
+    exchange = get(board, BOARD_EXCHANGES)
+    while exchange != 0:
+        if get(exchange, EXCHANGE_TASK) != 0 and get(exchange, EXCHANGE_BEGUN) < before:
+            return exchange
+        exchange = get(exchange, EXCHANGE_NEXT)
+    return 0
