@@ -248,7 +248,9 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
     if not in_memory.write(target, value):
-        _record_write(target, beside(name, value, target.device), name, casts=casts)
+        operand = beside(name, value, target.device)
+        with quiet:
+            _record_write(target, operand, name, casts=casts)
 
 
 def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:

@@ -26,6 +26,8 @@ from tracejit.ops import check_index, gather
 _ALL = slice(None)
 BASIC = frozenset({int, slice})
 """Types of the parts of most indices."""
+INTEGER, BOUNDS = frozenset({int}), frozenset({int, type(None)})
+"""Types of the integers of most indices, and of the bounds of most slices."""
 
 
 def _is_array(index: Any) -> bool:
@@ -77,6 +79,8 @@ def _integer(part: Any) -> int:
 
 def _slice(part: slice, extent: int) -> tuple[int, int, int]:
     """Start, stop and step of a slice of a dimension."""
+    if BOUNDS.issuperset((type(part.start), type(part.stop), type(part.step))) and part.step != 0:
+        return part.indices(extent)
     bounds = [None if b is None else _integer(b) for b in (part.start, part.stop, part.step)]
     if bounds[2] == 0:
         raise locate(ArgumentError("index: a slice step cannot be zero"), user_location())
@@ -93,7 +97,9 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             strides.append(0)
             continue
         extent, stride = view.shape[dimension], view.strides[dimension]
-        if isinstance(part, slice):
+        if type(part) is int and -extent <= part < extent:
+            offset += part % extent * stride
+        elif isinstance(part, slice):
             given = type(part.start), type(part.stop), type(part.step)
             if NumberProxy in given and positions.any_moves(part):
                 start, count, step = positions.bounds(part, extent)
@@ -122,6 +128,8 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
 def _has_integers_only(index: Any) -> bool:
     """Whether a basic index is integers only: an element found so is a scalar in NumPy, and no view."""
     parts = index if isinstance(index, tuple) else (index,)
+    if INTEGER.issuperset(map(type, parts)):
+        return True
     return not any(p is None or p is Ellipsis or isinstance(p, slice) for p in parts)
 
 

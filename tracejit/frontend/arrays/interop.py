@@ -206,10 +206,27 @@ def _arranged(
     options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
     """NumPy's arguments as `ours` takes them: required and positional ones in order, all others by name."""
+    positional, named = _arrangement(name, function, ours, len(args), tuple(options))
+    given: dict[Any, Any] = dict(enumerate(args))
+    given.update(options)
+    return [_at(place, given) for place in positional], {k: _at(place, given) for k, place in named.items()}
+
+
+def _at(place: Any, given: dict[Any, Any]) -> Any:
+    """The argument at a place: its position or its name; of several places, a tuple."""
+    return tuple([given[p] for p in place]) if type(place) is tuple else given[place]
+
+
+@functools.lru_cache(maxsize=1024)
+def _arrangement(
+    name: str, function: Callable[..., Any], ours: Callable[..., Any], count: int, options: tuple[str, ...]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The places of the arguments of `ours` among `count` positional ones of NumPy's and `options`."""
+    places, named = range(count), {option: option for option in options}
     parameters = signature_of(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return list(args), dict(options)
-    given = signature_of(BUILTINS.get(function, function)).bind(*args, **options).arguments
+        return list(places), named
+    given = signature_of(BUILTINS.get(function, function)).bind(*places, **named).arguments
     given |= given.pop("kwargs", {})
     first = sum(_comes_first(p) for p in parameters)
     positional, rest = list(given.values())[:first], dict(list(given.items())[first:])

@@ -17,6 +17,7 @@ from tracejit.frontend.arrays.functions.movement import stack, unstack
 from tracejit.frontend.arrays.functions.reductions import any, sum
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import quiet
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     if computed is not None:
         return computed
     a, b = dispatch.as_operand("matmul", x1), dispatch.as_operand("matmul", x2)
+    with quiet:
+        return _product(a, b)
+
+
+def _product(a: Any, b: Any) -> Any:
+    """The matrix product of operands."""
     if not isinstance(a, ArrayCore) or not isinstance(b, ArrayCore) or not a.ndim or not b.ndim:
         raise locate(
             ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
@@ -71,7 +78,9 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
         return _complex_product(a, b)
     batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
     wide = [
-        ArrayCore.new(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
+        ArrayCore.new(
+            x._storage, seen if seen.shape[:-2] == batch else seen.broadcast((*batch, *seen.shape[-2:]))
+        )
         for x, seen in ((a, left), (b, right))
     ]
     result = dispatch.emit(ops.matmul, *wide)
