@@ -305,3 +305,26 @@ def test_numpy_functions_are_traced():
 
 def test_the_namespace_protocol():
     assert tj.ones(2).__array_namespace__() is tj
+
+
+def test_arguments_of_numpy_functions_find_their_places_in_every_call():
+    """The places are kept for a function and the names that are given; what stands there is not."""
+    x = np.arange(6.0).reshape(2, 3)
+    a = tj.asarray(x)
+    for axis in (0, 1, None):
+        for keep in (True, False):
+            np.testing.assert_array_equal(
+                np.sum(a, axis, keepdims=keep).numpy(), np.sum(x, axis, keepdims=keep)
+            )
+            np.testing.assert_array_equal(np.sum(axis=axis, a=a).numpy(), np.sum(x, axis))
+    for out in (None, tj.zeros(3, dtype=tj.float64)):
+        found = np.sum(a, 0, out=out)
+        assert out is None or found is out
+        np.testing.assert_array_equal(found.numpy(), x.sum(0))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="axes"):
+            np.sum(a, axes=0)
+    for parts in ((a, a), (a, 2 * a)):
+        np.testing.assert_array_equal(
+            np.concatenate(parts, 1).numpy(), np.concatenate([p.numpy() for p in parts], 1)
+        )
