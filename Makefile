@@ -44,15 +44,28 @@ test-venv: $(VENV)/.test
 test-all: ## Run all tests on all Pythons
 	$(MAKE) test INTERPRETER=tests
 
-# The tests `INTERPRETER` on another Python: the one on the path, or pyenv's newest.
-test-on-%: test-venv
-	@set -e; if $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$*")'; then exit; fi; \
+# The tests `INTERPRETER` on another Python.
+test-on-%: test-venv environment-of-%
+	@set -e; $(call is-other,$*) || exit 0; if test -x $(VENV)-$*/bin/python; then \
+	  exec $(MAKE) --no-print-directory run-on-$*; \
+	fi; echo "No Python $* is installed here: NOTHING WAS TESTED ON IT"
+
+# One after the other: each writes the package's metadata beside it.
+.PHONY: environments
+environments: $(VENV)/.test
+	@set -e; for version in $(OTHERS); do $(MAKE) --no-print-directory environment-of-$$version; done
+
+# Its environment: of the Python on the path, or pyenv's newest.
+is-other = $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] == "$1")'
+
+environment-of-%: | $(BIN)/python
+	@set -e; $(call is-other,$*) || exit 0; \
 	for python in python$* $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python 2>/dev/null | sort -rV); do \
 	  if "$$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$*")' 2>/dev/null; then \
 	    test -x $(VENV)-$*/bin/python || "$$python" -m venv $(VENV)-$*; \
-	    exec $(MAKE) --no-print-directory run-on-$*; \
+	    exec $(MAKE) --no-print-directory $(VENV)-$*/.test; \
 	  fi; \
-	done; echo "No Python $* is installed here: NOTHING WAS TESTED ON IT"
+	done
 
 run-on-%: $(VENV)-%/.test
 	$(VENV)-$*/bin/python -m pip --disable-pip-version-check list 2>/dev/null | grep -E '^(numpy|numba|llvmlite) '

@@ -61,9 +61,10 @@ def peer_of(side: str) -> str:
 
 def environment(caches: pathlib.Path, threads: int) -> dict[str, str]:
     """The environment of a side's process: the same number of threads for all, caches in a folder of its
-    own."""
+    own. Python keeps the bytecode of our modules, as it does for packages that were installed."""
     count = str(threads)
-    return os.environ | {
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,

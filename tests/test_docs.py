@@ -95,6 +95,25 @@ def test_every_page_of_a_folder_is_in_its_index():
             assert page.name == "index.md" or f"({page.name}" in index, f"{page} is not in its index"
 
 
+def test_every_page_for_users_is_in_the_navigation():
+    listed = (ROOT / "mkdocs.yml").read_text()
+    for folder in ("api", "guide"):
+        for page in (ROOT / "docs" / folder).glob("*.md"):
+            assert f"{folder}/{page.name}\n" in listed, f"{page} is not in mkdocs.yml"
+
+
+def test_decisions_stand_once_and_in_order():
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text()
+    rows = re.findall(r"^\| \[(\d+)\]\((\d+)-[^)]*\) \| \[(.*?)\]\(([^)]*)\)", index, re.MULTILINE)
+    numbers = [int(number) for number, *_ in rows]
+    assert len(numbers) == len([*(ROOT / "docs" / "decisions").glob("[0-9]*.md")])
+    assert numbers == sorted(set(numbers))
+    for number, of_page, title, page in rows:
+        heading = (ROOT / "docs" / "decisions" / page).read_text().splitlines()[0]
+        assert int(of_page) == int(number)
+        assert heading == f"# {number}. {title}"
+
+
 def test_the_site_builds_in_strict_mode(tmp_path):
     """`make docs` needs the extra `docs`, which `make test` does not install."""
     pytest.importorskip("mkdocs")

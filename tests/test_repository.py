@@ -13,7 +13,9 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-CONTINUING = re.compile(r'^ *r?"""(What|As|Of|Those|That|So|Which|Who)\b.*', re.MULTILINE)
+CONTINUING = re.compile(
+    r'^ *r?"""(What|As|Of|Those|That|So|Which|Who|Where|Why|It|Their|They)\b.*', re.MULTILINE
+)
 """The first line of a docstring that continues the name above it, and does not stand alone."""
 
 

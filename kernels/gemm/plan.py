@@ -37,6 +37,8 @@ STEP = 16  # panels end on multiples of the register tile, in rows
 TILE_BYTES = 256  # bytes of a row of a register tile, see `tracejit.kernels.gemm.tiles`
 TILE_ROWS = 6  # the most rows of a tile
 VECTOR_BYTES = 64
+GRAM_EXTENT, GRAM_DEPTH = 256, 256  # the least rows and depth of products that are half mirrored
+GRAM_PANELS, GRAM_ROWS = 8, 64  # panels that share it, the first ones with most columns; their least rows
 TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm.packed`: 32 KB
 SQUARE = 8  # slivers have a multiple of so many rows: they are copied in squares
@@ -215,6 +217,25 @@ def is_alone(m: int, n: int, k: int, itemsize: int) -> bool:
         return False
     whole, split = (gemm_plan(1, m, n, k, itemsize, epilogue=has).units for has in (True, False))
     return whole == 1 < split
+
+
+def is_gram(layout: GemmLayout) -> bool:
+    """Whether a product whose operands begin at one place is that of matrices and their own transposes, so
+    that its results are symmetric, and large enough for the kernel ``gram``.
+    """
+    if layout.m < GRAM_EXTENT or layout.m != layout.n or layout.k < GRAM_DEPTH:
+        return False
+    return layout.a._replace(transposed=not layout.a.transposed) == layout.b
+
+
+def gram_plan(batch: int, n: int) -> GemmPlan:
+    """The split of `batch` products of (n, k) matrices and their own transposes into panels of rows, which
+    begin at the diagonal: the first ones have most columns.
+    """
+    rows = ceil_div(ceil_div(n, GRAM_PANELS), STEP) * STEP
+    rows = min(max(rows, GRAM_ROWS), EPILOGUE_ROWS)
+    panels = ceil_div(n, rows)
+    return GemmPlan(rows, panels, n, 1, batch * panels, 1)
 
 
 def most_panel_bytes(line_bytes: int) -> int:

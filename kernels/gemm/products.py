@@ -16,6 +16,7 @@ from tracejit.kernels.gemm.packed import make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
 from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.scalar.accumulate import multiply_add_reassoc
+from tracejit.kernels.streams.transpose import SIDE, transpose_block
 
 DEPTH, WIDTH = 64, 1024  # block of B that stays in the cache during an integer product
 
@@ -56,6 +57,41 @@ def make_gemm(product, itemsize):
         return int64(0)
 
     return gemm
+
+
+def make_gram(product, dtype, itemsize):
+    """Make the ``gram`` kernel, for products of matrices and their own transposes, without epilogue: a unit
+    computes the rows of a panel from the diagonal on, and copies them to the columns below it. So each
+    element is written by one unit, and a result is symmetric to the last bit.
+    """
+
+    @subroutine
+    def mirror(c, n, r0, r1):
+        x = pointer(c, dtype)
+        blocked = r1 + (n - r1) // SIDE * SIDE  # a panel above others has whole blocks of rows
+        for j in range(r1, blocked, SIDE):
+            for i in range(r0, r1, SIDE):
+                transpose_block(x, i * n + j, n, x, j * n + i, n)
+        for j in range(r0, r1):
+            for i in range(r0, j):
+                x[j * n + i] = x[i * n + j]
+        for j in range(blocked, n):
+            for i in range(r0, r1):
+                x[j * n + i] = x[i * n + j]
+
+    def gram(block, lo, hi, scratch):
+        n, rows, panels = slot(block, Gemm.N), slot(block, Gemm.PANEL_ROWS), slot(block, Gemm.ROW_PANELS)
+        for unit in range(lo, hi):
+            matrix, r0 = unit // panels, unit % panels * rows
+            r1 = min(r0 + rows, n)
+            a = operand(block, matrix, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
+            b = operand(block, matrix, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
+            c = slot(block, Gemm.C) + itemsize * matrix * n * n
+            product(block, a, b, c, r0, r1, r0, n, scratch)
+            mirror(c, n, r0, r1)
+        return int64(0)
+
+    return gram
 
 
 @subroutine
@@ -143,9 +179,9 @@ def make_float_product(dtype, itemsize):
     return product
 
 
-def make_dot_product(dtype, itemsize):
-    """Make the product of a row by a column, as in many a loop over the elements of a matrix: a call of BLAS
-    would take most of the time.
+def make_dot(dtype, itemsize):
+    """Make the ``dot`` kernel, for products of a row by a column, as in many a loop over the elements of a
+    matrix: a call of BLAS, or finding the place of a panel, would take most of the time.
     """
 
     @subroutine
@@ -159,15 +195,29 @@ def make_dot_product(dtype, itemsize):
                 total = multiply_add_reassoc(x[p * x_step], y[p * y_step], total)
         return total
 
-    @subroutine
-    def product(block, a, b, c, r0, r1, c0, c1, scratch):
+    def dots(block, lo, hi, scratch):
         _, across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
         down, _ = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
-        out = pointer(c, dtype)
-        total = dot(pointer(a, dtype), across, pointer(b, dtype), down, slot(block, Gemm.K))
-        out[0] = out[0] + total if slot(block, Gemm.ADD) != 0 else total
+        k, add, epilogue = slot(block, Gemm.K), slot(block, Gemm.ADD), slot(block, Gemm.EPILOGUE)
+        for unit in range(lo, hi):
+            a, b, c = slot(block, Gemm.A), slot(block, Gemm.B), slot(block, Gemm.C) + itemsize * unit
+            if unit != 0:
+                a = operand(block, unit, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
+                b = operand(block, unit, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
+            if slot(block, Gemm.IN_SCRATCH) != 0:
+                c = scratch + slot(block, Gemm.C)
+            out = pointer(c, dtype)
+            total = dot(pointer(a, dtype), across, pointer(b, dtype), down, k)
+            out[0] = out[0] + total if add != 0 else total
+            if epilogue != 0:
+                status = call_kernel(
+                    epilogue, block + slot(block, Gemm.EPILOGUE_BLOCK), unit, unit + 1, scratch
+                )
+                if status != 0:
+                    return status
+        return int64(0)
 
-    return product
+    return dots
 
 
 def make_loop_product(dtype, itemsize, multiply_add):

@@ -20,9 +20,10 @@ from numba import boolean, float32, float64, from_dtype, int64, uint8
 from tracejit.kernels.compiler.memory import copy_bytes, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.products import (
-    make_dot_product,
+    make_dot,
     make_float_product,
     make_gemm,
+    make_gram,
     make_loop_product,
 )
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
@@ -110,7 +111,9 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     if kernel == "scatter_add":
         return make_scatter_add(stored, itemsize, add)
     if kernel == "dot":
-        return make_gemm(make_dot_product(stored, itemsize), itemsize)
+        return make_dot(stored, itemsize)
+    if kernel == "gram":
+        return make_gram(make_float_product(stored, itemsize), stored, itemsize)
     if scalar in (float32, float64):
         return make_gemm(make_float_product(stored, itemsize), itemsize)
     return make_gemm(make_loop_product(stored, itemsize, multiply_add), itemsize)
@@ -122,9 +125,9 @@ NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
 LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     ("copy", "uint8"): make("copy", "uint8"),
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
-    **{("dot", dtype): make("dot", dtype) for dtype in ("float32", "float64")},
+    **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
     **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
 }
 """All library kernels by name and dtype; ``copy`` moves bytes and has one entry. ``dot`` is ``gemm`` for
-products with one row and one column.
+products with one row and one column, ``gram`` for those of matrices and their own transposes.
 """

@@ -80,10 +80,8 @@ def test_views_of_views_alias(data):
     np.testing.assert_array_equal(x.numpy(), array)
 
 
-@examples
-@given(st.data())
-def test_integer_arrays(data):
-    array = filled(data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4)))
+def drawn_index(data, array):
+    """An index with arrays of integers, or without any, beside integers, slices, None and an ellipsis."""
     shape = data.draw(st.sampled_from([(), (3,), (2, 1), (0,), (2, 3)]))
     parts = []
     for extent in array.shape[: data.draw(st.integers(1, array.ndim))]:
@@ -101,15 +99,47 @@ def test_integer_arrays(data):
         parts.insert(data.draw(st.integers(0, len(parts))), None)
     if data.draw(st.booleans()):
         parts.append(Ellipsis)
-    if not any(isinstance(p, np.ndarray) for p in parts):
-        return
-    expected = array[tuple(parts)]
-    wrapped = tuple(
-        tj.asarray(p) if isinstance(p, np.ndarray) and data.draw(st.booleans()) else p for p in parts
+    return tuple(parts)
+
+
+def wrapped(data, index):
+    """The index with some of its arrays as arrays of ours."""
+    return tuple(
+        tj.asarray(part) if isinstance(part, np.ndarray) and data.draw(st.booleans()) else part
+        for part in index
     )
-    got = tj.asarray(array)[wrapped]
+
+
+@examples
+@given(st.data())
+def test_integer_arrays(data):
+    array = filled(data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4)))
+    index = drawn_index(data, array)
+    if not any(isinstance(part, np.ndarray) for part in index):
+        return
+    expected = array[index]
+    got = tj.asarray(array)[wrapped(data, index)]
     assert got.shape == expected.shape
     np.testing.assert_array_equal(got.numpy(), expected)
+
+
+@examples
+@given(st.data())
+def test_assignment_by_integer_arrays(data):
+    """Where an element is named twice, the last value counts, as in NumPy."""
+    array = filled(data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4)))
+    x = tj.asarray(array)
+    for _ in range(2):
+        index = drawn_index(data, array)
+        part = array[index]
+        shape = data.draw(st.sampled_from([(), part.shape, part.shape[1:]]))
+        value = -1 - filled(shape)
+        array[index] = value
+        x[wrapped(data, index)] = value
+        np.testing.assert_array_equal(x.numpy(), array)
+        array[index] += 3
+        x[wrapped(data, index)] += 3
+        np.testing.assert_array_equal(x.numpy(), array)
 
 
 def test_integers_beside_arrays_choose_a_part(run):

@@ -100,7 +100,7 @@ def test_gradients_of_many_steps(kind):
 
 @pytest.mark.parametrize("kind", GATES)
 def test_long_sequences_are_loops_of_the_same_bits(kind, monkeypatch):
-    """Forward and backward, with rows of gradients stored in rounds, and one product for the weight behind."""
+    """Forward and backward, with rows of gradients stored in rounds, and one product for the weight."""
     steps, units, rng = 40, 16, np.random.default_rng(7)
     rows = units * GATES[kind]
     shapes = [(8, steps, 6), (rows, 6), (rows, units), (rows,)]

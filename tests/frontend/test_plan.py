@@ -41,3 +41,13 @@ def test_plan_compiles_runs_and_keeps_nothing(monkeypatch):
 def test_plan_of_what_cannot_be_replayed_raises():
     with pytest.raises(tj.errors.ReplayError, match="test_plan"):
         tj.jit(lambda x: x * 2 if x[0] > 0 else x).plan(tj.spec(3))
+
+
+def test_functions_with_one_name_have_graphs_of_their_own():
+    """`graph`, `warm` and others look for an entry that serves the same calls."""
+    apply = tj.jit(lambda function, x: function(x))
+    for function, name in ((lambda x: x + x, "add"), (lambda x: x * x, "multiply")):
+        for _ in range(2):
+            graph = apply.graph(function, tj.spec(3))
+            assert [node.op.name for node in graph.nodes] == [name]
+    assert apply.cache_info().signatures == 2

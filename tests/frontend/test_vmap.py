@@ -422,6 +422,19 @@ def test_pull_backs_from_outside(evaluator):
 # ---- refusals
 
 
+def test_numbers_of_numpy_beside_a_batch_give_up_as_they_do_outside():
+    @tj.jit
+    def scaled_by_sum(x, rows):
+        found = np.zeros(3)
+        for i in range(3):
+            found[i] = x[i]
+        return tj.vmap(lambda row: row * found.sum())(rows)
+
+    for x in ([1.0, 2.0, 3.0], [2.0, 2.0, 4.0]):
+        same(scaled_by_sum(tj.asarray(x), tj.ones((2, 3))), np.full((2, 3), sum(x), np.float32))
+    assert "a float64 number widens an array" in scaled_by_sum.explain()
+
+
 def test_refusals(evaluator):
     x, one = tj.ones((SIZE, 2)), tj.zeros(2)
 
@@ -430,6 +443,8 @@ def test_refusals(evaluator):
 
     with pytest.raises(ArgumentError, match="one for all of them"):
         tj.vmap(writes)(x)
+    with pytest.raises(ArgumentError, match="writes into a NumPy array"):
+        tj.vmap(lambda x: np.add(x, 1, out=np.zeros(2, np.float32)))(x)
     for look in (
         float,
         bool,

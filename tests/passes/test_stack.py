@@ -154,9 +154,14 @@ def test_zeros_keep_their_signs():
     found = verify(simplify(stack(graph)))
     given = [np.full(v.type.shape, -0.0, "float32") for v in graph.inputs]
     (one,), (other,) = (evaluate(g, given)[0] for g in (graph, found))
-    assert not np.signbit(one).any() and not np.signbit(other).any()
+    assert not np.signbit(one).any()
+    assert not np.signbit(other).any()
     assert_same_meaning(found, graph)
-    assert counted(verify(dce(found))) == {"full": 0, "empty": 1, "update": 3}  # what is in parts is stored so
+    assert counted(verify(dce(found))) == {
+        "full": 0,
+        "empty": 1,
+        "update": 3,
+    }  # what is in parts is stored so
 
 
 def test_loops_by_hand():

@@ -35,7 +35,16 @@ from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType, is_floating, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.attention import plan as attention_plan
-from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
+from tracejit.kernels.gemm.plan import (
+    Gemm,
+    GemmPlan,
+    gemm_layout,
+    gemm_plan,
+    gemm_slots,
+    gram_plan,
+    is_gram,
+    packing,
+)
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS, ROUTINES
@@ -100,11 +109,11 @@ def _generated(node: Node, lowered: Lowered) -> Job:
 
 
 def _recipe(name: str, lowered: Lowered) -> Recipe:
-    return Recipe(name, lowered.spec, lambda: _source(lowered.spec))
+    return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
 
 
-def _source(spec: KernelSpec) -> str:
-    """The source of a generated kernel."""
+def source_of(spec: KernelSpec) -> str:
+    """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
     from tracejit.codegen.cpu.emit import (
         emit_cpu,  # where all kernels are in the store, nothing writes source
     )
@@ -144,10 +153,9 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
     in_scratch = product.result is None
     c = lowered.scratch if product.result is None else At(operands[product.result])
-    plain, split, room = _gemm(a, b, c, has_epilogue)
+    gemm, plain, split, room = _gemm(a, b, c, has_epilogue, product.add)
     name = kernel_name(node)
     dtype = a[0].type.dtype
-    gemm = _product_kernel(plain, name_of(dtype))
     if not has_epilogue:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
@@ -166,21 +174,16 @@ def _panel(node: Node, lowered: Lowered) -> Job:
 
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
-    words, split, room = _gemm(a, b, At(node.output), False)
-    gemm = _product_kernel(words, name_of(node.output.type.dtype))
+    gemm, words, split, room = _gemm(a, b, At(node.output))
     return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk, room)
 
 
-def _product_kernel(slots: Mapping[Any, Word], dtype: str) -> Recipe:
-    """The kernel of a product with these slots."""
-    is_dot = dtype in ("float32", "float64") and slots[Gemm.M] == 1 and slots[Gemm.N] == 1
-    return _library("dot" if is_dot else "gemm", dtype)
-
-
 def _gemm(
-    a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool
-) -> tuple[dict[Any, Word], GemmPlan, int]:
-    """The slots of the product of two views, its split, and bytes of scratch memory that it needs besides."""
+    a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool = False, adds: bool = False
+) -> tuple[Recipe, dict[Any, Word], GemmPlan, int]:
+    """The kernel of the product of two views, its slots, its split, and bytes of scratch memory that it needs
+    besides. `adds`: to what is in `c`.
+    """
     (a_value, a_view), (b_value, b_view) = a, b
     dtype = a_value.type.dtype
     layout = gemm_layout(a_view.shape, a_view.strides, b_view.shape, b_view.strides)
@@ -188,7 +191,18 @@ def _gemm(
         raise VerificationError(
             f"matmul of {a_view} and {b_view}: not readable in place; fuse copies such operands"
         )
+    kernel = "gemm"
     split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
+    if is_floating(dtype) and layout.m == 1 and layout.n == 1:
+        kernel = "dot"
+    elif (
+        is_floating(dtype)
+        and not (has_epilogue or adds)
+        and a_value is b_value
+        and is_gram(layout)
+        and a_view.offset == b_view.offset
+    ):
+        kernel, split = "gram", gram_plan(layout.batch, layout.n)
     slots: dict[Any, Word] = dict(gemm_slots(layout, split, name_of(dtype)))
     slots |= {
         Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
@@ -200,7 +214,8 @@ def _gemm(
         Gemm.ADD: 0,
         Gemm.PACKED: 0,
     }
-    return slots, split, packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
+    room = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
+    return _library(kernel, name_of(dtype)), slots, split, room
 
 
 def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:

@@ -108,7 +108,7 @@ class KernelSpec(NamedTuple):
     orientation: "map", "rows" or "columns": which loop is innermost
     (`tracejit.loopnest.schedule.Orientation`). kept, reduced: numbers of dimensions. pieces: the first
     reduced dimension is cut into ranges, one per unit. pointers: dtypes. numbers: dtypes of host values.
-    offsets, bounds, strides: how many slots INDEX, CHECK and MATCH, and GATHER steps use. rows: dtypes of
+    offsets, bounds, jumps: how many slots INDEX, CHECK and MATCH, and GATHER steps use. rows: dtypes of
     scratch rows. stages: dtypes of what STREAM steps write. lines: how many of them a COLUMNS kernel may read
     side by side. panel: the pointer that leads to the panel of a product in scratch memory, or -1. sweep:
     whether its one RING step is stored row by row, when no later row reads what stands there; along: in the

@@ -79,8 +79,9 @@ class Effect:
 class Graph:
     """A pure function in single-assignment form, plus effects on the storages of its inputs.
 
-    notes: results of passes, by name. Nothing there refers to the graph itself: such a cycle could keep large
-           arrays alive until a garbage collection.
+    notes: what any floor has worked out of this graph, by name: a cache, but for ``runs``, ``cuts``,
+           ``ranges`` and ``unrolled``, which passes read. Nothing there refers to the graph itself: such a
+           cycle could keep large arrays alive until a garbage collection.
     """
 
     inputs: tuple[Value, ...]

@@ -59,8 +59,8 @@ def clean(
     rolls: bool = True,
 ) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`. Sums along a loop are stores
-    of its rounds before it is rolled (see `stack`).
+    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`. Sums along a loop are
+    stores of its rounds before it is rolled (see `stack`).
     """
     check("record", graph)
     passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}

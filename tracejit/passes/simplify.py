@@ -430,7 +430,7 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store of an array that was put together of few parts is a store of each, which kernels of parts make."""
+    """A store of an array that was put together of few parts is a store of each."""
     parts: list[tuple[Value, View]] = []
     while (made := r.match(x, ops.update)) is not None:
         place = view.compose(made.attrs["view"])

@@ -54,8 +54,8 @@ class Part(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The operands of a chain of additions that no one else reads: products by kind, updates of zeros, and the
-    rest.
+    """The operands of a chain of additions that no one else reads: products by kind, updates of zeros, and
+    the rest.
     """
 
     inner: list[Node]
@@ -181,8 +181,8 @@ def _is_thin(product: Node) -> bool:
 
 
 class _Rewriting:
-    """The graph under construction, and the new values for those of the old one. `placed`: arrays of parts, in
-    which no zero is negative.
+    """The graph under construction, and the new values for those of the old one. `placed`: arrays of parts,
+    in which no zero is negative.
     """
 
     def __init__(self, graph: Graph, sums: dict[Node, Sum]):
@@ -197,7 +197,9 @@ class _Rewriting:
         """The graph with products stacked. Their old nodes and additions are left out."""
         groups = {root: [*found.parts.values()] for root, found in self.sums.items()}
         stacks = {
-            root: [(_Placed if kind is PLACED else _Stack)(self, parts) for kind, parts in found.parts.items()]
+            root: [
+                (_Placed if kind is PLACED else _Stack)(self, parts) for kind, parts in found.parts.items()
+            ]
             for root, found in self.sums.items()
         }
         member = {

@@ -1,5 +1,5 @@
 """Numbers for CUDA GPUs: those of the CPU, whose units `tracejit.codegen.gpu.launch` shares out to blocks of
-threads. Numbers of their own come with an engine, when they can be measured.
+threads. Numbers of their own need measurements on a GPU.
 """
 
 from tracejit.tuning import cpu

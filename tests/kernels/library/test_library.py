@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
-from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, gram_plan, is_gram
+from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
 from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS
@@ -50,6 +51,15 @@ def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None, add=0):
         Gemm.PACKED: 0,
     }
     return block_of(Gemm, values), plan.units
+
+
+def gram_block(a, c):
+    """The block of the products of matrices and their own transposes, and its number of units."""
+    block, _ = gemm_block(a, a.swapaxes(1, 2), c)
+    plan = gram_plan(len(a), a.shape[1])
+    block[[Gemm.PANEL_ROWS, Gemm.ROW_PANELS]] = plan.panel_rows, plan.row_panels
+    block[[Gemm.PANEL_COLUMNS, Gemm.COLUMN_PANELS]] = plan.panel_columns, plan.column_panels
+    return block, plan.units
 
 
 def multiply(block, dtype, ranges, threads=1):
@@ -100,6 +110,37 @@ def test_dot_of_rows_and_columns(dtype, k, add):
             continue  # one operand is the same for all: the others are rows or columns of one product
         run(address("dot", dtype), block, random_ranges(rng, units))
         assert_product(c, np.dstack([a, before * add]), np.hstack([b, np.ones((3, 1, 1), dtype)]), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [1, 63, 64, 71, 192, 200, 333])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gram_is_the_product_with_the_transpose(dtype, n, transposed):
+    rng = np.random.default_rng([n, transposed])
+    a = random_array(rng, (2, 150, n + 3) if transposed else (2, n, 155), dtype)
+    a = a[:, :, :n].swapaxes(1, 2) if transposed else a[:, :, :150]
+    c, whole = np.full((2, 2, n, n), np.nan, dtype)
+    block, units = gram_block(a, c)
+    run(address("gram", dtype), block, random_ranges(rng, units), threads=2, room=1 << 20)
+    assert_product(c, a, a.swapaxes(1, 2), dtype)
+    np.testing.assert_array_equal(c, c.swapaxes(1, 2))
+    if are_worth_it() and n >= 5:  # the bits of what is computed in full
+        block, units = gemm_block(a, a.swapaxes(1, 2), whole)
+        multiply(block, dtype, [(0, units)])
+        np.testing.assert_array_equal(c, whole)
+
+
+def test_only_a_large_matrix_and_its_own_transpose_is_a_gram():
+    def gram(a, b):
+        strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
+        return is_gram(gemm_layout(a.shape, strides[0], b.shape, strides[1]))
+
+    x = np.zeros((400, 700))
+    for a in (x, x[:260], x[:, :270], x[:300].T[:280].T):
+        assert gram(a, a.T)
+    assert gram(x[:, :300].T, x[:, :300])
+    for a, b in ((x[:200], x[:200].T), (x[:, :200], x[:, :200].T), (x[:300], x.T), (x[:, :400], x[:, :400])):
+        assert not gram(a, b)
 
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
@@ -345,4 +386,5 @@ def test_copy(nbytes):
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
     systems = {(name, dtype) for name in ROUTINES for dtype in LETTERS}
-    assert set(LIBRARY) == {("copy", "uint8"), ("dot", "float32"), ("dot", "float64"), *typed, *systems}
+    products = {(name, dtype) for name in ("dot", "gram") for dtype in FLOATS}
+    assert set(LIBRARY) == {("copy", "uint8"), *products, *typed, *systems}

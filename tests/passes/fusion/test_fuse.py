@@ -151,7 +151,9 @@ def test_an_epilogue_writes_over_what_dies_in_it(read_again):
     assert planned.arena_bytes == 64 * 64 * 4 * (1 + read_again)
 
 
-@pytest.mark.parametrize(("rows", "columns", "apart"), [(16, 1024, True), (16, 256, False), (64, 1024, False)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "apart"), [(16, 1024, True), (16, 256, False), (64, 1024, False)]
+)
 def test_a_product_of_few_rows_and_much_work_is_a_task_of_its_own(rows, columns, apart):
     """With an epilogue it would be one unit."""
     b = Builder()
@@ -163,6 +165,23 @@ def test_a_product_of_few_rows_and_much_work_is_a_task_of_its_own(rows, columns,
     planned = plan(legalize(fused))
     (task,) = [task for task in planned.tasks if task.node is product or "matmul" in names(task.node)]
     assert job(task).units == (1 if columns == 256 else 2)
+
+
+def test_a_large_product_with_the_own_transpose_is_half_computed_and_takes_no_epilogue():
+    def moments(x, y):
+        return x.T @ x / 3.0, x.T @ y / 3.0, x @ x.T / 3.0
+
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 270, 260)).astype("float32")
+    f = tj.jit(moments)
+    own, other, rows = f(tj.asarray(x), tj.asarray(y))
+    np.testing.assert_allclose(own.numpy(), x.T @ x / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(other.numpy(), x.T @ y / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rows.numpy(), x @ x.T / 3.0, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(own.numpy(), own.numpy().T)
+    told = f.explain()
+    for kernel in ("gram float32", "gemm float32", "matmul+divide"):
+        assert kernel in told
 
 
 def test_unrelated_work_is_left_apart():

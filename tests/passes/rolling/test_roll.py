@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.graphs import assert_same_meaning
+from tests.graphs import assert_same_meaning, outcome, random_inputs
 from tracejit import ops
 from tracejit.config import config
 from tracejit.errors import OutOfBoundsError
@@ -196,7 +196,9 @@ def recurrence(*shape):
     given = tj.spec((N, *shape)), tj.spec((shape[1], shape[1]))
     graph = tj.jit(tj.grad(recurrent, argnums=(0, 1))).graph(*given)
     found = verify(clean(graph))
-    assert_same_meaning(found, graph, 0)
+    given = random_inputs(graph, 0)
+    for got, expected in zip(outcome(found, given), outcome(graph, given), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)  # stacked products are rounded less
     return found, [node for node in found.nodes if node.op is ops.loop]
 
 
@@ -214,7 +216,7 @@ def test_the_gradient_of_parts_is_stored_part_by_part():
 def test_a_transposed_factor_is_copied_before_the_loop(rows, copied):
     """If its products read their factors in place; the rounds backward read the weight as it lies."""
     graph, (forward, backward) = recurrence(rows, 8)
-    producers = {node.output: node for node in graph.nodes if node.op is ops.view}
+    producers = {n.output: n for n in graph.nodes if n.op is ops.view and n.inputs[0] in graph.inputs}
     views = [[v for v in loop.inputs if v in producers] for loop in (forward, backward)]
     turned = [[v for v in seen if producers[v].attrs["view"].strides == (1, 8)] for seen in views]
     assert [len(found) for found in turned] == [int(copied), 0]

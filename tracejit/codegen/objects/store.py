@@ -71,7 +71,7 @@ class Verified(NamedTuple):
 
 
 def _exposure(status: os.stat_result) -> str | None:
-    """Why what `status` describes could have been written by someone else, or None."""
+    """The reason why what `status` describes could have been written by someone else, or None."""
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -148,7 +148,7 @@ class Store:
             del self.misses[next(iter(self.misses))]
 
     def why(self, key: str) -> str | None:
-        """Why `key` was not found, as far as the store can tell; None if it was not missed.
+        """The reason why `key` was not found, as far as the store can tell; None if it was not missed.
 
         Where the same kernel is there for another environment the answer names the difference.
         """

@@ -1,8 +1,8 @@
 """Arrays without their operators: a `Storage` plus a `View`, construction, looking and conversion.
 
 *Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and
-waits for that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new`
-makes one without knowing it, so that dispatch can stand below the operators that call it.
+waits for that value only. `NDArray` (in `frontend.arrays.ndarray`) adds operators and indexing;
+`ArrayCore.new` makes one without knowing it, so that dispatch can stand below the operators that call it.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class ArrayCore:
 
     def _launched(self, what: str) -> None:
         if thread.trace is not None:
-            thread.trace.look(self, what)
+            thread.trace.refuse_look(self, what)
         holder = self._storage.recording
         if holder is not None:
             with lock:

@@ -122,7 +122,7 @@ def _deliver(name: str, result: Any, out: Any, where: Any = True) -> Any:
         dispatch.write(out, result, f"numpy.{name}")
         return out
     if thread.trace is not None:
-        thread.trace.fill(f"numpy.{name}")
+        thread.trace.refuse_fill(f"numpy.{name}")
     np.copyto(out, result.numpy(), casting="same_kind", where=np.asarray(where))
     return out
 

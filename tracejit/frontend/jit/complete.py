@@ -17,7 +17,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import numbers
 from tracejit.frontend.jit.entries import Answer
-from tracejit.frontend.jit.loops import Loops
+from tracejit.frontend.jit.loops import Loops, note_meaning
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
@@ -28,7 +28,6 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
 from tracejit.frontend.signature.describe import Description
 from tracejit.frontend.signature.program import (
-    Bind,
     Check,
     Const,
     Expr,
@@ -241,16 +240,13 @@ class Completion:
 def segments_of(program: ReplayProgram) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:
     """The segments of a path, and what is checked after each."""
     found: list[tuple[Place, list[Answer]]] = []
-    meanings: dict[Expr, int] = {}  # of variables; two that are computed alike mean the same
+    meanings: dict[Expr, int] = {}
     for step in program.steps:
+        note_meaning(step, meanings)
         if isinstance(step, Run | Loop):
             found.append((step.place, []))
-            made = (step.found,) if isinstance(step, Run) else step.states[step.ends].vars
             if isinstance(step, Loop) and len(step.states) > 1:
                 found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
-            meanings |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
-        elif isinstance(step, Bind):
-            meanings[step.var] = meaning(step.value, meanings)
         elif isinstance(step, Check) and found and step.says is not None:
             asked, *rest = step.condition.operands
             value = step.condition.form, *(meaning(each, meanings) for each in rest)

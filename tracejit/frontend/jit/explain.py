@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tracejit import ops
+
 
 class Retrace:
-    """Why none of the signatures known before served for a call. It is found when somebody asks."""
+    """The reason why none of the signatures known before served for a call, found when somebody asks."""
 
     def __init__(self, required: dict[str, str], known: Sequence[dict[str, str]]) -> None:
         self._required, self._known = required, known
@@ -27,7 +29,7 @@ class Retrace:
 
 
 def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
-    """Why none of the `known` signatures served for `entry`, if there were any."""
+    """The reason why none of the `known` signatures served for `entry`, if there were any."""
     return Retrace(entry.requirements, [other.requirements for other in known]) if known else None
 
 
@@ -121,7 +123,7 @@ def _widened(graph: Any) -> list[str]:
     return [
         f"{node.op.name} widened float32 to float64 at {node.location}"
         for node in graph.nodes
-        if node.op.name == "astype"
+        if node.op is ops.astype
         and str(node.inputs[0].type.dtype) == "float32"
         and str(node.output.type.dtype) == "float64"
     ]

@@ -38,6 +38,7 @@ from tracejit.frontend.signature.program import (
     ReplayProgram,
     Run,
     Standing,
+    Step,
     Var,
     Way,
     attribute,
@@ -263,15 +264,20 @@ def _meanings(program: ReplayProgram) -> dict[Expr, int]:
     for var, form in program.copies:
         known[var] = meaning(form, known)
     for step in program.steps:
-        if isinstance(step, Bind):
-            known[step.var] = meaning(step.value, known)
-        elif isinstance(step, ArrayCheck):
-            known[step.storage] = meaning(attribute(step.array, "_storage"), known)
-        elif isinstance(step, Run | Loop):
-            made = (*step.made, step.found) if isinstance(step, Run) else step.states[step.ends].vars
-            known |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
-        elif isinstance(step, ManyArrays):
-            for kind, vars in (("array", step.arrays), ("storage", step.storages)):
-                held = meaning(step.container, known)
-                known |= {var: hash((kind, held, k)) for k, var in enumerate(vars)}
+        note_meaning(step, known)
     return known
+
+
+def note_meaning(step: Step, known: dict[Expr, int]) -> None:
+    """Add the meanings of the variables that a step binds: two that are computed alike mean the same."""
+    if isinstance(step, Bind):
+        known[step.var] = meaning(step.value, known)
+    elif isinstance(step, ArrayCheck):
+        known[step.storage] = meaning(attribute(step.array, "_storage"), known)
+    elif isinstance(step, Run | Loop):
+        made = (*step.made, step.found) if isinstance(step, Run) else step.states[step.ends].vars
+        known |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
+    elif isinstance(step, ManyArrays):
+        for kind, vars in (("array", step.arrays), ("storage", step.storages)):
+            held = meaning(step.container, known)
+            known |= {var: hash((kind, held, k)) for k, var in enumerate(vars)}

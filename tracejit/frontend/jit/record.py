@@ -22,6 +22,7 @@ from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import Recorded, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
+from tracejit.frontend.recording.location import RUNNERS
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
@@ -278,9 +279,12 @@ class _TracedCall:
         return Recorded(make(program.result), entry)
 
     def _forget(self) -> None:
-        """Nothing of the recording is to be computed."""
+        """Drop the recording: nothing of it is computed."""
         self.surroundings.restore_contents()
         self.trace.reset()
+
+
+RUNNERS.add(id(_TracedCall.run_body.__code__))
 
 
 def _is_librarys(error: Exception) -> bool:

@@ -23,6 +23,7 @@ from tracejit.frontend.jit import record
 from tracejit.frontend.jit.entries import Signature
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU, ArrayType, Device
 from tracejit.ir.view import View
 
@@ -116,9 +117,15 @@ def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any])
         recorded = record.record(function, args, kwargs, set(jitted._whole), strict=True, launch=False)
         entry = recorded.entry
         assert entry is not None
-        known = next((e for e in jitted._entries if e.requirements == entry.requirements), None)
+        known = next((e for e in jitted._entries if _is_same(e, entry)), None)
         if known is not None:
             return known
         jitted._traces += 1
         jitted._add(entry)
         return entry
+
+
+def _is_same(known: Signature, entry: Signature) -> bool:
+    """Whether two entries serve the same calls. Functions are shown by name, which others may have, too."""
+    shown = known.requirements == entry.requirements and known.text == entry.text
+    return shown and structure(known.graph) == structure(entry.graph)

@@ -116,6 +116,12 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(dis.get_instructions(code))
 
 
+@functools.lru_cache(maxsize=256)
+def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of `code` that do something: neither caches nor extended arguments."""
+    return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
+
+
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """Collect the names that `code` mentions."""

@@ -33,6 +33,15 @@ def user_location() -> str | None:
     return None
 
 
+RUNNERS: set[int] = set()
+"""Identities of the code of this package that calls the body of a traced function."""
+
+
+def runs_body(frame: FrameType) -> bool:
+    """Whether a frame has called the body of a traced function."""
+    return id(frame.f_code) in RUNNERS
+
+
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame runs code of this package."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit"

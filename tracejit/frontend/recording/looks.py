@@ -67,7 +67,7 @@ class Looks:
         self._visited: dict[tuple[int, ...], Any] = {}  # by place in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
-        """Why a look cannot end a segment; None if it can."""
+        """The reason why a look cannot end a segment; None if it can."""
         if self.segments is None or trace.dry or in_operation() or trace.vouched:
             return ""
         if self.segments.ended:
@@ -105,7 +105,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     looks = trace.looks
     reason = looks.refusal(trace, array)
     if reason is not None:
-        trace.look(array, what, reason)
+        trace.refuse_look(array, what, reason)
     content = _content(trace, array)
     if content in looks.found:
         return trace.numbers.proxy(looks.found[content])

@@ -54,7 +54,7 @@ class Captured:
             thread.trace.give_up(*self.too_large(self.path))
 
     def too_large(self, path: str) -> tuple[str, str]:
-        """Why it cannot be checked, and what to do."""
+        """The reason why such data cannot be checked, and what to do."""
         what = f"{path}, a NumPy array of {self.origin.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
         return what, "make it an NDArray once, with tj.asarray"
 

@@ -41,7 +41,7 @@ class Operation:
         return f"Operation({self.text})"
 
     def written(self, *operands: Any) -> str:
-        """It on these operands."""
+        """The text of the operation on these operands."""
         return self.text.format(*operands)
 
 

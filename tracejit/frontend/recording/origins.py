@@ -1,4 +1,4 @@
-"""Where the inputs of a recording come from: places in memory, run-time numbers, constants written again."""
+"""Origins of the inputs of a recording: places in memory, run-time numbers, constants written again."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 
 untold: deque[StorageFailure] = deque(maxlen=256)
-"""Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
+"""Reasons why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
 
 
 class PartialLaunch:

@@ -50,7 +50,7 @@ holds it waits for nothing."""
 
 
 class StorageFailure:
-    """Why a storage holds nothing, and whether somebody has been told."""
+    """The reason why a storage holds nothing, and whether somebody has been told."""
 
     __slots__ = ("error", "told")
 

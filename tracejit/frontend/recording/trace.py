@@ -304,7 +304,7 @@ class Trace(Recording):
         self.nest, self.body = Nest(), Body()
 
     def carrier(self, storage: Storage) -> Storage | None:
-        """Where what `storage` holds was computed as a whole by an earlier segment; None elsewhere."""
+        """The storage that an earlier segment made, of which `storage` holds all; None if there is none."""
         bound = self.looks.carried.get(storage.pending) if storage.pending is not None else None
         return bound.storage if type(bound) is Extent else None
 
@@ -324,7 +324,7 @@ class Trace(Recording):
 
     # -- giving up -------------------------------------------------------------------------------------------
 
-    def look(self, array: Any, what: str, when: str = "") -> NoReturn:
+    def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """The body looks at an array's value; maybe (`when` gives no other reason against a cut) because it
         stores it in an array of NumPy's.
         """
@@ -336,7 +336,7 @@ class Trace(Recording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
-    def fill(self, what: str) -> NoReturn:
+    def refuse_fill(self, what: str) -> NoReturn:
         """The body writes recorded values into an array of NumPy's."""
         self._record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")

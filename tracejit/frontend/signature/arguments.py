@@ -311,8 +311,8 @@ class Arguments:
 
 
 def place_of_numpy(args: Any, kwargs: Any) -> Device:
-    """Where the body of a traced function has NumPy arrays among its arguments: on the GPU where the other
-    arguments lie; without one on the first CPU.
+    """The device on which the body of a traced function has the NumPy arrays among its arguments: the GPU
+    where the other arguments lie; without one the first CPU.
     """
     held = (array._storage.type.device for array in _arrays_in(args, kwargs))
     return next((device for device in held if device.kind != CPU.kind), CPU)

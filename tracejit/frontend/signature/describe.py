@@ -160,7 +160,7 @@ class Description:
         return ArrayOn(place[0], view, place[1])
 
     def _carrier(self, storage: Storage) -> Storage | None:
-        """Where a new array lies that an earlier segment has computed: no other one is given that memory."""
+        """The storage of an earlier segment that holds a new array: no other one is given that memory."""
         if storage not in self.carried:
             carrier = self.arguments.trace.carrier(storage)
             if carrier is None or carrier in self.carried.values():

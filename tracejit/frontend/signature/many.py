@@ -27,7 +27,7 @@ from tracejit.frontend.signature.program import ArrayCheck, Bind, Step, Var
 from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16
-"""From so many on, a loop."""
+"""The least number of arrays that are checked by a loop."""
 
 
 def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:

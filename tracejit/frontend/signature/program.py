@@ -13,7 +13,7 @@ recorded (`perform`) and the calls that are replayed (`text`). Nothing reads tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field  # records are not frozen: that takes 0.5 ms of each import for each
 from datetime import date, time, timedelta
 from typing import Any
 
@@ -38,7 +38,7 @@ class Expr:
 
     @property
     def root(self) -> Expr:
-        """From which variable or constant it is found."""
+        """The variable or constant from which the value is found."""
         return self
 
     @property
@@ -77,7 +77,7 @@ class Var(Expr):
     """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
 
     prefix: what its name begins with: v (argument), n and m (numbers), s (storage), h (found by name),
-            o (offset), t (output), r (written back).
+            o (offset), t (output), r (written back), l (found in an array), c (state of a loop).
     """
 
     __slots__ = ("bound", "path", "prefix", "value")
@@ -129,7 +129,7 @@ def item(holder: Expr, key: Any) -> Form:
 # -- steps ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Bind:
     """``var = value``."""
 
@@ -137,18 +137,18 @@ class Bind:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Check:
     """The call is of this signature only if a condition holds.
 
-    says: of which path people are told that it is `says[1]`.
+    says: a path and what is required there, for `explain()`; None if nothing is told.
     """
 
     condition: Form
     says: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class ArrayCheck:
     """An NDArray lies as a whole on a storage of this type and has this view; binds the storage."""
 
@@ -159,7 +159,7 @@ class ArrayCheck:
     says: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class ManyArrays:
     """A list, tuple or dict holds NDArrays that lie as wholes on storages of this type and have this view."""
 
@@ -171,14 +171,14 @@ class ManyArrays:
     shown: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Separate:
     """Storages that were apart are apart; binds whether Python can see the memory of one."""
 
     storages: tuple[Var, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Run:
     """A segment of the call is launched, and an element looked at: a number of the call from then on.
 
@@ -193,7 +193,7 @@ class Run:
     found: Var
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Way:
     """A way from one state of a loop to another: the checks that must hold, computations and launches.
 
@@ -207,7 +207,7 @@ class Way:
     after: tuple[Var, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Standing:
     """A state of a loop: its variables, and the ways from it; at most one has checks that hold."""
 
@@ -215,7 +215,7 @@ class Standing:
     ways: tuple[Way, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Loop:
     """Ways from state to state are gone as long as there is one whose checks hold, maybe none.
 
@@ -236,14 +236,14 @@ Step = Bind | Check | ArrayCheck | ManyArrays | Separate | Run | Loop
 # -- results -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Known:
     """A value that a replay has already: an argument, a constant, a computed number, something shared."""
 
     operand: Expr
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class ArrayOn:
     """A new array: a view of a storage, from `offset` on where that is a run-time value."""
 
@@ -252,7 +252,7 @@ class ArrayOn:
     offset: Var | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Container:
     """A new container of `kind`; a defaultdict with its factory."""
 
@@ -262,7 +262,7 @@ class Container:
     factory: Make | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class CopyOf:
     """A copy of a NumPy array that no one else has, laid out as it is."""
 
@@ -273,7 +273,7 @@ Make = Known | ArrayOn | Container | CopyOf
 """How a value of the result is made."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Rebind:
     """The value of a slot after the call; `GONE` removes it."""
 
@@ -281,7 +281,7 @@ class Rebind:
     value: Make | Any
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Refill:
     """A container of the caller's gets other keys, or another length."""
 
@@ -295,7 +295,7 @@ Effect = Rebind | Refill
 # -- launch --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class StorageAddress:
     """The address of a storage, or of its element `offset`, and its variable of the engine."""
 
@@ -303,7 +303,7 @@ class StorageAddress:
     offset: Var | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Drawn:
     """A word of a random stream: its key, or its counter after `drawn` others of this call."""
 
@@ -311,7 +311,7 @@ class Drawn:
     drawn: Expr | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Launch:
     """The one call into native code.
 

@@ -97,17 +97,17 @@ def any_shared(storages: Iterable[Storage]) -> bool:
 
 
 def addresses(storages: Iterable[Storage]) -> list[int]:
-    """Where they lie."""
+    """The addresses of storages."""
     return [storage.address for storage in storages]
 
 
 def variables(storages: Iterable[Storage]) -> list[Any]:
-    """Their variables of the engine."""
+    """The engine's variables of storages."""
     return [storage.variable for storage in storages]
 
 
 def variable_addresses(storages: Iterable[Storage]) -> list[int]:
-    """Where their variables lie."""
+    """The addresses of the engine's variables of storages."""
     return [storage.variable.address for storage in storages]
 
 

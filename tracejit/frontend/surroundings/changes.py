@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.python.bytecode import Mentions, computed_access, facts, is_made_by_dataclass, mention
-from tracejit.frontend.python.content import GONE
+from tracejit.frontend.python.content import GONE, same_parts
 from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.restart import Restart
@@ -249,8 +249,5 @@ class Surroundings(Visitor):
 
 
 def _same_plain(before: Any, after: Any) -> bool:
-    return (
-        type(before) is type(after)
-        and issubclass(type(before), VALUES)
-        and (before == after if before == before and before != 0 else repr(before) == repr(after))
-    )
+    """Whether two plain values are equal."""
+    return issubclass(type(before), VALUES) and same_parts((before,), (after,))

@@ -148,7 +148,7 @@ class Guards:
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 
     def slot_of(self, array: np.ndarray) -> Slot | None:
-        """Where the NumPy array was found by name of which `array` is a part, or all."""
+        """The slot of the NumPy array found by name of which `array` is a part, or all."""
         captured = self.surroundings.captured
         found = (s for s in self.surroundings.slots.values() if id(s.value) in captured)
         return next((slot for slot in found if captured[id(slot.value)].holds(array)), None)

@@ -100,7 +100,7 @@ class SeenFunction(Seen):
         return Attributes(self.value).namespace()
 
     def _asked(self, visitor: Visitor) -> AbstractSet[str]:
-        """It is rarely asked for any."""
+        """Names that code may ask of a function: few, as functions are rarely asked."""
         known = visitor.mentions
         asked = known.uses_of([getattr(self.value, "__name__", "")])
         return known.attributes & (known.stored | known.strings | asked)

@@ -14,7 +14,7 @@ call. Each thing found is a `Slot`:
 - what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
 
 The same object found on a second way is guarded to be the same. Code of Python's library, NumPy and this
-package is trusted: its names do not count. What the body did to the slots is told by `surroundings`.
+package is trusted: its names do not count. What the body did to the slots is told by `changes`.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ class Batch(Recording):
             given = storage if tell is None else tell(storage, array)
             return self.new(self.read(given, View.of_shape(given.type.shape)))
 
-    def look(self, array: Any, what: str) -> None:
+    def refuse_look(self, array: Any, what: str) -> None:
         """The function looks at an array's value: it can at one from outside that it has not written."""
         storage = array._storage
         if storage.recording is self or storage in self.changed:
@@ -288,12 +288,28 @@ class Batch(Recording):
                 ),
                 user_location(),
             )
-        asked = getattr(self.outer, "look", None)
+        asked = getattr(self.outer, "refuse_look", None)
         if asked is not None:
             asked(array, what)
 
+    def refuse_fill(self, what: str) -> NoReturn:
+        """The function writes what is computed for all examples at once into an array of NumPy's."""
+        raise locate(
+            ArgumentError(
+                f"{what} writes into a NumPy array in a function that vmap calls once for all examples; make "
+                "it an NDArray with tj.asarray, inside of the function, and return it"
+            ),
+            user_location(),
+        )
+
+    def refuse_number(self, what: str) -> NoReturn:
+        """Give up in the outer trace, which records what NumPy makes (see `Trace.refuse_number`)."""
+        outer: Any = self.outer
+        outer.refuse_number(what)
+        raise AssertionError("a trace that gives up raises")
+
     def element(self, array: Any, what: str) -> Any:
-        """The only element of an array, if the function can look at it; see `look`."""
+        """The only element of an array, if the function can look at it; see `refuse_look`."""
         return array._seen(what).item()
 
     def give_up(self, *args: Any, **options: Any) -> NoReturn:

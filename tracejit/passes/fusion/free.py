@@ -17,8 +17,9 @@ from collections.abc import Iterable, Sequence
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
+from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
-from tracejit.kernels.gemm.plan import gemm_layout
+from tracejit.kernels.gemm.plan import gemm_layout, is_gram
 from tracejit.loopnest.layout import is_fold
 from tracejit.passes.remask import lasting
 
@@ -146,6 +147,14 @@ class FreeNodes:
             view = None if view is None else inner.compose(view)
             (value,) = node.inputs
         return value, view
+
+    def is_gram(self, matmul: Node) -> bool:
+        """Whether half of a product is computed, and mirrored: an array times its own transpose."""
+        (a, seen), (b, turned) = map(self.base_of, matmul.inputs)
+        if a is not b or seen is None or turned is None or not is_floating(a.type.dtype):
+            return False
+        layout = gemm_layout(seen.shape, seen.strides, turned.shape, turned.strides)
+        return layout is not None and is_gram(layout) and seen.offset == turned.offset
 
     # ---- walks
 

@@ -3,7 +3,7 @@
 Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if it
 can, else the latest that takes it) where that is
 
-- computable as one loop nest: `trace` and `schedule` accept the body (see `domain`, `phases`),
+- computable as one loop nest: `loopnest.build.trace` and `loopnest.schedule` accept the body,
 - independent: a product need not wait for readers of the storage that its epilogue would overwrite, nor
   become a single unit of much work,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
@@ -15,7 +15,8 @@ When all groups are there, values that are also stored in an array are read from
 
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
-of its own (kind `panel`), which the consumers of its rows then join as an epilogue.
+of its own (kind `panel`), which the consumers of its rows then join as an epilogue. A large product of a
+matrix and its own transpose stays alone: only half of it is computed (`kernels.gemm`).
 
     g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
 """
@@ -196,10 +197,13 @@ class _Fuser:
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
     def stays_alone(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
-        """Whether the product of `group` takes no epilogue: with one it would wait for others, or be a single
-        unit of much work.
+        """Whether the product of `group` takes no epilogue: with one it would wait for others, be a single
+        unit of much work, or be computed in full where half is enough.
         """
-        return would_be_one_unit(group.products[0]) or self.serialises(group, readers, needed)
+        products = group.products
+        return any(
+            self.free.is_gram(each) or would_be_one_unit(each) for each in products
+        ) or self.serialises(group, readers, needed)
 
     def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
         """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those

@@ -107,8 +107,8 @@ class _LoopMaker:
         return self.recorded.nodes[self.wiring.start + round * self.wiring.period + q].outputs[k]
 
     def _needed(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The places of which later nodes read the last round, and those of which they read other rounds. Views
-        of what is there before the loop are made there.
+        """The places of which later nodes read the last round, and those of which they read other rounds.
+        Views of what is there before the loop are made there.
         """
         last, stacked = [], []
         rounds, end = self.wiring.rounds, self.wiring.end
@@ -387,7 +387,8 @@ class _MovingLoopMaker(_LoopMaker):
     def _operand(self, source: Source, q: int = 0, k: int = 0) -> Value:
         if source.kind is not Kind.VIEWS:
             return super()._operand(source)
-        made = [seen for node in self._column(q) if (seen := self.recorded.seen(node.inputs[k])) is not None]
+        found = [self.recorded.seen(node.inputs[k]) for node in self._column(q)]
+        made = [each for each in found if each is not None]
         base = made[0][0]
         view = merge([view for _, view in made], [1] * len(made))
         whole = self._input(base, base, None, base.type)

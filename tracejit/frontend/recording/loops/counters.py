@@ -23,7 +23,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.python.bytecode import instructions, operations
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import IDENTITY
@@ -39,7 +39,7 @@ STATEMENT = 16  # instructions before the end of a statement ``n = n + 1``
 def counters(code: types.CodeType) -> frozenset[str]:
     """Local variables that a statement adds to, or multiplies: ``n += 1``, ``t = t * 0.5``."""
     found: set[str] = set()
-    known = _plain(code)
+    known = operations(code)
     for position, instruction in enumerate(known):
         if position == 0 or known[position - 1].opname != "BINARY_OP":
             continue
@@ -126,16 +126,11 @@ def enclosing(code: types.CodeType, offset: int) -> list[int]:
 @functools.lru_cache(maxsize=256)
 def _for_after(code: types.CodeType, offset: int) -> int | None:
     """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
-    known = _plain(code)
+    known = operations(code)
     following = [i for i in known if i.offset > offset][:2]  # the offset of a call may be in its caches
     if [i.opname for i in following] != ["GET_ITER", "FOR_ITER"] or following[0].is_jump_target:
         return None
     return following[1].offset
-
-
-@functools.lru_cache(maxsize=256)
-def _plain(code: types.CodeType) -> list[Any]:
-    return [i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
 
 
 def _names(instruction: Any) -> tuple[str, ...]:

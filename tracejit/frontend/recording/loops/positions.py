@@ -21,7 +21,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracejit.frontend.recording.location import is_ours, user_location
+from tracejit.frontend.recording.location import is_ours, runs_body, user_location
 from tracejit.frontend.recording.loops.induction import does_move, ends_of
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir import moving
@@ -117,7 +117,7 @@ def _leaves(part: NumberProxy, axis: int, extent: int) -> None:
 def _may_catch() -> bool:
     """Whether an error might be caught between here and the call of the traced function."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "run_body":
+    while frame is not None and not runs_body(frame):
         if not is_ours(frame) and frame.f_code.co_exceptiontable:
             return True
         frame = frame.f_back
@@ -172,7 +172,7 @@ class MovingSlice(NamedTuple):
 def slice_of(
     first: Value, nodes: Sequence[Node], carried: Mapping[Value, Value], depth: int
 ) -> MovingSlice | None:
-    """Where the nodes of a round read and store a value, if that moves: in one slice, which moves as a whole.
+    """The slice in which the nodes of a round read and store a value, if it moves, and moves as a whole.
 
     carried: what the round makes of the values that it begins with.
     """

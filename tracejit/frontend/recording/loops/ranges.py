@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
-from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.python.bytecode import operations
 from tracejit.frontend.recording.location import is_ours, user_location
 from tracejit.frontend.recording.loops.body import loop_of
 from tracejit.frontend.recording.loops.headers import Header, header_at
@@ -151,7 +151,7 @@ def record_all(reason: str) -> None:
 
 
 def _site_of(frame: types.FrameType) -> Hashable:
-    """Where a loop is; one of this package is where people's code calls it."""
+    """The place of a loop; of one in this package, the place where people's code calls it."""
     caller: types.FrameType | None = frame
     while caller is not None and is_ours(caller):
         caller = caller.f_back
@@ -163,7 +163,7 @@ def _is_for(code: types.CodeType, offset: int) -> bool:
     """Whether the iterator that is made at an instruction is that of a ``for``, and nobody else's."""
     if code.co_flags & GENERATORS:
         return False
-    known = [i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    known = operations(code)
     here = next((k for k, i in enumerate(known) if i.offset == offset), None)
     return here is not None and [i.opname for i in known[here : here + 2]] == ["GET_ITER", "FOR_ITER"]
 

@@ -130,7 +130,7 @@ class Keeper:
         return (base not in self.made and base not in stored) or node.output.type.size >= base.type.size
 
     def memory(self, builder: Builder, count: int, location: str) -> list[Value]:
-        """Where all rounds keep it."""
+        """The memory in which all rounds keep the value."""
         return [
             builder.emit(
                 empty,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracejit.frontend.python.kinds import is_of_own_class
-from tracejit.frontend.recording.location import is_ours
+from tracejit.frontend.recording.location import is_ours, runs_body
 from tracejit.frontend.recording.loops.counters import enclosing
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
@@ -95,10 +95,9 @@ def frames_of_body() -> list[types.FrameType]:
         if frame.f_code in LOOPS:
             found.append(frame)
         frame = frame.f_back
-    if frame is None or frame.f_back is None or frame.f_back.f_code.co_name != "run_body":
+    if frame is None or frame.f_back is None or not runs_body(frame.f_back):
         return []
-    is_body = frame.f_back.f_globals.get("__name__") == "tracejit.frontend.jit.record"
-    return [*found, frame] if is_body else []
+    return [*found, frame]
 
 
 class Walk:

@@ -148,7 +148,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph:
         return (type(operand), repr(operand)) if plain else name(operand)
 
     def origin(bound: Bound) -> Hashable:
-        """Where an input of the segment comes from."""
+        """The place or number that an input of the segment is."""
         if not isinstance(bound, RuntimeNumber):
             return name(bound.storage), bound.lo, bound.hi
         source = bound.source
