@@ -197,8 +197,9 @@ def recurrence(*shape):
     graph = tj.jit(tj.grad(recurrent, argnums=(0, 1))).graph(*given)
     found = verify(clean(graph))
     given = random_inputs(graph, 0)
-    for got, expected in zip(outcome(found, given), outcome(graph, given), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)  # stacked products are rounded less
+    for results, others in zip(outcome(found, given), outcome(graph, given), strict=True):
+        for got, expected in zip(results, others, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)  # stacked products: rounded less
     return found, [node for node in found.nodes if node.op is ops.loop]
 
 
