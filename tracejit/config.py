@@ -11,8 +11,8 @@ import pathlib
 from tracejit.errors import ArgumentError
 
 PASSES = (
-    *("roll", "attend", "simplify", "cse", "dce"),
-    *("stack", "winograd", "weight_sums", "remask", "recompute", "fuse", "components"),
+    *("stack", "roll", "attend", "simplify", "cse", "dce"),
+    *("winograd", "weight_sums", "remask", "recompute", "fuse", "components"),
 )
 """The names of the passes, in order, for `dump` and `disable`."""
 

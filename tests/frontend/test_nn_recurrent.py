@@ -6,6 +6,8 @@ import scipy.special
 
 import tracejit as tj
 from tests.frontend.test_functions_gradients import check
+from tracejit import ops
+from tracejit.config import config
 
 BATCH, STEPS, INPUTS, UNITS = 3, 4, 5, 2
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
@@ -94,6 +96,37 @@ def test_gradients_of_many_steps(kind):
         return getattr(tj.nn, kind)(x, None, *weights)[0]
 
     check(outputs, arrays, rng, rtol=2e-5)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_long_sequences_are_loops_of_the_same_bits(kind, monkeypatch):
+    """Forward and backward, with rows of gradients stored in rounds, and one product for the weight."""
+    steps, units, rng = 40, 16, np.random.default_rng(7)
+    rows = units * GATES[kind]
+    shapes = [(8, steps, 6), (rows, 6), (rows, units), (rows,)]
+    arrays = [tj.asarray(rng.normal(size=s).astype("float32") / 4) for s in shapes]
+
+    sequence = getattr(tj.nn, kind)
+
+    def loss(x, *weights):
+        return (sequence(x, None, *weights)[0] ** 2).sum()
+
+    def gradients():
+        traced = tj.jit(tj.grad(loss, argnums=(0, 1, 2, 3)), strict=True)
+        found = [[g.numpy() for g in traced(*arrays)] for _ in range(2)]
+        np.testing.assert_equal(*found)
+        return found[0], [task.node for task in traced.schedules()[0].plan.tasks]
+
+    rolled, tasks = gradients()
+    loops = [node for node in tasks if node.op is ops.loop]
+    assert len(loops) >= 2
+    inner = [n for node in loops for n in node.attrs["body"].nodes if n.op in (ops.add, ops.matmul)]
+    assert not {(rows, units), (8, steps, rows)} & {n.output.type.shape for n in inner}  # whole gradients
+    monkeypatch.setattr(config, "disable", frozenset({"roll"}))
+    unrolled, tasks = gradients()
+    assert all(node.op is not ops.loop for node in tasks)
+    for one, other in zip(rolled, unrolled, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_relu(evaluator):

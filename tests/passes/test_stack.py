@@ -6,10 +6,13 @@ import pytest
 import tracejit as tj
 from tests.graphs import assert_same_meaning
 from tracejit import ops
+from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Builder
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.passes.dce import dce
+from tracejit.passes.simplify import simplify
 from tracejit.passes.stack import stack
 
 
@@ -33,6 +36,12 @@ class Sums:
     def turn(self, value):
         view = View.of_shape(value.type.shape).permute((1, 0))
         return self.builder.emit(ops.view, value, view=view)
+
+    def part(self, shape, view, x=None):
+        """An array of zeros but for the elements of a view."""
+        emit = self.builder.emit
+        zeros = emit(ops.full, emit(ops.constant, value=0.0, dtype=self.dtype), shape=shape, device=CPU)
+        return emit(ops.update, zeros, self.array(*view.shape) if x is None else x, view=view)
 
     def add(self, *values):
         total, *others = values
@@ -97,6 +106,62 @@ def test_others_stay_as_they_are():
     s = Sums()
     seen = [s.product(8, 2, 8, seen=i % 2 == 0) for i in range(6)]
     assert len(s.left(s.add(*seen))) == 6  # three of each view
+
+
+ROWS = [View.of_shape((4, 6)).select(0, i) for i in range(4)]
+HALVES = [View.of_shape((4, 6)).slice_axis(1, start, start + 3) for start in (0, 3)]
+
+
+def counted(graph):
+    """How often the operators that matter stand in `graph`."""
+    return {op.name: sum(n.op is op for n in graph.nodes) for op in (ops.full, ops.empty, ops.update)}
+
+
+@pytest.mark.parametrize("views", [ROWS, ROWS[::-1], HALVES])
+@pytest.mark.parametrize("dense", [False, True])
+def test_sum_of_parts_becomes_stores(views, dense):
+    """Without a fill, as they cover the array."""
+    s = Sums()
+    terms = [s.part((4, 6), view) for view in views] + [s.array(4, 6)] * dense
+    graph = s.builder.graph([s.add(*terms)])
+    found = verify(stack(graph))
+    assert_same_meaning(found, graph)
+    assert counted(found) == {"full": 0, "empty": 1, "update": len(views)}
+
+
+def test_parts_beside_each_other_are_stored_on_zeros():
+    s = Sums()
+    graph = s.builder.graph([s.add(*(s.part((4, 6), view) for view in ROWS[1:]))])
+    found = verify(stack(graph))
+    assert_same_meaning(found, graph)
+    assert counted(found) == {"full": 1, "empty": 0, "update": 3}
+
+
+def test_sums_of_parts_that_stay():
+    s = Sums()
+    same = s.add(*(s.part((4, 6), ROWS[1]) for _ in range(4)))
+    several = s.add(*(s.part((4, 6), view) for view in ROWS), s.array(4, 6), s.array(4, 6))
+    read = s.part((4, 6), ROWS[0])
+    graph = s.builder.graph([same, several, s.add(read, s.part((4, 6), ROWS[1])), read])
+    assert stack(graph) is graph
+
+
+def test_zeros_keep_their_signs():
+    s = Sums("float32")
+    inner = s.add(*(s.part((4, 6), view) for view in HALVES))
+    whole = [View.of_shape((2, 4, 6)).select(0, i) for i in range(2)]
+    graph = s.builder.graph([s.add(s.part((2, 4, 6), whole[0], inner), s.part((2, 4, 6), whole[1]))])
+    found = verify(simplify(stack(graph)))
+    given = [np.full(v.type.shape, -0.0, "float32") for v in graph.inputs]
+    (one,), (other,) = (evaluate(g, given)[0] for g in (graph, found))
+    assert not np.signbit(one).any()
+    assert not np.signbit(other).any()
+    assert_same_meaning(found, graph)
+    assert counted(verify(dce(found))) == {
+        "full": 0,
+        "empty": 1,
+        "update": 3,
+    }  # what is in parts is stored so
 
 
 def test_loops_by_hand():

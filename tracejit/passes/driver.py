@@ -35,7 +35,14 @@ from tracejit.passes.winograd import winograd
 
 Pass = Callable[[Graph], Graph]
 
-CLEANING: dict[str, Pass] = {"roll": roll, "attend": attend, "simplify": simplify, "cse": cse, "dce": dce}
+CLEANING: dict[str, Pass] = {
+    "stack": stack,
+    "roll": roll,
+    "attend": attend,
+    "simplify": simplify,
+    "cse": cse,
+    "dce": dce,
+}
 """The passes, in order, that leave only the operators that the results need."""
 
 
@@ -52,12 +59,13 @@ def clean(
     rolls: bool = True,
 ) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`.
+    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`. Sums along a loop are
+    stores of its rounds before it is rolled (see `stack`).
     """
     check("record", graph)
     passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
     if not rolls:
-        del passes["roll"]
+        del passes["roll"], passes["stack"]
     return _run(passes, widen(graph), times)
 
 

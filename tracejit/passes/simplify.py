@@ -41,6 +41,9 @@ _RULES: dict[Op, list[Rule]] = defaultdict(list)
 # The most stores that a read looks back through: bounds the pass to linear time on long chains of stores.
 _LOOK_BACK = 32
 
+# The most parts of which an array is stored one by one.
+_FEW = 8
+
 
 def simplify(graph: Graph) -> Graph:
     """`graph` with simpler nodes and the same results."""
@@ -423,6 +426,23 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     if source and source.inputs[0] is base and same(source.attrs["view"], view):
         return base
     return None
+
+
+@rule(ops.update)
+def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
+    """A store of an array that was put together of few parts is a store of each."""
+    parts: list[tuple[Value, View]] = []
+    while (made := r.match(x, ops.update)) is not None:
+        place = view.compose(made.attrs["view"])
+        if place is None or len(parts) == _FEW:
+            return None
+        parts.append((made.inputs[1], place))
+        x = made.inputs[0]
+    if not parts or r.match(x, ops.empty) is None:
+        return None
+    for part, place in reversed(parts):
+        base = r.emit(ops.update, base, part, view=place)
+    return base
 
 
 # -------------------------------------------------------------------------------------------------- devices

@@ -1,4 +1,4 @@
-"""Sums of products of few terms become one product of stacked factors.
+"""Sums along a loop: products of few terms become one product of stacked factors, parts of zeros one array.
 
     %6 = matmul(%0, %1)           # [256,16] @ [16,1024]
     %7 = matmul(%2, %3)       =>  %6 = matmul([%0 %2 ...], [%1; %3; ...])      # [256,64] @ [64,1024]
@@ -11,6 +11,14 @@ the products. The sum is that of the same terms, rounded less often.
 Only chains of additions count, which loops write. Shards of a batch are added up as a balanced tree, so that
 the bits are those of ranks that have a shard each: that is left as it is.
 
+The gradient of an array that each round reads a part of is a sum of arrays that are zero but for a part. It
+becomes stores of the parts, which rounds of a loop can make, into one array; where they cover it, nothing is
+filled with zeros:
+
+    add(update(0, a; left), update(0, b; right))   ->   update(update(empty, a + 0; left), b + 0; right)
+
+Adding 0 keeps the sum exact: it turns -0.0 into 0.0.
+
 Products are stacked if their factors have the same types and together are smaller than the result, if
 nothing else reads them, and if all are seen through the same view, as the gradients of a transposed weight
 are. Each pair is stored where its product was; the product of all stands where the sum was complete.
@@ -20,28 +28,35 @@ are. Each pair is stored where its product was; the product of all stands where 
 
 import functools
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from tracejit import ops
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.types import HALVES, is_floating
 from tracejit.ir.view import View
+from tracejit.loopnest.regions import Regions
 from tracejit.passes.dce import dce
 
 LEAST = 4
 """The fewest products that are stacked: a sum of three is read and written less often than it is copied."""
 
 
-class Part(NamedTuple):
-    """A product in a sum, and the view of it that is added."""
+PLACED = "placed"
+"""The kind of updates of zeros."""
 
-    product: Node
-    seen: Node | None
+
+class Part(NamedTuple):
+    """A product in a sum, and the view of it that is added; or an update of zeros."""
+
+    made: Node
+    seen: Node | None = None
 
 
 class Sum(NamedTuple):
-    """The operands of a chain of additions that no one else reads: products by kind, and the rest."""
+    """The operands of a chain of additions that no one else reads: products by kind, updates of zeros, and
+    the rest.
+    """
 
     inner: list[Node]
     parts: dict[Hashable, list[Part]]
@@ -49,8 +64,9 @@ class Sum(NamedTuple):
 
 
 def stack(graph: Graph) -> Graph:
-    """`graph` with sums of many products of few terms as single products."""
-    if sum(node.op is ops.matmul for node in graph.nodes) < LEAST:
+    """`graph` with sums of many products of few terms as single products, and sums of parts as stores."""
+    count = Counter(node.op for node in graph.nodes)
+    if count[ops.matmul] < LEAST and count[ops.update] < 2:
         return graph
     sums = _Sums(graph).found()
     return dce(_Rewriting(graph, sums).run()) if sums else graph
@@ -91,14 +107,19 @@ class _Sums:
             if following is not None:
                 inner.append(following)
             last = following
-        for value in reversed(terms):
+        terms.reverse()
+        places = self.places(terms)
+        if places:
+            written = {part.made.output for part in places}
+            return Sum(inner, {PLACED: places}, [v for v in terms if v not in written])
+        for value in terms:
             part = self.part_of(value)
             if part is None:
                 rest.append(value)
             else:
                 parts.setdefault(_kind(part), []).append(part)
         for kind in [kind for kind, found in parts.items() if len(found) < LEAST]:
-            rest += [(p.seen or p.product).output for p in parts.pop(kind)]
+            rest += [(p.seen or p.made).output for p in parts.pop(kind)]
         return Sum(inner, parts, rest)
 
     def inner_sum(self, value: Value, root: Node) -> Node | None:
@@ -110,6 +131,22 @@ class _Sums:
         """The node that makes `value`, if that is read once."""
         return self.producers.get(value) if self.uses[value] == 1 else None
 
+    def places(self, terms: list[Value]) -> list[Part]:
+        """The updates of zeros among the terms of a sum, if they are at different places and all but one term
+        at most: then no element is a sum of more than two terms, whose order would matter.
+        """
+        found: list[Part] = []
+        written = Regions(terms[0].type.shape)
+        for value in terms:
+            made = self.read_once(value)
+            if made is None or made.op is not ops.update or not is_zero(self.producers, made.inputs[0]):
+                continue
+            view = made.attrs["view"]
+            if written.are_apart(view):
+                written.add(view)
+                found.append(Part(made))
+        return found if len(found) >= max(2, len(terms) - 1) else []
+
     def part_of(self, value: Value) -> Part | None:
         """The product that `value` is, or is a view of, if it is better stacked with others."""
         made = self.read_once(value)
@@ -120,8 +157,16 @@ class _Sums:
         return Part(product, seen)
 
 
+def is_zero(producers: Mapping[Value, Node], value: Value) -> bool:
+    """Whether `value` is the literal 0, or an array filled with it."""
+    node = producers.get(value)
+    if node is not None and node.op is ops.full:
+        return is_zero(producers, node.inputs[0])
+    return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
+
+
 def _kind(part: Part) -> Hashable:
-    x, y = part.product.inputs
+    x, y = part.made.inputs
     return x.type, y.type, None if part.seen is None else part.seen.attrs["view"]
 
 
@@ -136,7 +181,9 @@ def _is_thin(product: Node) -> bool:
 
 
 class _Rewriting:
-    """The graph under construction, and the new values for those of the old one."""
+    """The graph under construction, and the new values for those of the old one. `placed`: arrays of parts,
+    in which no zero is negative.
+    """
 
     def __init__(self, graph: Graph, sums: dict[Node, Sum]):
         self.graph, self.sums = graph, sums
@@ -144,13 +191,19 @@ class _Rewriting:
         self.builder = Builder()
         self.builder.inputs = list(graph.inputs)
         self.final: dict[Value, Value] = {}
+        self.placed: set[Value] = set()
 
     def run(self) -> Graph:
         """The graph with products stacked. Their old nodes and additions are left out."""
         groups = {root: [*found.parts.values()] for root, found in self.sums.items()}
-        stacks = {root: [_Stack(self, parts) for parts in found] for root, found in groups.items()}
+        stacks = {
+            root: [
+                (_Placed if kind is PLACED else _Stack)(self, parts) for kind, parts in found.parts.items()
+            ]
+            for root, found in self.sums.items()
+        }
         member = {
-            part.product: made
+            part.made: made
             for root, found in groups.items()
             for made, parts in zip(stacks[root], found, strict=True)
             for part in parts
@@ -179,9 +232,9 @@ class _Rewriting:
             node = Node(node.op, inputs, node.outputs, node.attrs, node.location)
         self.builder.nodes.append(node)
 
-    def total(self, root: Node, stacks: "list[_Stack]") -> Value:
-        """The products of stacks and what else is in the sum that `root` completes."""
-        products = [made.product(root.location) for made in stacks]
+    def total(self, root: Node, stacks: "list[_Stack | _Placed]") -> Value:
+        """The totals of stacks and what else is in the sum that `root` completes."""
+        products = [made.total(root.location) for made in stacks]
         rest = [self.final.get(v, v) for v in self.sums[root].rest]
         return functools.reduce(
             lambda total, part: self.builder.emit(ops.add, total, part, location=root.location),
@@ -246,7 +299,7 @@ class _Stack:
 
     def __init__(self, rewriting: _Rewriting, parts: list[Part]):
         self.builder, self.seen = rewriting.builder, parts[0].seen
-        x, y = parts[0].product.inputs
+        x, y = parts[0].made.inputs
         self.sides = _Side(rewriting, x, 1, len(parts)), _Side(rewriting, y, 0, len(parts))
 
     def add(self, product: Node) -> None:
@@ -254,10 +307,49 @@ class _Stack:
         for side, factor in zip(self.sides, product.inputs, strict=True):
             side.add(factor, product.location)
 
-    def product(self, location: str | None) -> Value:
+    def total(self, location: str | None) -> Value:
         """The sum of all products, seen as each of them was."""
         x, y = [side.all(location) for side in self.sides]
         total = self.builder.emit(ops.matmul, x, y, location=location)
         if self.seen is None:
             return total
         return self.builder.emit(ops.view, total, view=self.seen.attrs["view"], location=location)
+
+
+class _Placed:
+    """Parts of one array, each of which was a sum's update of zeros."""
+
+    def __init__(self, rewriting: _Rewriting, parts: list[Part]):
+        self.rewriting, self.type = rewriting, parts[0].made.output.type
+        self.is_covered = sum(part.made.attrs["view"].size for part in parts) == self.type.size
+        self.array: Value | None = None
+        self.zero: Value
+
+    def add(self, update: Node) -> None:
+        """Store the next part."""
+        emit, rewriting, location = self.rewriting.builder.emit, self.rewriting, update.location
+        if self.array is None:
+            self.array = self.start(location)
+        x = rewriting.final.get(update.inputs[1], update.inputs[1])
+        made = rewriting.producers.get(update.inputs[1])
+        is_sum = made is not None and made.op is ops.add and is_zero(rewriting.producers, made.inputs[1])
+        if not is_sum and x not in rewriting.placed:
+            x = emit(ops.add, x, self.zero, location=location)
+        self.array = emit(ops.update, self.array, x, view=update.attrs["view"], location=location)
+
+    def start(self, location: str | None) -> Value:
+        """Memory for all parts, filled with zeros unless they cover it."""
+        emit, type = self.rewriting.builder.emit, self.type
+        zero: Value = emit(ops.constant, **constant_of(0, type.dtype))
+        self.zero = zero
+        if self.is_covered:
+            made = emit(ops.empty, shape=type.shape, dtype=type.dtype, device=type.device, location=location)
+        else:
+            made = emit(ops.full, zero, shape=type.shape, device=type.device, location=location)
+        return made
+
+    def total(self, location: str | None) -> Value:
+        """The array with all parts."""
+        assert self.array is not None
+        self.rewriting.placed.add(self.array)
+        return self.array

@@ -12,6 +12,7 @@ from tests.golden import check_golden
 from tests.graphs import assert_same_meaning, random_graph
 from tests.passes.models import lstm_step, mlp_step
 from tracejit import ops
+from tracejit.assembly.jobs import job
 from tracejit.ir.graph import Builder, Effect, constant_of
 from tracejit.ir.printer import print_graph
 from tracejit.ir.types import CPU, HOST, ArrayType
@@ -148,6 +149,22 @@ def test_an_epilogue_writes_over_what_dies_in_it(read_again):
     assert ("result" in kernel.attrs) == read_again
     planned = plan(legalize(fused))
     assert planned.arena_bytes == 64 * 64 * 4 * (1 + read_again)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "apart"), [(16, 1024, True), (16, 256, False), (64, 1024, False)]
+)
+def test_a_product_of_few_rows_and_much_work_is_a_task_of_its_own(rows, columns, apart):
+    """With an epilogue it would be one unit."""
+    b = Builder()
+    x, w, bias = (b.input(ArrayType(s, F4)) for s in [(rows, 256), (256, columns), (rows, columns)])
+    graph = b.graph([b.emit(ops.add, b.emit(ops.matmul, x, w), bias)])
+    fused = verify(fuse(graph))
+    assert len(kernels(fused)) == 1 + apart
+    (product,) = [node for node in kernels(fused) if "matmul" in names(node)]
+    planned = plan(legalize(fused))
+    (task,) = [task for task in planned.tasks if task.node is product or "matmul" in names(task.node)]
+    assert job(task).units == (1 if columns == 256 else 2)
 
 
 def test_a_large_product_with_the_own_transpose_is_half_computed_and_takes_no_epilogue():

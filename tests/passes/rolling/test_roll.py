@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.graphs import assert_same_meaning
+from tests.graphs import assert_same_meaning, outcome, random_inputs
+from tracejit import ops
 from tracejit.config import config
 from tracejit.errors import OutOfBoundsError
 from tracejit.ir.verify import verify
+from tracejit.passes.driver import clean
 from tracejit.passes.rolling import roll as rolling
 from tracejit.passes.rolling.roll import CHAIN, ROUNDS, roll
 
@@ -179,6 +181,46 @@ def test_the_rolled_graph_means_the_same(body):
     rolled = verify(roll(graph))
     assert len(rolled.nodes) < len(graph.nodes)
     assert_same_meaning(rolled, graph, 0)
+
+
+def recurrent(x, w):
+    """A sequence whose rounds read parts of an array, and the same weight."""
+    state = x[0] * 0.0
+    for i in range(N):
+        state = tj.tanh(state @ w.T + x[i])
+    return (state * state).sum()
+
+
+def recurrence(*shape):
+    """The gradients of `recurrent`, rolled; its loops."""
+    given = tj.spec((N, *shape)), tj.spec((shape[1], shape[1]))
+    graph = tj.jit(tj.grad(recurrent, argnums=(0, 1))).graph(*given)
+    found = verify(clean(graph))
+    given = random_inputs(graph, 0)
+    for results, others in zip(outcome(found, given), outcome(graph, given), strict=True):
+        for got, expected in zip(results, others, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)  # stacked products: rounded less
+    return found, [node for node in found.nodes if node.op is ops.loop]
+
+
+def test_the_gradient_of_parts_is_stored_part_by_part():
+    """No round of the loop backward adds whole arrays, and the gradient of the weight is one product."""
+    graph, loops = recurrence(2, 6)
+    assert len(loops) == 2
+    sums = [n.output.type.shape for loop in loops for n in loop.attrs["body"].nodes if n.op is ops.add]
+    assert set(sums) == {(2, 6)}
+    products = [node for node in graph.nodes if node.op is ops.matmul]
+    assert max(product.inputs[0].type.shape[-1] for product in products) == 2 * N
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(8, True), (2, False)])
+def test_a_transposed_factor_is_copied_before_the_loop(rows, copied):
+    """If its products read their factors in place; the rounds backward read the weight as it lies."""
+    graph, (forward, backward) = recurrence(rows, 8)
+    producers = {n.output: n for n in graph.nodes if n.op is ops.view and n.inputs[0] in graph.inputs}
+    views = [[v for v in loop.inputs if v in producers] for loop in (forward, backward)]
+    turned = [[v for v in seen if producers[v].attrs["view"].strides == (1, 8)] for seen in views]
+    assert [len(found) for found in turned] == [int(copied), 0]
 
 
 def test_equal_loops_are_planned_once():

@@ -4,7 +4,8 @@ Greedy, in the user's order, one pass. A node joins the groups that compute its 
 can, else the latest that takes it) where that is
 
 - computable as one loop nest: `loopnest.build.trace` and `loopnest.schedule` accept the body,
-- independent: a product need not wait for readers of the storage that its epilogue would overwrite,
+- independent: a product need not wait for readers of the storage that its epilogue would overwrite, nor
+  become a single unit of much work,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
 - small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
@@ -38,7 +39,7 @@ from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
-from tracejit.passes.fusion.prepare import prepare
+from tracejit.passes.fusion.prepare import prepare, would_be_one_unit
 from tracejit.passes.fusion.stored import ReadBack, check_stores
 from tracejit.tuning import tuning_of
 
@@ -149,8 +150,7 @@ class _Fuser:
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
-                    and not any(map(self.free.is_gram, group.products))
-                    and not (group.products and self.serialises(group, readers, needed))
+                    and not (group.products and self.stays_alone(group, readers, needed))
                     and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
@@ -195,6 +195,15 @@ class _Fuser:
         if node.op is ops.update:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
+
+    def stays_alone(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
+        """Whether the product of `group` takes no epilogue: with one it would wait for others, be a single
+        unit of much work, or be computed in full where half is enough.
+        """
+        products = group.products
+        return any(
+            self.free.is_gram(each) or would_be_one_unit(each) for each in products
+        ) or self.serialises(group, readers, needed)
 
     def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
         """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those

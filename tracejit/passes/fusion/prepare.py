@@ -29,8 +29,9 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
-from tracejit.kernels.gemm.plan import is_tiled
+from tracejit.kernels.gemm.plan import is_alone, is_tiled
 from tracejit.loopnest.regions import NEIGHBOURS, Regions, disjoint, same
+from tracejit.passes.stack import is_zero
 from tracejit.tuning import tuning_of
 
 SHARERS, FEW_ROWS = 4, 64
@@ -153,14 +154,7 @@ class _Preparation:
         places = Places(value.type.shape)
         if node is None or not parts or not all(itertools.starmap(places.add, reversed(parts))):
             return None
-        return places if places.size == value.type.size or self.is_zero(value) else None
-
-    def is_zero(self, value: Value) -> bool:
-        """Whether `value` is the literal 0, or an array filled with it."""
-        node = self.producers.get(value)
-        if node is not None and node.op is ops.full:
-            return self.is_zero(node.inputs[0])
-        return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
+        return places if places.size == value.type.size or is_zero(self.producers, value) else None
 
     def chain(self, node: Node, places: Places, base: Value | None, parts: Parts) -> Value:
         """Append one update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
@@ -176,7 +170,7 @@ class _Preparation:
             base = emit(ops.full, zero, shape=output.shape, device=output.device, location=place)
         for x, view in parts:
             made = self.producers.get(x)
-            if made is None or made.op is not ops.add or not self.is_zero(made.inputs[1]):
+            if made is None or made.op is not ops.add or not is_zero(self.producers, made.inputs[1]):
                 x = emit(ops.add, x, zero, location=place)
             base = emit(ops.update, base, x, view=view, location=place)
         self.places[base] = places
@@ -207,6 +201,14 @@ def would_be_tiled(node: Node) -> bool:
         return False
     (m, k), (_, n) = (v.type.shape for v in node.inputs)
     return m <= FEW_ROWS and is_tiled(m, n, k)
+
+
+def would_be_one_unit(product: Node) -> bool:
+    """Whether an epilogue would keep a product of two matrices from being shared out among workers."""
+    x, y = (value.type for value in product.inputs)
+    if x.ndim != 2 or not all(isinstance(n, int) for n in (*x.shape, *y.shape)):
+        return False  # or its extents differ from round to round of a loop
+    return is_alone(x.shape[0], y.shape[1], x.shape[1], x.dtype.itemsize)
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:

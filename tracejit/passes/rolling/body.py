@@ -2,8 +2,9 @@
 
 What later nodes read of the last round only becomes an output of the loop. What they read of other rounds
 (values that a backward pass needs, results that are collected) is stacked: one array with a row for each
-round, of which they get views. A carried value that is read or stored at places that move becomes one window,
-if all places of a round move alike.
+round, of which they get views. Views of what was there before the loop stay views of that, in front of it; a
+transposed factor of products of few rows is copied there, once. A carried value that is read or stored at
+places that move becomes one window, if all places of a round move alike.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
+from tracejit.passes.fusion.prepare import would_be_tiled
 from tracejit.passes.rolling.wiring import Kind, Recorded, Source, Unlike, Wiring
 
 
@@ -105,10 +107,16 @@ class _LoopMaker:
         return self.recorded.nodes[self.wiring.start + round * self.wiring.period + q].outputs[k]
 
     def _needed(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The places of which later nodes read the last round, and those of which they read other rounds."""
+        """The places of which later nodes read the last round, and those of which they read other rounds.
+        Views of what is there before the loop are made there.
+        """
         last, stacked = [], []
         rounds, end = self.wiring.rounds, self.wiring.end
         for q, node in enumerate(self.nodes):
+            if self._is_outside(q):
+                seen = self.recorded.nodes[self.wiring.start + q : end : self.wiring.period]
+                self.before += [view for view in seen if self.recorded.is_needed(view.output, end)]
+                continue
             for k in range(len(node.outputs)):
                 if any(self.recorded.is_needed(self._value((q, k), r), end) for r in range(rounds - 1)):
                     if node.op is ops.update or node.op is ops.loop:
@@ -120,6 +128,10 @@ class _LoopMaker:
             if self.nodes[q].outputs[k].type.on_host:
                 raise Unlike("a number that is computed in a round is needed later", self.nodes[q].location)
         return last, stacked
+
+    def _is_outside(self, q: int) -> bool:
+        """Whether a node of the round is a view of one value from before the loop."""
+        return self.nodes[q].op is ops.view and self.wiring.sources[q][0].kind is Kind.FIXED
 
     def _carried(self) -> list[Source]:
         """The sources that rounds carry, each once."""
@@ -149,7 +161,7 @@ class _LoopMaker:
                 self.nodes[q] for q, k in uses if k == 0 and self.nodes[q].op in (ops.view, ops.update)
             ]
             moving = {steps[q] for q, k in uses if k == 0}
-            if moving == {0}:
+            if moving <= {0}:
                 continue
             others = {s.place for s in carried if s is not source} | set(stacked) | set(last)
             if (
@@ -207,6 +219,9 @@ class _LoopMaker:
             elif base.kind is Kind.FIXED and base.value is not None and _is_window(node, step):
                 self.values[q, 0] = self._seen(base.value, view, step)
                 return
+            elif self._is_outside(q) and self._is_turned(q):
+                self.values[q, 0] = self._made_before(node)
+                return
             elif step:
                 raise Unlike("a place moves in an array that each round makes anew", node.location)
             attrs = {"view": view}
@@ -218,6 +233,20 @@ class _LoopMaker:
             node = Node(node.op, node.inputs, node.outputs, attrs, node.location)
         for k, value in enumerate(self.body.copy(node, inputs)):
             self.values[q, k] = value
+
+    def _is_turned(self, q: int) -> bool:
+        """Whether a view is a transposed factor of a product that would read it in place, were it copied."""
+        if self.nodes[q].attrs["view"].strides[:1] != (1,):
+            return False
+        factor = Source(Kind.INNER, (q, 0))
+        readers = zip(self.nodes, self.wiring.sources, strict=True)
+        return any(n.op is ops.matmul and s[1] == factor and would_be_tiled(n) for n, s in readers)
+
+    def _made_before(self, view: Node) -> Value:
+        """A view in the body that is made once, before the loop, which needs it in memory of its own."""
+        if view not in self.before:
+            self.before.append(view)
+        return self._input(view.output, view.output, None, view.output.type)
 
     def _low(self, source: Source) -> int | None:
         if source.kind is Kind.CARRIED:
@@ -235,9 +264,9 @@ class _LoopMaker:
         if source.kind is Kind.NUMBERS:
             return self._input(source, value, None, value.type, source.step)
         if source.kind is Kind.VIEWS:
-            place = self.recorded.defined[value]
-            made = self.recorded.nodes[place[0]]
-            return self._seen(made.inputs[0], made.attrs["view"], source.step)
+            seen = self.recorded.seen(value)
+            assert seen is not None
+            return self._seen(*seen, source.step)
         constant = self.recorded.constants.get(value)
         if constant is not None:
             if value not in self.inputs:
@@ -358,10 +387,10 @@ class _MovingLoopMaker(_LoopMaker):
     def _operand(self, source: Source, q: int = 0, k: int = 0) -> Value:
         if source.kind is not Kind.VIEWS:
             return super()._operand(source)
-        defined, nodes = self.recorded.defined, self.recorded.nodes
-        made = [nodes[defined[node.inputs[k]][0]] for node in self._column(q)]
-        base = made[0].inputs[0]
-        view = merge([node.attrs["view"] for node in made], [1] * len(made))
+        found = [self.recorded.seen(node.inputs[k]) for node in self._column(q)]
+        made = [each for each in found if each is not None]
+        base = made[0][0]
+        view = merge([view for _, view in made], [1] * len(made))
         whole = self._input(base, base, None, base.type)
         seen: Value = self.body.emit(ops.view, whole, view=view)
         return seen

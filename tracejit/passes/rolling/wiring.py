@@ -79,6 +79,17 @@ class Recorded:
             for v in node.inputs:
                 self.last_use[v] = i
 
+    def seen(self, value: Value) -> tuple[Value, View] | None:
+        """The array that `value` is a view of, perhaps through other views, and the view; None for others."""
+        place = self.defined.get(value)
+        node = None if place is None else self.nodes[place[0]]
+        if node is None or node.op is not ops.view:
+            return None
+        base, view = node.inputs[0], node.attrs["view"]
+        inner = self.seen(base)
+        whole = None if inner is None else inner[1].compose(view)
+        return (base, view) if inner is None or whole is None else (inner[0], whole)
+
     def is_needed(self, value: Value, end: int) -> bool:
         """Whether a value is a result, or read from position `end` on."""
         return value in self.results or self.last_use.get(value, -1) >= end
@@ -101,7 +112,7 @@ def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int
         steps.append(step)
         if rounds < least:
             raise Unlike(f"the place of {column[0].op.name} does not move evenly", column[0].location)
-        rounds = min(rounds, _evenly(column[:rounds]))
+        rounds = min(rounds, _sizes_evenly(column[:rounds]))
         if rounds < least:
             raise Unlike(f"the size of {column[0].op.name} does not grow evenly", column[0].location)
         found = []
@@ -134,7 +145,7 @@ PYTHON = {Trait.ORDERED, Trait.HOST}
 """Operators of these traits run in Python."""
 
 
-def _evenly(column: Sequence[Node]) -> int:
+def _sizes_evenly(column: Sequence[Node]) -> int:
     """The number of first rounds in which all numbers of a node's types and view grow evenly."""
     first = column[0]
     if first.op is ops.loop:
@@ -143,13 +154,17 @@ def _evenly(column: Sequence[Node]) -> int:
         types = [v.type for v in first.outputs]
         if all(v.type == type for node in column for v, type in zip(node.outputs, types, strict=True)):
             return len(column)
-    rows = [_numbers_of(node) for node in column]
+    return _evenly([_numbers_of(node) for node in column])
+
+
+def _evenly(rows: Sequence[tuple[int, ...]]) -> int:
+    """The number of first rows in which all numbers grow evenly."""
     if all(row == rows[0] for row in rows):
-        return len(column)
+        return len(rows)
     numbers = np.array(rows)
     steps = np.diff(numbers, axis=0)
     uneven = np.flatnonzero((steps != steps[0]).any(axis=1))
-    return int(uneven[0]) + 1 if len(uneven) else len(column)
+    return int(uneven[0]) + 1 if len(uneven) else len(rows)
 
 
 def _numbers_of(node: Node) -> tuple[int, ...]:
@@ -200,24 +215,22 @@ def _source(recorded: Recorded, start: int, period: int, values: Sequence[Value]
 
 def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Source, int]:
     """Views of one value, made before the loop."""
-    made: list[Node] = []
+    made: list[View] = []
+    base: Value | None = None
     for value in values:
         place = recorded.defined.get(value)
-        node = None if place is None or place[0] >= start else recorded.nodes[place[0]]
-        if node is None or node.op is not ops.view:
+        seen = None if place is None or place[0] >= start else recorded.seen(value)
+        if seen is None or (made and seen[0] is not base):
             break
-        if made and node.inputs[0] is not made[0].inputs[0]:
+        base, view = seen
+        if made and (len(view.shape) != len(made[0].shape) or view.strides != made[0].strides):
             break
-        if made and len(node.output.type.shape) != len(made[0].output.type.shape):
-            break
-        if made and node.attrs["view"].strides != made[0].attrs["view"].strides:
-            break
-        made.append(node)
+        made.append(view)
     if len(made) < 2:
         return Source(Kind.VIEWS), 1
-    offsets = [node.attrs["view"].offset for node in made]
+    offsets = [view.offset for view in made]
     step = offsets[1] - offsets[0]
-    alike = min(_affine(offsets, step), _evenly(made))
+    alike = min(_affine(offsets, step), _evenly([(*v.shape, *v.strides) for v in made]))
     return Source(Kind.VIEWS, value=values[0], offset=offsets[0], step=step), alike
 
 
