@@ -1,10 +1,10 @@
 """Passes: functions from graph to graph, run by `driver`, and from a graph to its memory plan.
 
-widen, rolling, attend, simplify, cse, dce        leave only the operators that the results need
+widen, stack, rolling, attend, simplify, cse, dce leave only the operators that the results need
 stack, winograd, weight_sums, remask, recompute   choose how these are computed
 fusion                                            form kernels
 memory                                            place buffers, order tasks
 components                                        equal parts of a graph, which pass all this once
 gradient                                          nodes that compute cotangents, for the frontend
-attention, diagonals, regions                     what passes and the frontend look for in graphs
+attention, diagonals, products, regions           what passes and the frontend look for in graphs
 """

@@ -39,8 +39,9 @@ from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
-from tracejit.passes.fusion.prepare import prepare, would_be_one_unit
+from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.fusion.stored import ReadBack, check_stores
+from tracejit.passes.products import would_be_one_unit
 from tracejit.tuning import tuning_of
 
 NODES = 64

@@ -27,14 +27,13 @@ from collections import Counter
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
-from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
-from tracejit.kernels.gemm.plan import is_alone, is_tiled
 from tracejit.loopnest.regions import NEIGHBOURS, Regions, disjoint, same
+from tracejit.passes.products import would_be_tiled
 from tracejit.passes.stack import is_zero
 from tracejit.tuning import tuning_of
 
-SHARERS, FEW_ROWS = 4, 64
+SHARERS = 4
 """The number of products that must share a transposed factor, and their most rows, for a copy to pay off: it
 costs about as much as the packing in two of them.
 """
@@ -193,22 +192,6 @@ class Places:
         self.parts.append((x, view))
         self.size += view.size
         return True
-
-
-def would_be_tiled(node: Node) -> bool:
-    """Whether a product of few rows would read its second factor in place, were that contiguous."""
-    if node.output.type.ndim != 2 or not is_floating(node.output.type.dtype):
-        return False
-    (m, k), (_, n) = (v.type.shape for v in node.inputs)
-    return m <= FEW_ROWS and is_tiled(m, n, k)
-
-
-def would_be_one_unit(product: Node) -> bool:
-    """Whether an epilogue would keep a product of two matrices from being shared out among workers."""
-    x, y = (value.type for value in product.inputs)
-    if x.ndim != 2 or not all(isinstance(n, int) for n in (*x.shape, *y.shape)):
-        return False  # or its extents differ from round to round of a loop
-    return is_alone(x.shape[0], y.shape[1], x.shape[1], x.dtype.itemsize)
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:

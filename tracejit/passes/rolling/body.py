@@ -20,7 +20,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.passes.fusion.prepare import would_be_tiled
+from tracejit.passes.products import would_be_tiled
 from tracejit.passes.rolling.wiring import Kind, Recorded, Source, Unlike, Wiring
 
 

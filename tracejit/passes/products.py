@@ -1,0 +1,25 @@
+"""Products of few rows: how kernels would read their factors, and share them out."""
+
+from __future__ import annotations
+
+from tracejit.ir.graph import Node
+from tracejit.ir.types import is_floating
+from tracejit.kernels.gemm.plan import is_alone, is_tiled
+
+FEW_ROWS = 64
+
+
+def would_be_tiled(node: Node) -> bool:
+    """Whether a product of few rows would read its second factor in place, were that contiguous."""
+    if node.output.type.ndim != 2 or not is_floating(node.output.type.dtype):
+        return False
+    (m, k), (_, n) = (v.type.shape for v in node.inputs)
+    return m <= FEW_ROWS and is_tiled(m, n, k)
+
+
+def would_be_one_unit(product: Node) -> bool:
+    """Whether an epilogue would keep a product of two matrices from being shared out among workers."""
+    x, y = (value.type for value in product.inputs)
+    if x.ndim != 2 or not all(isinstance(n, int) for n in (*x.shape, *y.shape)):
+        return False  # or its extents differ from round to round of a loop
+    return is_alone(x.shape[0], y.shape[1], x.shape[1], x.dtype.itemsize)
