@@ -181,6 +181,8 @@ class Transport:
         moving, nap = time.monotonic(), NAPS[0]
         thread = address_of_communication()
         while True:
+            if thread:
+                self._take_over()
             with self._lock:
                 ended, moved = self._advance()
             for operation, error in ended:
@@ -228,7 +230,8 @@ class Transport:
 
     def _take_over(self) -> None:
         """Take over exchanges of tasks that have stopped or wait for long; all if a rank has failed."""
-        assert self._window is not None
+        if self._window is None or not self._window.is_busy:
+            return
         found: list[tuple[int, Near]] = []
         with self._lock:
             self._control.listen()
