@@ -87,12 +87,12 @@ def test_text_and_facts():
     assert all(k.source.startswith("#") and k.vectorised for k in schedule.kernels)
     assert list(schedule.times) == [
         "components",
+        "stack",
         "roll",
         "attend",
         "simplify",
         "cse",
         "dce",
-        "stack",
         "winograd",
         "weight_sums",
         "remask",
