@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-DEADLINE = 150  # seconds; a job takes eight on an idle machine, half a minute if it has to compile
+DEADLINE = 90  # seconds; a job takes eight on an idle machine, half a minute if it has to compile
 COMMAND = "import sys; from tracejit.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
