@@ -18,7 +18,7 @@ from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
 from tracejit import compile, engine, ops
-from tracejit.assembly.jobs import failure
+from tracejit.assembly.failures import failure
 from tracejit.assembly.schedule import Packer
 from tracejit.assembly.words import At, Job
 from tracejit.codegen.lower import lower

@@ -1,5 +1,6 @@
 """One record for each kind of device decides sizes, costs, emitter and launcher."""
 
+import pkgutil
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.cases import CASES, kernels
-from tracejit import ops, targets, tuning
+from tracejit import ops, passes, targets, tuning
 from tracejit.codegen.lower import lower
 from tracejit.compile import compile_graph
 from tracejit.errors import DeviceError
@@ -16,6 +17,7 @@ from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, ArrayType, Device
 from tracejit.kernels.attention.plan import CALLS
 from tracejit.kernels.images.windows import WINDOWS
+from tracejit.passes import rolling
 from tracejit.passes.memory.timing import cost
 
 F4 = np.dtype("float32")
@@ -100,3 +102,9 @@ def test_nothing_of_a_gpu_is_imported_before_one_is_named():
     loaded = [name for name in done.stdout.split() if name.startswith("tracejit")]
     assert "tracejit.targets.gpu" in loaded
     assert not [name for name in loaded if "engine.cuda" in name or "codegen.gpu" in name or "_gpu" in name]
+
+
+def test_passes_that_targets_name_exist():
+    paths = [*passes.__path__, *rolling.__path__]
+    names = {module.name for module in pkgutil.iter_modules(paths)}
+    assert frozenset().union(*(each.passes for each in tuning.TUNINGS.values())) <= names

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import engine
-from tracejit.assembly.jobs import failure, locations
+from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
 from tracejit.assembly.segments import segments

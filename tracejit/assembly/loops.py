@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracejit.assembly.recipes import row
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
@@ -116,9 +117,8 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         blocks.add(this.words, len(recipes))
         split = 8 * len(blocks.words)
         blocks.add((this.units, this.chunk if isinstance(this.chunk, int) else ALL), 0)
-        rows += _row(
-            LoopTask,
-            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split},
+        rows += row(
+            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split}, LoopTask
         )
         recipes += this.recipes
     arena_at = _aligned(8 * len(blocks.words))
@@ -138,7 +138,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
     }
     growing = [word for kind in growths for row in kind for word in row]
-    words = (*_row(Loop, header), *rows, *growing, *blocks.arena, *blocks.words)
+    words = (*row(header, Loop), *rows, *growing, *blocks.arena, *blocks.words)
     scratch = max((most(this.scratch) for this in jobs), default=0)
     space = arena_at + blocks.inner_at + max((this.space for this in jobs), default=0)
     inner = tuple(zip([task.node for task in memory.tasks], jobs, strict=True))
@@ -186,10 +186,6 @@ def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
         job, block = this, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
         if not job.inner:
             return node, job, block, rounds
-
-
-def _row(names: type[Loop] | type[LoopTask] | type[Growth], slots: dict[int, Word]) -> list[Word]:
-    return [slots[name] for name in names]
 
 
 def _aligned(nbytes: int) -> int:
@@ -264,8 +260,8 @@ class _Blocks:
     def _grow(self, step: Any, dtype: str = "int64") -> None:
         """Let the slot that is added next grow; integers of all dtypes grow alike."""
         if isinstance(step, Moving) or step:
-            row: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.STEP: step}
-            self.growths[dtype if dtype in KINDS else "int64"].append(_row(Growth, row))
+            slots: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.STEP: step}
+            self.growths[dtype if dtype in KINDS else "int64"].append(list(row(slots, Growth)))
 
 
 def _step(type: ArrayType, step: int) -> int:

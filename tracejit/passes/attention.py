@@ -32,12 +32,13 @@ from tracejit import ops
 from tracejit.config import config
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import CPU, name_of
+from tracejit.ir.types import name_of
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.kernels.attention.plan import MASKS
 from tracejit.kernels.images.windows import ENTRIES
 from tracejit.ops.symbolic import Sym, SymNode, building, emit, number
 from tracejit.passes.diagonals import diagonal
+from tracejit.tuning import tuning_of
 
 LEAST = 1 << 22
 """Bytes of all scores, below which they stay in the caches: the gradient is faster with the matrix."""
@@ -319,7 +320,7 @@ def _has_kernel(product: Node) -> bool:
     """Whether the kernel takes operands of these types."""
     weights, result = product.inputs[0].type, product.output.type
     return (
-        result.device.kind == CPU.kind
+        "attention" in tuning_of(result.device).passes
         and name_of(result.dtype) in ENTRIES
         and all(type(n) is int and n > 0 for n in (*weights.shape, result.shape[-1]))
     )

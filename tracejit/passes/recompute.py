@@ -27,8 +27,8 @@ from collections.abc import Iterable
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, LIBRARY
-from tracejit.ir.types import CPU
 from tracejit.ir.view import View
+from tracejit.tuning import tuning_of
 
 LEAST = 1 << 18
 """Bytes of a value that is worth it: smaller ones do not matter beside other memory."""
@@ -78,14 +78,15 @@ class _Lives:
         return value
 
     def is_cheap(self, value: Value) -> bool:
-        """Whether an elementwise operator computes the value, on a CPU."""
+        """Whether an elementwise operator computes the value, where that is faster than memory."""
         node = self.producers.get(value)
         return (
             node is not None
             and ELEMENTWISE in node.op.traits
             and CAN_FAIL not in node.op.traits
             and node.op is not ops.after
-            and value.type.device.kind == CPU.kind
+            and not value.type.on_host
+            and "recompute" in tuning_of(value.type.device).passes
         )
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.types import CPU, name_of
+from tracejit.ir.types import name_of
 from tracejit.kernels.images.windows import ENTRIES, weight_sum_rows
+from tracejit.tuning import tuning_of
 
 
 def weight_sums(graph: Graph) -> Graph:
@@ -30,7 +31,7 @@ def weight_sums(graph: Graph) -> Graph:
 
 def _split(node: Node) -> list[Node]:
     (x, y), w, dtype = node.inputs, node.output.type, name_of(node.output.type.dtype)
-    if w.device.kind != CPU.kind or dtype not in ENTRIES:
+    if "weight_sums" not in tuning_of(w.device).passes or dtype not in ENTRIES:
         return [node]
     rows = weight_sum_rows(x.type.shape, w.shape, y.type.shape, node.attrs, dtype)
     if rows >= y.type.shape[0] * y.type.shape[2]:

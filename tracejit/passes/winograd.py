@@ -22,10 +22,11 @@ from collections.abc import Callable
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import CPU, ArrayType, name_of
+from tracejit.ir.types import ArrayType, name_of
 from tracejit.kernels.images.windows import ENTRIES
 from tracejit.kernels.images.winograd_plan import LANES, SCHEMES, SPREAD, WINDOW_SIDE
 from tracejit.kernels.split import ceil_div
+from tracejit.tuning import tuning_of
 
 LEAST = LANES
 """Channels, and filters, below which most of a transform or a product would be idle."""
@@ -76,7 +77,7 @@ def _is_worth_it(node: Node) -> bool:
     attrs, second, result = node.attrs, node.inputs[1].type, node.output.type
     weight = result if node.op is ops.conv2d_weight_gradient else second
     return (
-        result.device.kind == CPU.kind
+        "winograd" in tuning_of(result.device).passes
         and name_of(result.dtype) in ENTRIES
         and weight.shape[2:] == (WINDOW_SIDE, WINDOW_SIDE)
         and attrs["stride"] in [(stride, stride) for stride in SCHEMES]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tracejit.assembly.jobs import job, source_of
+from tracejit.assembly.jobs import job
+from tracejit.assembly.recipes import source_of
 from tracejit.targets.target import Target
 from tracejit.tuning import cpu
 

@@ -33,4 +33,5 @@ TUNING = Tuning(
     ),
     sweeps=True,
     panels=True,
+    passes=frozenset({"attention", "recompute", "roll", "weight_sums", "winograd"}),
 )

@@ -92,6 +92,8 @@ class Tuning(NamedTuple):
     kind:   as in `Device.kind`.
     sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
     panels: whether a product's rows stay in a cache for the kernel that follows, as its epilogue.
+    passes: those, by name, that are worth while on such devices: some of `attention`, `recompute`, `roll`,
+            `weight_sums`, `winograd`.
     """
 
     kind: str
@@ -100,3 +102,4 @@ class Tuning(NamedTuple):
     costs: Costs
     sweeps: bool
     panels: bool
+    passes: frozenset[str]

@@ -93,6 +93,7 @@ class Completion:
         self.guards.emit()
         self._find_arrays()
         self.loops = Loops(trace, self.arguments, self.computed)
+        self.loops.introduce()
         if trace.uses_device:
             self._check_device()
         frozen = self._find_imports()

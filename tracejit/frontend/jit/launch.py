@@ -1,14 +1,13 @@
-"""The launch of what was recorded: once for the recorded call, and as a record for all replays."""
+"""Descriptions of launches: what the recorded call (`perform`) and its replays (`text`) do alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tracejit import engine
 from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.jit.numbers import Variables, operand
-from tracejit.frontend.recording import check, eager
+from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
@@ -30,19 +29,6 @@ from tracejit.ops.loops import graph_can_fail
 
 Arrays = Mapping[Storage, Any]
 """By storage: its variable, and that of the place where an array begins."""
-
-
-def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
-    """Compute the recorded `graph` into `outputs`.
-
-    awaited: it may fail, and what depends on its success follows: wait for it, and raise its failure.
-    """
-    written = [window.storage for window in trace.written()] if awaited else []
-    engine.wait(*(storage.variable for storage in written))  # older failures are not this call's
-    trace.draws.take()
-    eager.run(graph, trace.bound, outputs, schedule)
-    if awaited:
-        engine.wait(*(storage.variable for storage in (*outputs, *written)))
 
 
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
@@ -150,4 +136,6 @@ def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int
 
 def _count(fixed: int, further: Any, computed: Variables) -> Expr:
     """How many random numbers were drawn: a whole number, and what a run-time number says."""
-    return Literal(fixed) if further is None else Form(f"({{}} + {fixed})", computed[further])
+    if further is None:
+        return Literal(fixed)
+    return Form(f"({{}} + {fixed})", computed[further], value=further.value + fixed)

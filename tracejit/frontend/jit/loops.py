@@ -61,28 +61,34 @@ class Told(NamedTuple):
 
 
 class Loops:
-    """Emits the numbers and looks of a trace; made before results are described: these are in variables of
-    loops.
+    """Emits the numbers and looks of a trace.
 
-    arrays, numbers: the variables of all that the body knows, at the step that is emitted.
+    arrays, numbers: the variables of all that the body knows, at the step that is emitted. `introduce` makes
+    those of the end the caller's: by them results are described, before the steps are emitted.
     """
 
     def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:
-        self.trace, self.graph, self.arguments = trace, trace.looks.graph, arguments
+        self.trace, self.graph = trace, trace.looks.graph
         self.place: Place | None = None
         self.told: list[Told] = []
-        for cut in trace.looks.cuts:
-            for storage in cut.made:
-                arguments.arrays[storage] = Var("t", storage), None
+        self._arrays_at_end, self._numbers_at_end = arguments.arrays, computed
         self.arrays: ChainMap[Storage, Any] = ChainMap({}, arguments.arrays)
         self.numbers: ChainMap[Any, Var] = ChainMap({}, computed)
         self.regions = {region.first: region for region in regions_of(trace)}
         self.vars: dict[int, dict[int, tuple[Var, ...]]] = {}
-        for region in self.regions.values():
-            self._enter(region, computed)
         self._meanings: dict[Expr, int] = {}
 
-    def _enter(self, region: Region, computed: Variables) -> None:
+    def introduce(self) -> None:
+        """Add variables for what segments make to the caller's arrays; variables of states of loops take the
+        places of what its arrays and numbers were known as.
+        """
+        for cut in self.trace.looks.cuts:
+            for storage in cut.made:
+                self._arrays_at_end[storage] = Var("t", storage), None
+        for region in self.regions.values():
+            self._enter(region)
+
+    def _enter(self, region: Region) -> None:
         """Make the variables of its states. From its last look on, they hold what the body knows."""
         graph, own = self.graph, {}
         for at in region.ways:
@@ -96,11 +102,11 @@ class Loops:
         self.vars[region.first] = own
         for storage, source, var in self._carried(region, region.last):
             if storage is not None:
-                self.arrays.maps[0].setdefault(storage, self.arguments.arrays[storage])
-                self.arguments.arrays[storage] = var, None
+                self.arrays.maps[0].setdefault(storage, self._arrays_at_end[storage])
+                self._arrays_at_end[storage] = var, None
             else:
-                self.numbers.maps[0].setdefault(source, computed[source])
-                computed[source] = var
+                self.numbers.maps[0].setdefault(source, self._numbers_at_end[source])
+                self._numbers_at_end[source] = var
 
     def _carried(self, region: Region, index: int) -> list[tuple[Storage | None, Any, Var]]:
         """The variables of a state, each with the array or the number that it holds at a look."""

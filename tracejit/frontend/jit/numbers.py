@@ -36,7 +36,7 @@ def operand(number: Any, variables: Variables) -> Expr:
     """The expression for a number: its variable, an operand as it is, or the plain number written down."""
     if isinstance(number, Computed | Source):
         return variables[number]
-    return number if isinstance(number, Expr) else Form(source_of(number))
+    return number if isinstance(number, Expr) else Form(source_of(number), value=number)
 
 
 def emit(step: Computed | Question, variables: Variables, program: ReplayProgram) -> None:

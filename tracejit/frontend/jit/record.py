@@ -23,20 +23,19 @@ from tracejit.frontend.jit.entries import Recorded, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.location import RUNNERS
-from tracejit.frontend.recording.origins import Extent
+from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Body, Trace
+from tracejit.frontend.signature import perform
 from tracejit.frontend.signature.arguments import (
     Arguments,
     parameter_names,
-    place_of_numpy,
-    shared_storages,
     shows_keywords,
+    survey,
 )
-from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import (
     Const,
     Form,
@@ -50,6 +49,7 @@ from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import Watcher
+from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU, Device
 
 OPERATIONS, LOOKS = 2048, 4
@@ -71,19 +71,20 @@ def record(
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
     those of the function's paths; without them a look at a value gives up.
     """
+    arrays = survey(args, kwargs)
     assumed = Assumptions(
         whole=set(whole),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
-        place=place_of_numpy(args, kwargs),
+        place=arrays.place,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
             try:
-                call = _TracedCall(trace, function, args, kwargs, assumed)
+                call = _TracedCall(trace, function, args, kwargs, assumed, arrays.shared)
                 result = call.run_body()
                 call.compiled = compiled
                 return call.conclude(result, launch=launch)._replace(whole=assumed.whole)
@@ -115,13 +116,20 @@ def calls_like(trace: Trace) -> int:
 class _TracedCall:
     """The state of one recording."""
 
-    def __init__(self, trace: Trace, function: Any, args: Any, kwargs: Any, assumed: Assumptions):
+    def __init__(
+        self,
+        trace: Trace,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        assumed: Assumptions,
+        shared: set[Storage],
+    ) -> None:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
-        whole = assumed.whole | shared_storages(args, kwargs)
-        self.arguments = Arguments(trace, program, whole, assumed.reached, assumed.place)
+        self.arguments = Arguments(trace, program, assumed.whole | shared, assumed.reached, assumed.place)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
@@ -263,12 +271,7 @@ class _TracedCall:
         entry.loops = tuple(completion.loops.told)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
-            launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
-            self.launched = True
-            write_back(program)
-            bound = [*trace.bound, *(b for cut in trace.looks.cuts for b in cut.bound)]
-            shared = [b.storage.variable for b in bound if isinstance(b, Extent) and b.storage.shared]
-            engine.wait(*shared, exclusive=True)
+            self._perform(graph)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
             self._forget()
@@ -276,7 +279,18 @@ class _TracedCall:
         entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
         trace.reset()
         assert program.result is not None
-        return Recorded(make(program.result), entry)
+        return Recorded(perform.make(program.result), entry)
+
+    def _perform(self, graph: Graph) -> None:
+        """Do what a replay does from its launch on, but for the result."""
+        draws = self.trace.draws
+        draws.take()
+        try:
+            perform.launch(self.program, [start for _stream, start, _count in draws.taken])
+        except engine.ExhaustedError as error:
+            raise no_memory(graph, error) from None
+        self.launched = True
+        perform.write_back(self.program)
 
     def _forget(self) -> None:
         """Drop the recording: nothing of it is computed."""

@@ -113,7 +113,7 @@ class Arguments:
     originals:  id of a container -> the same.
     objects:    operand, path and object, for those passed as themselves.
     storages:   storages of the caller, in order, and their variables.
-    place:      where the body has NumPy arrays (see `place_of_numpy`).
+    place:      where the body has NumPy arrays (see `Survey`).
     placed:     storages of those that were copied there.
     """
 
@@ -310,14 +310,6 @@ class Arguments:
         self.arrays[storage] = (var, None)
 
 
-def place_of_numpy(args: Any, kwargs: Any) -> Device:
-    """The device on which the body of a traced function has the NumPy arrays among its arguments: the GPU
-    where the other arguments lie; without one the first CPU.
-    """
-    held = (array._storage.type.device for array in _arrays_in(args, kwargs))
-    return next((device for device in held if device.kind != CPU.kind), CPU)
-
-
 def part_of(holder: Expr, kind: type, key: Any) -> Form:
     """The expression for a part of a container."""
     if issubclass(kind, dict):
@@ -328,13 +320,29 @@ def part_of(holder: Expr, kind: type, key: Any) -> Form:
     return attribute(holder, key)
 
 
-def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
-    """Storages that several arrays among the arguments share: these enter the trace whole."""
+class Survey(NamedTuple):
+    """Facts about all arrays among the arguments, known before the first of them is wrapped.
+
+    shared: storages that several of them share: these enter the trace whole.
+    place:  the device on which the body has NumPy arrays: the GPU where the other arguments lie; without one
+            the first CPU.
+    """
+
+    shared: set[Storage]
+    place: Device
+
+
+def survey(args: Any, kwargs: Any) -> Survey:
+    """Look through the arguments."""
     seen: set[Storage] = set()
     shared: set[Storage] = set()
+    place = CPU
     for array in _arrays_in(args, kwargs):
-        (shared if array._storage in seen else seen).add(array._storage)
-    return shared
+        storage = array._storage
+        (shared if storage in seen else seen).add(storage)
+        if place is CPU and storage.type.device.kind != CPU.kind:
+            place = storage.type.device
+    return Survey(shared, place)
 
 
 def _arrays_in(args: Any, kwargs: Any) -> Iterator[NDArray]:

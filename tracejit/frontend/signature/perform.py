@@ -1,4 +1,4 @@
-"""The steps of a replay after its launch, done for the call that is recorded: make, write back, return.
+"""The steps of a replay from its launch on, done for the recorded call: launch, make, write back, return.
 
 The values of the recorded call are held by the program's variables. What the caller gets are its own objects,
 without the stand-ins that the body was given.
@@ -6,11 +6,16 @@ without the stand-ins that the body was given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from tracejit import engine
+from tracejit.engine.variable import settle, wait_unsettled
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, fill
+from tracejit.frontend.recording.draws import WORD
+from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.program import (
     ArrayOn,
     Const,
@@ -23,16 +28,60 @@ from tracejit.frontend.signature.program import (
     Make,
     Rebind,
     ReplayProgram,
+    StorageAddress,
     Var,
 )
+from tracejit.frontend.signature.runtime import any_shared, variables
+
+
+def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
+    """Launch what was recorded into new storages. `starts`: where the call begins in its random streams."""
+    described = program.launch
+    assert described is not None
+    for storage in program.outputs:
+        if storage.variable is None:  # else an interrupt came in an earlier attempt
+            storage.materialise()
+    written = [var.value.variable for var in described.written] if described.is_awaited else []
+    wait_unsettled(*written)  # older failures are not this call's
+    streams = {number: stream for number, stream, _total in described.draws}
+    values: list[Any] = []
+    addresses: list[int] = []
+    keep: list[Storage] = []
+
+    def add(storage: Storage, offset: int = 0) -> None:
+        values.append(storage.address + offset * storage.type.dtype.itemsize)
+        addresses.append(storage.variable.address)
+        keep.append(storage)
+
+    for word in described.words:
+        if isinstance(word, StorageAddress):
+            add(word.storage.value, 0 if word.offset is None else word.offset.value)
+            continue
+        if isinstance(word, Expr):
+            values.append(word.value)
+        elif word.drawn is None:
+            values.append(streams[word.stream].key)
+        else:
+            values.append((starts[word.stream] + word.drawn.value) % WORD)
+        addresses.append(0)
+    for storage in program.outputs:
+        add(storage)
+    described.call(described.pack(*values, *addresses), tuple(keep))
+    settle(*written)
 
 
 def write_back(program: ReplayProgram) -> None:
-    """Make what is written back or used more than once, and write it back."""
+    """Make what is written back or used more than once, and write it back; memory that Python can see is used
+    by nothing any more when the call ends.
+    """
     for var, value in program.values:
         var.value = make(value)
     for effect in program.effects:
         _perform(effect)
+    assert program.launch is not None
+    storages = [var.value for var in program.launch.storages]
+    if any_shared(storages):
+        engine.wait(*variables(storages), exclusive=True)
 
 
 def _perform(effect: Effect) -> None:

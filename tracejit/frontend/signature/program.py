@@ -27,9 +27,10 @@ from tracejit.ir.view import View
 
 
 class Expr:
-    """A value that stands in an expression."""
+    """A value that stands in an expression; `value` is what it was in the recorded call."""
 
     __slots__ = ()
+    value: Any
 
     @property
     def key(self) -> Any:
@@ -96,12 +97,15 @@ class Var(Expr):
 
 
 class Form(Expr):
-    """A form of Python with operands: ``Form("{}.shape[{}]", x, Literal(0))``."""
+    """A form of Python with operands: ``Form("{}.shape[{}]", x, Literal(0))``.
 
-    __slots__ = ("form", "operands")
+    value: what it was in the recorded call, for words of a launch.
+    """
 
-    def __init__(self, form: str, *operands: Expr) -> None:
-        self.form, self.operands = form, operands
+    __slots__ = ("form", "operands", "value")
+
+    def __init__(self, form: str, *operands: Expr, value: Any = None) -> None:
+        self.form, self.operands, self.value = form, operands, value
 
     @property
     def key(self) -> Any:

@@ -25,6 +25,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
+from tracejit.tuning import tuning_of
 
 
 class Kind(enum.Enum):
@@ -131,13 +132,15 @@ def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int
 
 
 def check_plain(body: Sequence[Node]) -> None:
-    """Refuse rounds that run in Python, that other processes know of, or that are not on one CPU device."""
+    """Refuse rounds that run in Python, that other processes know of, that are on several devices, or on one
+    without a kernel for loops.
+    """
     devices = set()
     for node in body:
         if PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
             raise Unlike(f"{node.op.name} runs in Python", node.location)
         devices |= {v.type.device for v in (*node.inputs, *node.outputs) if not v.type.on_host}
-        if len(devices) > 1 or any(device.kind != "cpu" for device in devices):
+        if len(devices) > 1 or any("roll" not in tuning_of(device).passes for device in devices):
             raise Unlike("it is on several devices, or on a GPU", node.location)
 
 

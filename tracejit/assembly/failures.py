@@ -1,0 +1,102 @@
+"""Failures of tasks, as exceptions that name the operator, its values and the user's line."""
+
+from __future__ import annotations
+
+import ctypes
+from operator import index
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.assembly.loops import place_of
+from tracejit.assembly.words import At, Job
+from tracejit.errors import LinAlgError, OutOfBoundsError, locate
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.moving import Differs
+from tracejit.ir.op import Trait
+from tracejit.passes.memory.aliases import can_fail
+
+
+def locations(node: Node) -> tuple[str, ...]:
+    """The user's lines that a node computes, in order."""
+    inner = node.attrs["body"].nodes if "body" in node.attrs else ()
+    lines = [n.location for n in (*inner, node) if n.location]
+    return tuple(dict.fromkeys(lines))
+
+
+def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
+    """The exception for a task that reported `status`: 1 plus the position of the first bad index.
+
+    The index itself is found by checking once more, on what the task's argument block, at address `block`,
+    leads to. A later launch may have overwritten that; then only the position is known. A loop's blocks are
+    those of the round that failed; where its extents or places move, they say only the position, too.
+    """
+    if Trait.HOST in node.op.traits:
+        return locate(LinAlgError(f"{node.op.name}: singular matrix"), node.location)
+    where = ""
+    if node.op is ops.loop:
+        first = node.attrs.get("first", 0)
+        node, job, block, rounds = place_of(job, block)
+        where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
+    if job.issued is None:  # else its operands are not in this memory
+        try:
+            _check_again(node, job, block, where)
+        except OutOfBoundsError as error:
+            return error
+        except Differs:
+            pass
+    elif status < 0:
+        return locate(job.issued.explain(status), node.location)
+    return _unnamed(node, status, where)
+
+
+def _unnamed(node: Node, status: int, where: str) -> BaseException:
+    """The exception for a bad index of which only the position is known."""
+    inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
+    checks = [n for n in inner if can_fail(n)]
+    places = [
+        f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
+        f"{n.attrs['extent'] - 1}"
+        for n in checks
+        if "what" not in n.attrs
+    ]
+    told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
+    told += [n.attrs["what"] for n in checks if "what" in n.attrs]
+    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)) + where)
+    return locate(unnamed, checks[0].location if checks else node.location)
+
+
+def _check_again(node: Node, job: Job, block: int, where: str) -> None:
+    """Let the NumPy evaluator do the index checks of a task; `where` is added to what it says."""
+    body: Graph | None = node.attrs.get("body")
+    nodes, inputs = (body.nodes, body.inputs) if body else ((node,), node.inputs)
+    needed: set[Value] = set()
+    path = []
+    for inner in reversed(nodes):
+        if can_fail(inner) or not needed.isdisjoint(inner.outputs):
+            path.append(inner)
+            needed.update(inner.inputs)
+    memory = _operands(node, job, block)
+    known = {v: memory[outer] for v, outer in zip(inputs, node.inputs, strict=True) if outer in memory}
+    for inner in reversed(path):
+        if known.keys() >= set(inner.inputs):
+            try:
+                results = evaluate_node(inner, [known[v] for v in inner.inputs])
+            except OutOfBoundsError as error:
+                told = str(error).partition("\n")[0]
+                raise locate(OutOfBoundsError(told + where), inner.location) from None
+            known.update(zip(inner.outputs, results, strict=True))
+
+
+def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
+    """The inputs of a task that its argument block, at address `block`, leads to, as they are in memory."""
+    found = {}
+    for position, word in enumerate(job.words):
+        if isinstance(word, At) and word.value in node.inputs:
+            start, type = block + 8 * position, word.value.type
+            if not type.on_host:
+                start = ctypes.c_int64.from_address(start).value - index(word.offset)
+            memory = memoryview((ctypes.c_char * index(type.nbytes)).from_address(start))
+            found[word.value] = np.ndarray(type.shape, type.dtype, memory)
+    return found

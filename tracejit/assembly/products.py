@@ -1,0 +1,100 @@
+"""Jobs of matrix products, with the generated kernel of what is computed from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.assembly.recipes import generated_kernel, library_kernel, row, words_of
+from tracejit.assembly.words import At, Distance, Job, Ref, Word, kernel_name
+from tracejit.codegen.objects.loader import Recipe
+from tracejit.codegen.spec import Lowered
+from tracejit.errors import VerificationError
+from tracejit.ir.graph import Node, Value
+from tracejit.ir.types import is_floating, name_of
+from tracejit.ir.view import View
+from tracejit.kernels.gemm.plan import (
+    Gemm,
+    GemmPlan,
+    gemm_layout,
+    gemm_plan,
+    gemm_slots,
+    gram_plan,
+    is_gram,
+    packing,
+)
+from tracejit.kernels.split import ceil_div
+from tracejit.tuning import tuning_of
+
+
+def panel(node: Node, lowered: Lowered) -> Job:
+    """A matrix product, followed by the generated kernel on the rows of each panel."""
+    product = lowered.product
+    assert product is not None
+    operands = (*node.inputs, *node.outputs)
+    has_epilogue = any(section.steps for section in lowered.spec.sections)
+    a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
+    in_scratch = product.result is None
+    c = lowered.scratch if product.result is None else At(operands[product.result])
+    gemm, plain, split, room = _gemm(a, b, c, has_epilogue, product.add)
+    name = kernel_name(node)
+    dtype = a[0].type.dtype
+    if not has_epilogue:
+        plain[Gemm.ADD] = product.add
+        return Job(name, (gemm,), row(plain, Gemm), split.units, split.chunk, room)
+    panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
+    line = tuning_of(node.outputs[0].type.device).caches.line
+    before = lowered.scratch + ceil_div(panel, line) * line
+    linked: dict[Any, Word] = {
+        Gemm.EPILOGUE: Ref(1),
+        Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
+        Gemm.IN_SCRATCH: in_scratch,
+        Gemm.PACKED: before,
+    }
+    words = (*row({**plain, **linked}, Gemm), *words_of(node, lowered))
+    return Job(name, (gemm, generated_kernel(name, lowered)), words, split.units, split.chunk, before + room)
+
+
+def matmul(node: Node) -> Job:
+    a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
+    gemm, words, split, room = _gemm(a, b, At(node.output))
+    return Job("matmul", (gemm,), row(words, Gemm), split.units, split.chunk, room)
+
+
+def _gemm(
+    a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool = False, adds: bool = False
+) -> tuple[Recipe, dict[Any, Word], GemmPlan, int]:
+    """The kernel of the product of two views, its slots, its split, and bytes of scratch memory that it needs
+    besides. `adds`: to what is in `c`.
+    """
+    (a_value, a_view), (b_value, b_view) = a, b
+    dtype = a_value.type.dtype
+    layout = gemm_layout(a_view.shape, a_view.strides, b_view.shape, b_view.strides)
+    if layout is None:
+        raise VerificationError(
+            f"matmul of {a_view} and {b_view}: not readable in place; fuse copies such operands"
+        )
+    kernel = "gemm"
+    split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
+    if is_floating(dtype) and layout.m == 1 and layout.n == 1:
+        kernel = "dot"
+    elif (
+        is_floating(dtype)
+        and not (has_epilogue or adds)
+        and a_value is b_value
+        and is_gram(layout)
+        and a_view.offset == b_view.offset
+    ):
+        kernel, split = "gram", gram_plan(layout.batch, layout.n)
+    slots: dict[Any, Word] = dict(gemm_slots(layout, split, name_of(dtype)))
+    slots |= {
+        Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
+        Gemm.B: At(b_value, b_view.offset * dtype.itemsize),
+        Gemm.C: c,
+        Gemm.EPILOGUE: 0,
+        Gemm.EPILOGUE_BLOCK: 0,
+        Gemm.IN_SCRATCH: 0,
+        Gemm.ADD: 0,
+        Gemm.PACKED: 0,
+    }
+    room = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
+    return library_kernel(kernel, name_of(dtype)), slots, split, room
