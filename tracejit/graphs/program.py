@@ -25,7 +25,7 @@ from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import is_number, plain
+from tracejit.frontend.recording.number import concrete, is_number
 from tracejit.frontend.recording.operations import OPERATIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
@@ -320,9 +320,9 @@ def _leaf(function: str, spec: Data, value: Any) -> Any:
         if not (is_number(value) or isinstance(value, np.number)) or not isinstance(value, known):
             raise refuse(f"{function}: {path} must be a number of type {wanted}, got {type(value).__name__}")
         if isinstance(value, np.number):
-            value = plain(value).item()
+            value = concrete(value).item()
         return value + 0.0 if wanted == "float" and isinstance(value, int) else value
-    given = plain(value)
+    given = concrete(value)
     if type(given) is not type(wanted) or given != wanted:
         raise refuse(f"{function} was exported for {path}={wanted!r}; export it again for {given!r}")
     return given
@@ -385,7 +385,7 @@ class _Emission:
                 self.steps.append(result)
                 continue
             value, text = rest
-            result = plain(result)
+            result = concrete(result)
             if type(result) is not type(value) or repr(result) != repr(value):
                 raise refuse(
                     f"{self.contract.function} was exported where {text} is {value!r}, and now it is "
@@ -474,7 +474,7 @@ def _function(form: str) -> Callable[..., Any]:
     match = TYPE_FORM.fullmatch(form)
     if match is not None:
         name = match[1]
-        return lambda x: type(plain(x)).__name__ == name
+        return lambda x: type(concrete(x)).__name__ == name
     if form not in OPERATIONS:
         raise ArgumentError(f"there is no form of numbers {form!r}")
     return OPERATIONS[form].function

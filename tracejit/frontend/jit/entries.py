@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit.loops import Told
+from tracejit.frontend.jit.loops import LoopReport
 from tracejit.frontend.recording.segments import Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
@@ -63,7 +63,7 @@ class Signature:
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
     segments: tuple[tuple[Place, tuple[Answer, ...]], ...] = ()
-    loops: tuple[Told, ...] = ()  # rounds between the looks of a path
+    loops: tuple[LoopReport, ...] = ()  # rounds between the looks of a path
 
     @property
     def schedules(self) -> list[Any]:
@@ -80,4 +80,4 @@ class Recorded(NamedTuple):
 
     result: Any
     entry: Signature | None
-    whole: Set[Storage] = frozenset()
+    aliased: Set[Storage] = frozenset()

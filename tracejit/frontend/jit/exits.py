@@ -79,12 +79,12 @@ class ExitLoop(NamedTuple):
     segment: the graph and its schedule. Outputs are the numbers of the state that each round changes, and
              then the arrays.
     words:   what stands for its inputs: a count, storages of the state, sources of numbers, what is bound.
-    whole:   sources of whole numbers: they have to be exact.
+    integers: sources of integers: they have to be exact.
     """
 
     segment: Segment
     words: tuple[Any, ...]
-    whole: tuple[Any, ...]
+    integers: tuple[Any, ...]
 
 
 def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | str:
@@ -99,7 +99,7 @@ def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence
     except (Unfit, Unlike) as error:
         return str(error)
     segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(builder.words), tuple(builder.whole))
+    return ExitLoop(segment, tuple(builder.words), tuple(builder.integers))
 
 
 class _LoopBuilder:
@@ -118,7 +118,7 @@ class _LoopBuilder:
         self.outer, self.body = Builder(), Builder()
         self.count = self.outer.input(COUNT)
         self.words: list[Any] = [ROUNDS]
-        self.whole: list[Any] = []
+        self.integers: list[Any] = []
         self.operands: list[Value] = []
         self.known: dict[Any, Value] = {}  # numbers that stay, in the body
         self.literals: set[Value] = set()
@@ -193,7 +193,7 @@ class _LoopBuilder:
         if kind not in DTYPES:
             raise Unfit(f"a number is a {kind.__name__}")
         if kind is int:
-            self.whole.append(source)
+            self.integers.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
 
     # -- numbers ---------------------------------------------------------------------------------------------

@@ -79,11 +79,11 @@ def _describe(number: int, entry: Any) -> list[str]:
     for path in paths or [entry]:
         for place, _answers in path.segments:
             parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
-        for told in path.loops:
-            if told.segment is not None:
-                parts[id(told.segment.schedule)] = told.segment.graph, told.segment.schedule
+        for report in path.loops:
+            if report.segment is not None:
+                parts[id(report.segment.schedule)] = report.segment.graph, report.segment.schedule
         parts[id(path.schedule)] = path.graph, path.schedule
-    lines += dict.fromkeys(f"  {_rounds(told)}" for path in paths for told in path.loops)
+    lines += dict.fromkeys(f"  {_rounds(report)}" for path in paths for report in path.loops)
     operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
     schedules = [schedule for _graph, schedule in parts.values()]
     kernels = [kernel for schedule in schedules for kernel in schedule.kernels]
@@ -111,11 +111,11 @@ def _path(path: Any) -> str:
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 
 
-def _rounds(told: Any) -> str:
+def _rounds(report: Any) -> str:
     """How equal rounds between looks run."""
-    if told.segment is not None:
-        return f"rounds up to {told.path} are one launch"
-    return f"rounds up to {told.path} are a launch each: {told.reason}"
+    if report.segment is not None:
+        return f"rounds up to {report.path} are one launch"
+    return f"rounds up to {report.path} are a launch each: {report.reason}"
 
 
 def _widened(graph: Any) -> list[str]:

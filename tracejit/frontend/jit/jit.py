@@ -79,7 +79,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         super().__init__()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if thread.trace is not None or thread.plain or not config.jit:
+        if thread.trace is not None or thread.inlining or not config.jit:
             return self._inline(args, kwargs)
         entries = self._entries
         try:
@@ -144,10 +144,10 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
 
     def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any], interval: int = 1) -> Any:
         recorded = record.record(
-            self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict, segments=self._segments
+            self.__wrapped__, args, kwargs, set(self._aliased), strict=self._strict, segments=self._segments
         )
         self._traces += 1
-        self._whole.update(recorded.whole)
+        self._aliased.update(recorded.aliased)
         entry = recorded.entry
         if entry is not None and entry.segments:
             self._add_path(entry)

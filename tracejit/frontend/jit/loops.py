@@ -47,7 +47,7 @@ from tracejit.frontend.signature.program import (
 from tracejit.frontend.signature.runtime import element_of
 
 
-class Told(NamedTuple):
+class LoopReport(NamedTuple):
     """The way in which rounds run, for people.
 
     path:    the look with which they end.
@@ -70,7 +70,7 @@ class Loops:
     def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:
         self.trace, self.graph = trace, trace.looks.graph
         self.place: Place | None = None
-        self.told: list[Told] = []
+        self.reports: list[LoopReport] = []
         self._arrays_at_end, self._numbers_at_end = arguments.arrays, computed
         self.arrays: ChainMap[Storage, Any] = ChainMap({}, arguments.arrays)
         self.numbers: ChainMap[Any, Var] = ChainMap({}, computed)
@@ -183,7 +183,7 @@ class Loops:
         if isinstance(native, ExitLoop):
             self._launch(region, index, native, arrays, numbers, program)
         else:
-            self.told.append(Told(cut.source.path, None, native))
+            self.reports.append(LoopReport(cut.source.path, None, native))
             program.steps.append(launches.run_of(cut, None, self.trace, arrays, numbers))
         after = (
             *(arrays[then.carriers[k]][0] for k in region.arrays[ends]),
@@ -218,12 +218,12 @@ class Loops:
         program: ReplayProgram,
     ) -> None:
         """The steps of many rounds; their results are the arrays and numbers of the state at their end."""
-        for source in native.whole:
+        for source in native.integers:
             program.require(
                 f"-{EXACT} < {{}} < {EXACT}", source if isinstance(source, Var) else numbers[source]
             )
         launch = launches.launch_of_rounds(native, arrays, numbers)
-        self.told.append(Told(self.trace.looks.cuts[index + 1].source.path, native.segment, ""))
+        self.reports.append(LoopReport(self.trace.looks.cuts[index + 1].source.path, native.segment, ""))
         made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
         changed_arrays, changed_numbers = self._changed(region, index)
         found = [Var("l") for _ in changed_numbers]

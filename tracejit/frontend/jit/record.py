@@ -60,7 +60,7 @@ def record(
     function: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    whole: set[Storage],
+    aliased: set[Storage],
     *,
     strict: bool,
     launch: bool = True,
@@ -73,7 +73,7 @@ def record(
     """
     arrays = survey(args, kwargs)
     assumed = Assumptions(
-        whole=set(whole),
+        aliased=set(aliased),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
@@ -87,14 +87,14 @@ def record(
                 call = _TracedCall(trace, function, args, kwargs, assumed, arrays.shared)
                 result = call.run_body()
                 call.compiled = compiled
-                return call.conclude(result, launch=launch)._replace(whole=assumed.whole)
+                return call.conclude(result, launch=launch)._replace(aliased=assumed.aliased)
             except Unreplayable as end:
                 line = end.line or _line_of(function)
                 if trace.dry or (strict and not end.later):
                     error = ReplayError(f"{name}: {end}")
                     raise locate(error, line).with_traceback(end.__traceback__) from None
                 end.__traceback__ = None  # which holds all that the body had
-                return Recorded(PIECEWISE, call.piecewise_entry(str(end), line), assumed.whole)
+                return Recorded(PIECEWISE, call.piecewise_entry(str(end), line), assumed.aliased)
             except Restart as restart:
                 restart.__traceback__ = None
                 restart.correct(assumed)
@@ -129,7 +129,7 @@ class _TracedCall:
         compile.anticipate()
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
-        self.arguments = Arguments(trace, program, assumed.whole | shared, assumed.reached, assumed.place)
+        self.arguments = Arguments(trace, program, assumed.aliased | shared, assumed.reached, assumed.place)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
@@ -209,9 +209,9 @@ class _TracedCall:
             raise trace.interruption from None
         if error is not None and trace.interruption is None and trace.recorded_numpy:
             raise Restart(numpy=False) from None  # a recorded array may have been the reason
-        has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.plain
+        has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.concrete
         if has_stand_ins and (isinstance(error, TypeError) or (error is not None and _is_librarys(error))):
-            raise Restart(plain=True) from None
+            raise Restart(concrete=True) from None
 
     def _break_off(self) -> None:
         """After an error: a launch that was made has happened, otherwise nothing has."""
@@ -268,7 +268,7 @@ class _TracedCall:
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
         entry.segments = segments_of(program) if trace.looks.cuts else ()
-        entry.loops = tuple(completion.loops.told)
+        entry.loops = tuple(completion.loops.reports)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             self._perform(graph)

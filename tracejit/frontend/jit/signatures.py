@@ -44,7 +44,7 @@ class Signatures:
     _entries:  one for each, those first that are tried first. A call reads this list without a lock, so it is
                replaced, never changed.
     _retraces: why new ones were needed.
-    _whole:    storages that enter traces whole.
+    _aliased:  storages that enter traces whole, as several views of them are used.
     _segments: those of all paths.
     _traces:   how many calls were recorded.
     _dropped:  how many signatures are no longer kept, which had served `_replayed_before` calls.
@@ -57,7 +57,7 @@ class Signatures:
     def __init__(self) -> None:
         self._entries: list[Signature] = []
         self._retraces: list[explain.Retrace] = []
-        self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self._aliased: weakref.WeakSet[Storage] = weakref.WeakSet()
         self._lock = make_rlock()
         self._segments = Segments()
         self._traces = 0

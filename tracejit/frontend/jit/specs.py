@@ -102,7 +102,7 @@ def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     recorded = record.record(
-        jitted.__wrapped__, args, kwargs, set(jitted._whole), strict=True, launch=False, compiled=False
+        jitted.__wrapped__, args, kwargs, set(jitted._aliased), strict=True, launch=False, compiled=False
     )
     return compile.plan_graph(recorded.result.graph)
 
@@ -114,7 +114,7 @@ def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any])
         args, kwargs = trees.map(_stand_in, (args, kwargs))
     with jitted._lock:
         function = jitted.__wrapped__
-        recorded = record.record(function, args, kwargs, set(jitted._whole), strict=True, launch=False)
+        recorded = record.record(function, args, kwargs, set(jitted._aliased), strict=True, launch=False)
         entry = recorded.entry
         assert entry is not None
         known = next((e for e in jitted._entries if _is_same(e, entry)), None)

@@ -17,7 +17,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.number import NumberProxy, is_of, plain, unproxied
+from tracejit.frontend.recording.number import NumberProxy, concrete, is_of, unproxied
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.ir.graph import Graph
@@ -39,7 +39,7 @@ class Pure(Vouched):
         trace = thread.trace
         if trace is None:
             return self._function(*args, **kwargs)
-        args, kwargs = trees.map(plain, (args, kwargs))
+        args, kwargs = trees.map(concrete, (args, kwargs))
         trace.vouched += 1
         try:
             return self._function(*args, **kwargs)
@@ -115,7 +115,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
     check_callable("callback", function)
     if trace is None:
         engine.wait(order_of("callbacks"))
-        function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))
+        function(*(a.numpy() if isinstance(a, ArrayCore) else concrete(a) for a in args))
         return
     _check_closure(function)
     arguments: list[Any] = []

@@ -213,7 +213,7 @@ class EagerRecording(KeptRecording):
                 launches.pop(0)
         if trouble is not None:
             for failure in untold:
-                failure.told |= failure.error is trouble
+                failure.reported |= failure.error is trouble
             raise trouble
 
     def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
@@ -275,17 +275,17 @@ def wait_all() -> None:
     engine.wait_all()
     while untold:
         failure = untold.popleft()
-        if not failure.told:
+        if not failure.reported:
             raise failure.tell()
 
 
 @contextmanager
 def _in_task() -> Iterator[None]:
     """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
-    outer = thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy
+    outer = thread.eager, thread.trace, thread.tapes, thread.inlining, thread.busy
     held = {address: engine.Variable() for address in engine.held()}
     thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
-    thread.plain += 1
+    thread.inlining += 1
     thread.be_busy(thread.busy + 1)
     try:
         yield
@@ -294,7 +294,7 @@ def _in_task() -> Iterator[None]:
             flush()
             engine.wait(*held.values(), exclusive=True)
         finally:
-            thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy = outer
+            thread.eager, thread.trace, thread.tapes, thread.inlining, thread.busy = outer
             thread.be_busy(thread.busy)
 
 

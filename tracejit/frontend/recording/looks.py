@@ -74,7 +74,7 @@ class Looks:
             return f"which led to another path again and again ({self.segments.ended} paths)"
         if len(self.different) >= SEGMENTS:
             return f"after {SEGMENTS} looks that each follow other operations"
-        if array.dtype.kind not in "biuf" or trace.numbers.plain:
+        if array.dtype.kind not in "biuf" or trace.numbers.concrete:
             return ""
         if array._storage.recording not in (None, trace) and array._storage.pending is not None:
             return ""

@@ -130,7 +130,7 @@ class NumberProxy:
             return NotImplemented
         if method == "__call__" and not options:
             return computed_by(ufunc, f"np.{ufunc.__name__}", inputs, self._numbers)
-        return getattr(ufunc, method)(*map(plain, inputs), **options)
+        return getattr(ufunc, method)(*map(concrete, inputs), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._look(), name)
@@ -143,7 +143,7 @@ def is_number(value: Any) -> bool:
     )
 
 
-def plain(value: Any) -> Any:
+def concrete(value: Any) -> Any:
     """The number itself, if `value` is a proxy: this looks at it."""
     return value._look() if type(value) is NumberProxy else value
 
@@ -192,7 +192,7 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
     operands = [_operand(each, numbers) for each in given] if asks else []
     if not asks or None in operands or operation is None:
-        return function(*map(plain, given))
+        return function(*map(concrete, given))
     with guarding(*given):
         result = function(*(value for value, _ in operands))  # type: ignore[misc]
     sources = [source for _, source in operands]  # type: ignore[misc]
@@ -215,7 +215,7 @@ def guarding(*operands: Any) -> Iterator[None]:
             if type(operand) is NumberProxy and operand._source in operand._numbers.found:
                 operand._numbers.raised = True
             else:
-                plain(operand)
+                concrete(operand)
         raise
 
 
@@ -261,7 +261,9 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
     """``pow`` with two arguments, or three."""
 
     def forward(self: NumberProxy, other: Any, modulus: Any = None) -> Any:
-        return power(self, other) if modulus is None else pow(self._look(), plain(other), plain(modulus))
+        return (
+            power(self, other) if modulus is None else pow(self._look(), concrete(other), concrete(modulus))
+        )
 
     return forward
 

@@ -22,7 +22,7 @@ class Numbers:
     given:  whether there are any.
     closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
             value then, in later recordings, too.
-    plain:  the body gets plain numbers, which are guarded.
+    concrete: the body gets numbers themselves, no stand-ins; they are guarded.
     found:  sources of the numbers that depend on what arrays hold.
     raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
@@ -33,11 +33,11 @@ class Numbers:
     def __init__(
         self,
         *,
-        plain: bool = False,
+        concrete: bool = False,
         refuse: Callable[[str], Any] | None = None,
         recount: Callable[[], Any] | None = None,
     ) -> None:
-        self.plain, self.refuse, self.recount = plain, refuse, recount
+        self.concrete, self.refuse, self.recount = concrete, refuse, recount
         self.steps: list[Any] = []
         self.given = False
         self.closed = False

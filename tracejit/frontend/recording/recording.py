@@ -339,8 +339,8 @@ class ThreadState(threading.local):
         self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
-        self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
-        self.busy = 0  # how many things must know of every operator: a trace, updates, those of `plain`
+        self.inlining = 0  # how many things make jitted functions run their bodies: gradients, a Python task
+        self.busy = 0  # how many things must know of every operator: a trace, updates, those of `inlining`
 
     def be_busy(self, count: int) -> None:
         """Set `busy`, and note it in `recorders`, whatever interrupts this."""
@@ -401,12 +401,12 @@ def in_operation() -> bool:
 @contextmanager
 def taping() -> Iterator[None]:
     """While active, values of flushed recordings are kept for the gradient."""
-    before = thread.tapes, thread.plain, thread.busy
+    before = thread.tapes, thread.inlining, thread.busy
     try:
         thread.be_busy(thread.busy + 1)
         thread.tapes += 1
-        thread.plain += 1
+        thread.inlining += 1
         yield
     finally:
-        thread.tapes, thread.plain, thread.busy = before
+        thread.tapes, thread.inlining, thread.busy = before
         thread.be_busy(thread.busy)

@@ -5,8 +5,8 @@ A body is recorded as if nothing spoke against stand-ins for its numbers, copies
 from its start, with the assumption corrected. Where no assumption helps, the call runs piecewise.
 
 >>> assumed = Assumptions()
->>> Restart(plain=True).correct(assumed)
->>> assumed.plain
+>>> Restart(concrete=True).correct(assumed)
+>>> assumed.concrete
 True
 """
 
@@ -27,13 +27,13 @@ RETURN = "return arrays, numbers and containers of them"
 class Assumptions:
     """Assumptions under which a call is recorded: the first ones, corrected by what recordings found out.
 
-    plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
+    concrete: the body gets numbers themselves and NumPy's arrays, which are guarded: code compares types.
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
     counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.
-    whole:    storages that enter the trace whole, though arguments view parts of them: the body uses other
+    aliased:  storages that enter the trace whole, though arguments view parts of them: the body uses other
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
     place:    the device on which the body has NumPy arrays among the arguments.
@@ -41,12 +41,12 @@ class Assumptions:
               assign it. None: that has not been so.
     """
 
-    plain: bool = False
+    concrete: bool = False
     numpy: bool | None = None
     counted: bool | None = None
     math: bool = False
     reached: set[int] = field(default_factory=set)
-    whole: set[Storage] = field(default_factory=set)
+    aliased: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     place: Device = CPU
     stores: Mentions | None = None
@@ -62,20 +62,20 @@ class Restart(BaseException):
     def __init__(
         self,
         *,
-        plain: bool | None = None,
+        concrete: bool | None = None,
         numpy: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
         place: Device | None = None,
         stores: Mentions | None = None,
         reached: Any = None,
-        whole: Collection[Storage] = (),
+        aliased: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._found: dict[str, Any] = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
+        self._found: dict[str, Any] = {"concrete": concrete, "numpy": numpy, "counted": counted, "math": math}
         self._found |= {"place": place, "stores": stores}
-        self._reached, self._whole, self._unrolled = reached, whole, unrolled
+        self._reached, self._aliased, self._unrolled = reached, aliased, unrolled
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
@@ -84,7 +84,7 @@ class Restart(BaseException):
                 setattr(assumed, name, found)
         if self._reached is not None:
             assumed.reached.add(id(self._reached))
-        assumed.whole.update(self._whole)
+        assumed.aliased.update(self._aliased)
         if self._unrolled is not None and assumed.unrolled is not None:
             place, why = self._unrolled
             assumed.unrolled[place] = why

@@ -52,14 +52,14 @@ holds it waits for nothing."""
 class StorageFailure:
     """The reason why a storage holds nothing, and whether somebody has been told."""
 
-    __slots__ = ("error", "told")
+    __slots__ = ("error", "reported")
 
     def __init__(self, error: Exception):
-        self.error, self.told = error, False
+        self.error, self.reported = error, False
 
     def tell(self) -> BaseException:
         """The error, for raising."""
-        self.told = True
+        self.reported = True
         return renew(self.error)
 
 
@@ -152,7 +152,7 @@ class Storage:
             if self.buffer is None:
                 raise failure.tell()
             self.failure = None
-            if not failure.told:
+            if not failure.reported:
                 raise failure.tell()
 
     def memory(self) -> np.ndarray:

@@ -121,7 +121,7 @@ class Trace(Recording):
         self.name, self.assumed, self.dry = name, assumed, dry
         self.recorded_numpy, self.unrolled = assumed.numpy, assumed.unrolled
         self.numbers: Numbers = Numbers(
-            plain=assumed.plain,
+            concrete=assumed.concrete,
             refuse=self._refuse_digits,
             recount=lambda: self.interrupt(Restart(counted=False)),
         )
@@ -187,7 +187,7 @@ class Trace(Recording):
         """Begin again with storages that share memory as views of one, or give up."""
         parts = {self.parents[s] for s in storages if s in self.parents}
         if parts:
-            self.interrupt(Restart(whole=parts))
+            self.interrupt(Restart(aliased=parts))
         what = "an argument and another array the body uses share memory"
         self.give_up(what, remedy="", later=True)
 

@@ -121,11 +121,11 @@ class Arguments:
         self,
         trace: Trace,
         program: ReplayProgram,
-        whole: set[Storage],
+        aliased: set[Storage],
         reached: set[int],
         place: Device = CPU,
     ):
-        self.trace, self.program, self.whole, self.reached = trace, program, whole, reached
+        self.trace, self.program, self.aliased, self.reached = trace, program, aliased, reached
         self.place = place
         self.placed: set[Storage] = set()
         self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
@@ -161,7 +161,7 @@ class Arguments:
     def _number(self, value: Any, var: Var, path: str) -> Any:
         program = self.program
         program.require("type({}) is {}", var, Const(type(value)), says=(path, type(value).__name__))
-        if self.trace.numbers.plain:
+        if self.trace.numbers.concrete:
             program.same(var, value, (path, repr(value)))
             return value
         return self.trace.numbers.argument(value, var)
@@ -227,7 +227,7 @@ class Arguments:
         storage, view, program = array._storage, array._view, self.program
         release(storage)
         known = self.storages.get(storage)
-        part = not view.is_whole(storage.type.shape) and storage not in self.whole
+        part = not view.is_whole(storage.type.shape) and storage not in self.aliased
         shown = described(array) + ("" if view.is_contiguous() else f" with strides {view.strides}")
         found = program.array(var, storage, view, window=part, says=(path, shown))
         if known is not None:

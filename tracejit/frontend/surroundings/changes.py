@@ -74,7 +74,7 @@ class Surroundings(Visitor):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
         if self.aliased and self.mentions.compares:
-            raise Restart(whole=self.aliased)
+            raise Restart(aliased=self.aliased)
         is_generated = is_made_by_dataclass(code)
         if not is_generated:
             self._refuse_names(code)
@@ -100,7 +100,7 @@ class Surroundings(Visitor):
             elif not slot.assignable:
                 continue
             elif type(slot.value) in (int, float):
-                if self._assigned(slot) and not self.numbers.plain:
+                if self._assigned(slot) and not self.numbers.concrete:
                     slot.var = Var("n", slot.value, slot.path)
                     slot.replace(self.numbers.argument(slot.value, slot.var))
             elif isinstance(slot, Global | Cell):
@@ -112,7 +112,7 @@ class Surroundings(Visitor):
         trace.body.names_math |= MATH.stand_in(value) is not None
         for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
             made = module.stand_in(value)
-            if made is not None and is_used and not self.numbers.plain:
+            if made is not None and is_used and not self.numbers.concrete:
                 slot.replace(made)
 
     def _hold(self, slot: Slot) -> None:
@@ -124,7 +124,7 @@ class Surroundings(Visitor):
         if held is None:
             held = self.captured[id(array)] = Captured(array, slot.path)
             known = type(array) is np.ndarray and array.dtype in DTYPES
-            held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.plain
+            held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.concrete
             held.is_data = not held.is_watched
             if held.is_data and held.content is None:
                 slot.refusal = held.too_large(slot.path)

@@ -210,8 +210,8 @@ class Visitor:
         self._imports(found.imports, namespace)
         asks = found.compares_types and "type" not in namespace
         asks |= any(namespace.get(name) is type for name in found.globals)
-        if asks and not self.numbers.plain and not kinds.is_like_users(namespace.get("__name__") or ""):
-            raise Restart(plain=True)
+        if asks and not self.numbers.concrete and not kinds.is_like_users(namespace.get("__name__") or ""):
+            raise Restart(concrete=True)
         holder = Const(namespace)
         for name in sorted((found.globals & namespace.keys()) | found.written):
             self.visit(Global(namespace, name, item(holder, name), name, namespace.get(name, GONE)))

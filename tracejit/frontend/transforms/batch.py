@@ -121,15 +121,15 @@ class Batch(Recording):
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
         """While the function runs, on this thread; `outer` is around."""
-        before = thread.trace, thread.plain, thread.busy, self.outer
+        before = thread.trace, thread.inlining, thread.busy, self.outer
         try:
             self.outer = outer
             thread.be_busy(thread.busy + 1)
-            thread.plain += 1
+            thread.inlining += 1
             thread.trace = self
             yield
         finally:
-            thread.trace, thread.plain, thread.busy, self.outer = before
+            thread.trace, thread.inlining, thread.busy, self.outer = before
             thread.be_busy(thread.busy)
 
     # -- inputs ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.number import is_number, plain
+from tracejit.frontend.recording.number import concrete, is_number
 from tracejit.frontend.transforms import aliases
 from tracejit.frontend.transforms.axes import (
     array_axes,
@@ -108,7 +108,7 @@ class _Container:
         numbers.
         """
         if hasattr(type(self.original), "__tree__"):
-            trees.map(plain, list(Attributes(self.original).namespace().values()))
+            trees.map(concrete, list(Attributes(self.original).namespace().values()))
 
 
 class _Call:

@@ -15,7 +15,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.public import declare, public
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import plain
+from tracejit.frontend.recording.number import concrete
 from tracejit.ir.types import DTYPES
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ declare(
 
 def _typed(x: Any) -> Any:
     """Return the dtype of an array; numbers and dtypes stay themselves."""
-    return x.dtype if isinstance(x, ArrayCore) else plain(x)
+    return x.dtype if isinstance(x, ArrayCore) else concrete(x)
 
 
 def _known(x: Any) -> Any:
@@ -188,7 +188,7 @@ def min_scalar_type(x: Any, /) -> np.dtype:
     """
     if isinstance(x, ArrayCore):
         return x.dtype if x.ndim else np.min_scalar_type(x.numpy())
-    return np.min_scalar_type(plain(x))
+    return np.min_scalar_type(concrete(x))
 
 
 @public

@@ -19,7 +19,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.random.generator import Generator, with_state
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import plain
+from tracejit.frontend.recording.number import concrete
 
 ROOT = "tree"
 
@@ -38,7 +38,7 @@ class Description:
 
     def describe(self, tree: Any, keys: tuple[Any, ...] = ()) -> Any:
         """The part of the tree that is found by `keys`. Raises ArgumentError for what cannot be saved."""
-        tree = plain(tree)
+        tree = concrete(tree)
         if isinstance(tree, ArrayCore | np.ndarray | np.generic):
             array = tree.numpy() if isinstance(tree, ArrayCore) else np.asarray(tree)
             return {"array": self._add(array, keys), "numpy": not isinstance(tree, ArrayCore)}

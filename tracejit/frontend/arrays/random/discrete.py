@@ -29,7 +29,7 @@ from tracejit.frontend.arrays.random.draws import (
 from tracejit.frontend.arrays.random.gammas import gamma
 from tracejit.frontend.arrays.random.rejection import binomial_number, poisson_number
 from tracejit.frontend.arrays.random.streams import WORD
-from tracejit.frontend.recording.number import plain
+from tracejit.frontend.recording.number import concrete
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -64,7 +64,7 @@ def integers(
     low, high = (0, low) if high is None else (low, high)
     if isinstance(low, ArrayCore | np.ndarray) or isinstance(high, ArrayCore | np.ndarray):
         return _between(low, high, shape, dtype, device, generator)
-    first, last = (integer("random.integers", plain(b)) for b in (low, high))
+    first, last = (integer("random.integers", concrete(b)) for b in (low, high))
     draw = Draw("random.integers", shape, dtype, device, generator, kinds="iu")
     limits = np.iinfo(draw.dtype)
     if not limits.min <= first < last <= limits.max + 1:
@@ -81,7 +81,7 @@ def _between(low: Any, high: Any, shape: Any, dtype: Any, device: Any, generator
     """Integers between bounds of which one is an array, at least; in uint64, where differences wrap."""
     name = "random.integers"
     given: list[Any] = [
-        b if isinstance(b, ArrayCore | np.ndarray) else integer(name, plain(b)) for b in (low, high)
+        b if isinstance(b, ArrayCore | np.ndarray) else integer(name, concrete(b)) for b in (low, high)
     ]
     for bound in given:
         if not isinstance(bound, int) and bound.dtype.kind not in "iu":

@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
 from tracejit.frontend.arrays.random.discrete import integers
 from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, refuse, takes_size
 from tracejit.frontend.arrays.random.vectors import check_probabilities
-from tracejit.frontend.recording.number import plain
+from tracejit.frontend.recording.number import concrete
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -42,7 +42,7 @@ def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Generat
     [0, 1, 2, 3]
     """
     name = "random.permutation"
-    given = dispatch.as_operand(name, plain(x))
+    given = dispatch.as_operand(name, concrete(x))
     if not isinstance(given, ArrayCore):
         count = integer(name, given)
         if count < 0:
@@ -96,7 +96,7 @@ def choice(
     NDArray([5, 5], dtype=int64)
     """
     name = "random.choice"
-    given = dispatch.as_operand(name, plain(a))
+    given = dispatch.as_operand(name, concrete(a))
     is_array = isinstance(given, ArrayCore)
     along = normalize_axis(name, axis, given.ndim) if is_array else 0
     count = given.shape[along] if is_array else integer(name, given)
