@@ -14,7 +14,7 @@ from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, specs
 from tracejit.frontend.jit.entries import Signature, Timing
-from tracejit.frontend.jit.tree import Tree
+from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
@@ -67,15 +67,15 @@ class Signatures:
     def _add_path(self, path: Signature) -> None:
         """Add a path to the tree of its signature, which is new if no other begins with the same segment."""
         first = path.segments[0][0]
-        tree = next((e for e in self._entries if isinstance(e, Tree) and e.first is first), None)
+        tree = next((e for e in self._entries if isinstance(e, TraceTree) and e.first is first), None)
         if tree is None:
-            self._add(Tree(path))
+            self._add(TraceTree(path))
             return
         tree.add(path)
         self._entries = list(self._entries)  # who waits to record the same path sees that there is news
         if tree.is_bushy and not self._strict:
             self._segments.ended = tree.traces
-            self._entries = [entry for entry in self._entries if not isinstance(entry, Tree)]
+            self._entries = [entry for entry in self._entries if not isinstance(entry, TraceTree)]
 
     def _add(self, entry: Signature) -> None:
         retrace = explain.reason(entry, self._entries)
@@ -207,7 +207,7 @@ class Signatures:
         >>> len(double.schedules())
         1
         """
-        paths = [path for e in self._entries for path in (e.paths if isinstance(e, Tree) else [e])]
+        paths = [path for e in self._entries for path in (e.paths if isinstance(e, TraceTree) else [e])]
         known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
         return list(known.values())
 
@@ -262,7 +262,7 @@ class Signatures:
         >>> info.traces, info.replays, info.signatures
         (1, 1, 1)
         """
-        paths = [path for e in self._entries for path in (e.paths if isinstance(e, Tree) else [e])]
+        paths = [path for e in self._entries for path in (e.paths if isinstance(e, TraceTree) else [e])]
         kernels = {k.key: k for path in paths for schedule in path.schedules for k in schedule.kernels}
         origins = [k.origin for k in kernels.values()]
         return CacheInfo(

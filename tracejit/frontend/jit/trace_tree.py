@@ -25,7 +25,7 @@ TRIES = 256
 """How many paths may be recorded without ten times as many replays, before the function runs piecewise."""
 
 
-class Tree(Signature):
+class TraceTree(Signature):
     """The entry of a signature with paths: those of its fields that are about one path tell of the last one.
 
     paths:  those known.
