@@ -147,7 +147,9 @@ def test_integers_beside_arrays_choose_a_part(run):
     pick = tj.jit(lambda x, rows: x[-1, rows, 2])
     graph = pick.graph(tj.spec((3, 4, 5)), tj.spec((2,), "int64"))
     assert [node.op.name for node in graph.nodes] == ["check_index", "view", "gather"]
-    with pytest.raises(OutOfBoundsError, match=r"index 5 is out of range for axis 2[\s\S]*test_indexing\.py"):
+    with pytest.raises(
+        OutOfBoundsError, match=r"index 5 is out of bounds for axis 2[\s\S]*test_indexing\.py"
+    ):
         run(lambda x: x[0, [1, 2], 5], tj.zeros((3, 4, 5)))
 
 
@@ -256,8 +258,8 @@ def test_casts_of_assignment():
 
 
 ERRORS = [
-    (lambda x: x[3], IndexError, "index 3 is out of range for axis 0 with extent 3"),
-    (lambda x: x[0, -5], IndexError, "index -5 is out of range for axis 1"),
+    (lambda x: x[3], IndexError, "index 3 is out of bounds for axis 0 with extent 3"),
+    (lambda x: x[0, -5], IndexError, "index -5 is out of bounds for axis 1"),
     (lambda x: x[0, 0, 0], IndexError, "3 indices for an array of 2 dimensions"),
     (lambda x: x[..., ...], IndexError, "one ellipsis"),
     (lambda x: x[1.5], TypeError, "float 1.5 is no index"),

@@ -34,6 +34,7 @@ from tracejit.frontend.arrays.indexing import (
     is_mask,
     is_split,
     masks_to_integers,
+    numbers_as_arrays,
     picked,
     view_of,
     with_places_for_masks,
@@ -56,6 +57,8 @@ from tracejit.ops import (
 from tracejit.ops import complex as complex_of
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
+SELECTED = 1 << 16
+"""The most elements of an array of which a run-time number says which are written: all are read for it."""
 FEW = 1 << 14
 """The most writes and places of which replays find the last writes by bits: a sort costs more."""
 
@@ -64,6 +67,10 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     """``x[index] = value``, seen through every array that shares x's memory."""
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
+        places = numbers_as_arrays(x, parts) if x.size <= SELECTED else None
+        if places is not None and places[0] is x:
+            _write_picked(x, picked(x, places[1], is_split(index)), _held(x, value))
+            return
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return
     if in_memory.setitem(x, index, value):

@@ -20,10 +20,12 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.loops import positions
 from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.recording import thread
 from tracejit.ir.view import View
-from tracejit.ops import check_index, gather
+from tracejit.ops import check_index, gather, iota
 
 _ALL = slice(None)
+INT64 = np.dtype("int64")
 BASIC = frozenset({int, slice})
 """Types of the parts of most indices."""
 INTEGER, BOUNDS = frozenset({int}), frozenset({int, type(None)})
@@ -115,7 +117,8 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             if not -extent <= position < extent:
                 raise locate(
                     OutOfBoundsError(
-                        f"index {position} is out of range for axis {dimension} with extent {extent}"
+                        f"index {position} is out of bounds for axis {dimension} with extent {extent}; "
+                        f"expected {-extent} to {extent - 1}"
                     ),
                     user_location(),
                 )
@@ -137,6 +140,12 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     """``x[index]``: a view for slices, a new array for single elements and arrays of integers or booleans."""
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
+        places = numbers_as_arrays(x, parts)
+        if places is not None:
+            found = _taken(*places, is_split(index))
+            if found.shape or not _has_integers_only(index):  # else it is no view in NumPy, either
+                thread.trace.picks.note(found._storage, x._storage)
+            return found
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.element(view) if not view.shape and _has_integers_only(index) else view
     computed = in_memory.getitem(x, index)
@@ -153,6 +162,50 @@ def getitem(x: ArrayCore, index: Any) -> Any:
         if picked_later is not None:
             return picked_later
     return _gather(x, masks_to_integers(x, parts), is_split(index))
+
+
+def numbers_as_arrays(x: ArrayCore, parts: list[Any]) -> tuple[ArrayCore, list[Any]] | None:
+    """A basic index with arrays in place of run-time numbers that differ from call to call: each call takes
+    the elements that are there. None if there are no such numbers.
+
+    Slices between them are taken first, each along its dimension. What NumPy would give as a view is a copy
+    then (see `recording.picks`).
+    """
+    trace = thread.trace
+    if trace is None or not trace.assumed.picks:
+        return None
+    found, axis, changed = x, 0, False
+    for place, part in enumerate(parts):
+        if type(part) is slice and NumberProxy in (type(part.start), type(part.stop)):
+            rows = _rows_between(trace, part, x.shape[axis], x.device)
+            if rows is not None:
+                found = dispatch.emit(gather, found, rows, axis=axis)
+                parts = [*parts[:place], _ALL, *parts[place + 1 :]]
+                changed = True
+        elif trace.varies(part) and -x.shape[axis] <= part._value < x.shape[axis]:
+            index = dispatch.full(part, (), INT64, x.device, "index")
+            parts = [*parts[:place], index, *parts[place + 1 :]]
+            changed = True
+        axis += part is not None
+    return (found, parts) if changed else None
+
+
+def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
+    """The places of a slice between run-time numbers, if these differ from call to call, and their distance
+    does not: it is guarded.
+    """
+    start, stop = 0 if part.start is None else part.start, extent if part.stop is None else part.stop
+    if part.step is not None or not (trace.varies(start) or trace.varies(stop)):
+        return None
+    bounds = tuple(each._value if type(each) is NumberProxy else each for each in (start, stop))
+    if type(bounds[0]) is not int or type(bounds[1]) is not int or not 0 <= bounds[0] < bounds[1] <= extent:
+        return None
+    count = bounds[1] - bounds[0]
+    if not (start >= 0 and stop <= extent and stop - start == count):
+        return None
+    first = dispatch.full(start, (1,), INT64, device, "index")
+    places = first + dispatch.emit(iota, size=count, device=device)
+    return dispatch.emit(check_index, places, extent=extent, axis=0)
 
 
 def with_places_for_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
@@ -258,6 +311,13 @@ def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
         checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
         position = checked if position is None else position * extent + checked
     return Picked(seen.permute([*lead, *axes, *tail]), len(lead), extents, position)
+
+
+def _taken(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+    """The elements that an index means whose numbers are arrays, if it has any."""
+    if any(map(is_advanced, parts)):
+        return _gather(x, parts, split)
+    return ArrayCore.concrete(x._storage, view_of(x, parts))
 
 
 def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:

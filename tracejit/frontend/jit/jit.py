@@ -144,7 +144,13 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
 
     def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any], interval: int = 1) -> Any:
         recorded = record.record(
-            self.__wrapped__, args, kwargs, set(self._aliased), strict=self._strict, segments=self._segments
+            self.__wrapped__,
+            args,
+            kwargs,
+            set(self._aliased),
+            strict=self._strict,
+            segments=self._segments,
+            required=[entry.requirements for entry in self._entries],
         )
         self._traces += 1
         self._aliased.update(recorded.aliased)

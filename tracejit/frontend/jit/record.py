@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracejit import collector, compile, engine
@@ -66,10 +67,12 @@ def record(
     launch: bool = True,
     compiled: bool = True,
     segments: Segments | None = None,
+    required: Sequence[Mapping[str, str]] = (),
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
-    those of the function's paths; without them a look at a value gives up.
+    those of the function's paths; without them a look at a value gives up. `required`: what other traces
+    of the function require.
     """
     arrays = survey(args, kwargs)
     assumed = Assumptions(
@@ -78,6 +81,7 @@ def record(
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
         place=arrays.place,
+        required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
@@ -165,6 +169,7 @@ class _TracedCall:
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
                 trace.masks.gather_remaining()
+                trace.picks.check_end()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy

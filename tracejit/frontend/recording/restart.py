@@ -12,11 +12,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracejit.frontend.python.bytecode import Mentions
+from tracejit.frontend.recording.operations import IDENTITY
+from tracejit.frontend.recording.sources import OF_LOOPS, shown
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, Device
 
@@ -31,6 +33,8 @@ class Assumptions:
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
     counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
+    picks:    numbers that the body finds in arrays, or counts rounds with, index as arrays do (see `picks`).
+    required: what other traces of the function require, by path.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.
     aliased:  storages that enter the trace whole, though arguments view parts of them: the body uses other
@@ -45,11 +49,20 @@ class Assumptions:
     numpy: bool | None = None
     counted: bool | None = None
     math: bool = False
+    picks: bool = True
     reached: set[int] = field(default_factory=set)
     aliased: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     place: Device = CPU
     stores: Mentions | None = None
+    required: Sequence[Mapping[str, str]] = ()
+
+    def has_varied(self, source: Any, value: int) -> bool:
+        """Whether another trace requires another value of a number."""
+        if not self.required or type(source) in OF_LOOPS:
+            return False
+        path, same = shown(IDENTITY, (source,)), ("int", repr(value))
+        return any(known.get(path, "int") not in same for known in self.required)
 
 
 class Restart(BaseException):
@@ -66,6 +79,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
+        picks: bool | None = None,
         place: Device | None = None,
         stores: Mentions | None = None,
         reached: Any = None,
@@ -73,7 +87,13 @@ class Restart(BaseException):
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._found: dict[str, Any] = {"concrete": concrete, "numpy": numpy, "counted": counted, "math": math}
+        self._found: dict[str, Any] = {
+            "concrete": concrete,
+            "numpy": numpy,
+            "counted": counted,
+            "math": math,
+            "picks": picks,
+        }
         self._found |= {"place": place, "stores": stores}
         self._reached, self._aliased, self._unrolled = reached, aliased, unrolled
 

@@ -29,9 +29,11 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looks import Looks, look_at
 from tracejit.frontend.recording.loops.induction import value_of
 from tracejit.frontend.recording.loops.ranges import Nest
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.picks import Picks
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
@@ -98,7 +100,7 @@ class Trace(Recording):
     draws:    random numbers.
     looks:    at values of arrays; each ends a segment.
     nest:     loops over `tj.range` that are being recorded.
-    body, masks: see `Body` and `Masks`.
+    body, masks, picks: see `Body`, `Masks` and `Picks`.
     imports:  NumPy arrays that the body brought in.
     captured: NumPy arrays that it may bring in and that a replay finds again.
     read_only: storages of NumPy arguments, and their paths.
@@ -128,6 +130,7 @@ class Trace(Recording):
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers, self.draws)
         self.nest, self.body, self.masks = Nest(), Body(), Masks()
+        self.picks = Picks(lambda: self.interrupt(Restart(picks=False)))
         self.imports: dict[Storage, np.ndarray] = {}
         self.captured: list[Captured] = []
         self.read_only: dict[Storage, str] = {}
@@ -226,6 +229,7 @@ class Trace(Recording):
                 ),
                 user_location(),
             )
+        self.picks.check_write(storage)
         super().write(storage, wanted, new)
 
     def end_operation(self) -> None:
@@ -248,6 +252,15 @@ class Trace(Recording):
         )
 
     # -- numbers ---------------------------------------------------------------------------------------------
+
+    def varies(self, number: Any) -> bool:
+        """Whether an integer differs from call to call: it is found in an array, counts rounds, or an earlier
+        trace was for another value of it.
+        """
+        if type(number) is not NumberProxy or type(number._value) is not int or self.numbers.closed:
+            return False
+        source = number._source
+        return self.numbers.is_noted(source) or self.assumed.has_varied(source, number._value)
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host, or of a loop."""
@@ -301,6 +314,7 @@ class Trace(Recording):
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
         self.numbers.refuse = self.numbers.recount = None
+        self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 
     def carrier(self, storage: Storage) -> Storage | None:

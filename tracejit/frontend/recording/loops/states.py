@@ -156,7 +156,9 @@ class Walk:
             if storage.pending is None:
                 return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
-            return "new", number, self.carried(storage.pending), self.view(value)
+            base = self.trace.picks.base_of(storage)
+            copied = None if base is None else self.storages.setdefault(base, len(self.storages))
+            return "new", number, self.carried(storage.pending), self.view(value), copied
         is_function = kind is types.FunctionType and id(value) not in self._open
         if is_function and self.trace.body.defines(value.__code__):
             return self._function(value)

@@ -1,0 +1,307 @@
+"""Elements picked by numbers that a body has found in arrays, or counts its rounds with: one path serves all
+places, and what NumPy's views would show is shown.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.test_tree import bits
+from tests.semantics.test_ways import outcomes
+
+CALLS = 30
+
+
+def calls_of(seed, rows=12, columns=3):
+    """Arguments of some calls: a matrix, a vector, chances; sums and products of few of them are exact."""
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            tj.asarray(rng.integers(-8, 9, (rows, columns)) / 8),
+            tj.asarray(rng.integers(-8, 9, columns) / 8),
+            tj.asarray(rng.permutation(rows) / rows),
+        )
+        for _ in range(CALLS)
+    ]
+
+
+def hill_climb(noise, x, chances):
+    best, accepted = (x * x).sum(), 0
+    for k in range(noise.shape[0]):
+        y = x + 0.25 * noise[k]
+        new = (y * y).sum()
+        if float(new) < float(best):
+            x, best = y, new
+            accepted += 1
+    return x, best, accepted
+
+
+def metropolis(noise, x, chances):
+    energy, temperature = float((x * x).sum()), 2.0
+    for k in range(len(noise)):
+        y = x + noise[k]
+        new = float((y * y).sum())
+        if float(chances[k]) < math.exp(min(0.0, (energy - new) / temperature)):
+            x, energy = y, new
+        temperature *= 0.9
+    return x, energy
+
+
+def perceptron(rows, w, chances):
+    wrong = 0
+    for i in range(rows.shape[0]):
+        if float(rows[i] @ w) <= 0.0:
+            w = w + rows[i]
+            wrong += 1
+    return w, wrong
+
+
+def columns_and_none(rows, w, chances):
+    k = 0
+    while k < 3:
+        if float(rows[:, k].sum()) > float(rows[k, None, :].sum()) + float(rows[k, k]):
+            w = w + rows[::2, k].max()
+        k += 1
+    return w
+
+
+def from_the_end(rows, w, chances):
+    k = -1
+    while k > -9:
+        if float(rows[k].sum()) > 0.0:
+            w = w - rows[k]
+        k -= 1
+    return w
+
+
+def by_value(rows, w, chances):
+    k = int(chances.argmax())
+    return w + rows[k] * chances[k] + rows[k, 1]
+
+
+def by_computed_value(rows, w, chances):
+    k = int(chances.argmin())
+    return w + rows[(k + 1) % 12] - rows[k // 2]
+
+
+def histogram(rows, w, chances):
+    counts = tj.zeros(4)
+    for k in range(12):
+        if float(chances[k]) > 0.5:
+            counts[int(chances[k] * 4.0)] += 1.0
+    return counts
+
+
+def stores(rows, w, chances):
+    seen = tj.zeros(12)
+    for k in range(12):
+        s = rows[k].sum()
+        seen[k] = s
+        if float(s) > 1.0:
+            rows[k] = w
+            rows[k, 0] = 5.0
+    return seen
+
+
+def running_best(rows, w, chances):
+    best, place = -1e9, -1
+    for k in range(rows.shape[0]):
+        v = float(rows[k] @ w)
+        if v > best:
+            best, place = v, k
+    return best, place
+
+
+BODIES = [
+    hill_climb, metropolis, perceptron, columns_and_none, from_the_end, by_value, by_computed_value,
+    histogram, stores, running_best,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_what_the_body_does_is_done(body):
+    f = tj.jit(body)
+    for seed in range(3):
+        assert outcomes(body, calls_of(seed)) == outcomes(f, calls_of(seed))
+    assert f.cache_info().traces <= 12, f.explain()
+
+
+# -- views ---------------------------------------------------------------------------------------------------
+
+
+def writes_to_a_row(x, scores):
+    row = x[int(scores.argmax())]
+    row += 1.0
+    return x.sum()
+
+
+def adds_to_rows(x, scores):
+    for k in range(4):
+        if float(scores[k]) > 0.5:
+            x[k] += 1.0
+    return x * 2.0
+
+
+def sees_later_writes(x, scores):
+    row = x[int(scores.argmax())]
+    x *= 2.0
+    return row + 0.0
+
+
+def sees_later_writes_in_a_round(x, scores):
+    row = x[0]
+    for k in range(4):
+        if float(scores[k]) > 0.5:
+            row = x[k]
+        else:
+            x += 1.0
+    return row * 1.0
+
+
+def returns_a_row(x, scores):
+    return x[int(scores.argmax())]
+
+
+def keeps_a_row(x, scores):
+    return {"row": x[int(scores.argmax()), 1:], "sum": x.sum()}
+
+
+def of_its_own_array(x, scores):
+    y = x * 2.0
+    return y[int(scores.argmax())], y
+
+
+VIEWS = [
+    writes_to_a_row, adds_to_rows, sees_later_writes, sees_later_writes_in_a_round, returns_a_row,
+    keeps_a_row, of_its_own_array,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", VIEWS, ids=lambda body: body.__name__)
+def test_views_stay_views(body):
+    f = tj.jit(body)
+    for seed in range(12):
+        found = []
+        for function in (body, f):
+            rng = np.random.default_rng(seed)
+            x, scores = tj.asarray(rng.standard_normal((4, 3))), tj.asarray(rng.random(4))
+            result = function(x, scores)
+            told = bits(result), bits(x)
+            for leaf in tj.tree.leaves(result):  # does the caller see them as parts of the argument?
+                leaf += 1.0
+            found.append((told, bits(result), bits(x)))
+        assert found[0] == found[1], seed
+
+
+# -- numbers among the arguments -----------------------------------------------------------------------------
+
+
+def row(x, i):
+    return x[i] * 2.0
+
+
+def batch(x, i, n=3):
+    return x[i * n : (i + 1) * n].sum(0)
+
+
+def block(x, i):
+    return x[i : i + 3, i % 2 : i % 2 + 2] * x[i, 1] + x[i % 4, None, :2]
+
+
+def from_there_on(x, i):
+    return x[i:, 1].sum() + x[: i + 1, 0].sum()
+
+
+def steps_backwards(x, i):
+    return x[i::-1].sum(0) - x[-i - 1]
+
+
+def writes_there(x, i):
+    x[i] = x[i] + 1.0
+    x[i, 0] *= 2.0
+    return x.sum()
+
+
+def slope(x, i):
+    return tj.grad(lambda w: ((x[i : i + 2] * w).sum() * w[i % 4]) ** 2)(x[0])
+
+
+def is_a_view(x, i):
+    return x[i : i + 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "traces"),
+    [
+        (row, 2), (batch, 2), (block, 2), (from_there_on, 6), (steps_backwards, 6), (writes_there, 2),
+        (slope, 2), (is_a_view, 6),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_numbers_among_arguments_pick_once_they_have_varied(body, traces):
+    f = tj.jit(body)
+    for i in (0, 1, 2, 3, 4, 5, 1, 0, 5):
+        found = []
+        for function in (body, f):
+            x = tj.arange(72.0).reshape(18, 4)
+            result = function(x, i)
+            told = bits(result), bits(x)
+            result += 1.0
+            found.append((told, bits(x)))
+        assert found[0] == found[1], i
+    assert f.cache_info().traces <= traces, f.explain()
+
+
+def test_a_number_that_stays_is_guarded():
+    f = tj.jit(row)
+    for n in (3, 4, 5):
+        f(tj.ones((n, 2)), 1)
+    assert "i: 1" in f.explain().splitlines()[1]
+
+
+def test_slices_that_leave_the_array_are_those_of_python():
+    f = tj.jit(batch)
+    for i in (0, 1, 2, 4, 5, 9, -1, -3, 3):
+        x = tj.arange(56.0).reshape(14, 4)
+        assert bits(f(x, i)) == bits(batch(x, i)), i
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+def test_places_out_of_range_raise_and_change_nothing():
+    @tj.jit
+    def pick(x, place):
+        x += 1.0
+        return x[int(place.sum())] * 2.0
+
+    x = tj.zeros((4, 3))
+    for place in (1, 3, -4):
+        assert pick(x, tj.asarray([place])).shape == (3,)
+    traces = pick.cache_info().traces
+    for place in (4, -5, 1 << 40):
+        before = x.tolist()
+        with pytest.raises(tj.errors.OutOfBoundsError, match="axis 0 with extent 4"):
+            pick(x, tj.asarray([place])).numpy()
+        assert x.tolist() == before
+    assert pick(x, tj.asarray([2])).tolist() == [8.0] * 3
+    assert traces == 1
+
+
+def test_gradients_follow_what_is_picked():
+    def loss(w, x, scores):
+        k = int(scores.argmax())
+        return (w * x[k]).sum() + w[k % 3] ** 2
+
+    @tj.jit
+    def step(w, x, scores):
+        return tj.grad(loss)(w, x, scores)
+
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        w, x, scores = (tj.asarray(rng.standard_normal(s)) for s in (3, (4, 3), 4))
+        np.testing.assert_allclose(
+            step(w, x, scores).numpy(), tj.grad(loss)(w, x, scores).numpy(), rtol=1e-12
+        )

@@ -1,0 +1,48 @@
+"""Elements picked by run-time numbers: copies of what NumPy gives as views.
+
+    best = x.argmax()
+    row = x[int(best)]        another row in each call: a gather, where NumPy has a view
+    for k in range(n):        counts rounds (see `loops.counters`)
+        if noise[k].sum() > limit: ...
+
+A copy is as good as a view as long as nobody writes to either while both can be seen, and the body does not
+return it beside the array. Where that happens, the body is recorded again, and asks for the numbers' values
+(`Assumptions.picks`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from tracejit.frontend.recording.storage import Storage
+
+
+class Picks:
+    """The copies of a trace.
+
+    refuse: called where a copy would show.
+    """
+
+    def __init__(self, refuse: Callable[[], None]) -> None:
+        self.refuse = refuse
+        self._bases: weakref.WeakKeyDictionary[Storage, weakref.ref[Storage]] = weakref.WeakKeyDictionary()
+
+    def note(self, copy: Storage, base: Storage) -> None:
+        """Elements of `base` were copied."""
+        self._bases[copy] = weakref.ref(base)
+
+    def base_of(self, storage: Storage) -> Storage | None:
+        """The storage of which this one has copied elements, if it is alive."""
+        base = self._bases.get(storage)
+        return None if base is None else base()
+
+    def check_write(self, storage: Storage) -> None:
+        """Somebody writes to a storage."""
+        if self._bases and any(storage in (copy, base()) for copy, base in self._bases.items()):
+            self.refuse()
+
+    def check_end(self) -> None:
+        """The body has run: what is alive may be compared with the array of which it is a part."""
+        if any(base() is not None for base in self._bases.values()):
+            self.refuse()
