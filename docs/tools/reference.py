@@ -371,7 +371,7 @@ def first_line(entry: Entry) -> str:
 
 
 def describes(entry: Entry) -> bool:
-    """Whether the object has a docstring, its own or that of its class, but for builtin types' and NumPy's."""
+    """Whether the object has a docstring, its own or of its class, unless Python's or NumPy's."""
     value = entry.value
     of_kind = isinstance(value, type | property) or inspect.isfunction(value)
     return (of_kind or type(value).__module__.startswith("tracejit.")) and bool(value.__doc__)

@@ -110,9 +110,9 @@ class Conv1d(Module):
     def forward(self, x: Any) -> NDArray:
         """Convolve lines (`Conv1d`) or images (`Conv2d`).
 
-        x: (batch, inputs, length) or (batch, inputs, height, width). Returns the same with `outputs` channels,
-        each extent being ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``, where the padding
-        is that of both ends.
+        x: (batch, inputs, length) or (batch, inputs, height, width). Returns (batch, outputs, ...) with
+        extents ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``; the padding is that of
+        both ends.
 
         Raises ShapeError for another number of dimensions or channels, or a window larger than x.
 

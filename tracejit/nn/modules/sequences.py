@@ -96,7 +96,7 @@ class LSTM(Recurrent):
         """All outputs, (batch, steps, directions * units), and the last state.
 
         x: (batch, steps, inputs).
-        state: a pair (hidden, cell) of arrays (layers * directions, batch, units); None: zeros. The last state
+        state: a pair (hidden, cell) of arrays (layers * directions, batch, units); None: zeros. The last one
         is such a pair, too.
 
         Raises ShapeError for other shapes, ArgumentError for a state that is no pair.
@@ -129,7 +129,7 @@ class GRU(Recurrent):
         """All outputs, (batch, steps, directions * units), and the last state.
 
         x: (batch, steps, inputs).
-        state: an array (layers * directions, batch, units); None: zeros. The last state is such an array, too.
+        state: an array (layers * directions, batch, units); None: zeros. The last one is of this shape, too.
 
         Raises ShapeError for other shapes.
 
