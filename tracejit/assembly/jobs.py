@@ -136,7 +136,8 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
 # -------------------------------------------------------------------------------------------- library kernels
 
 
-def _library(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
+def library(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
+    """The recipe of the kernel of a table: ``LIBRARY``, ``IMAGES`` or ``ATTENTION``."""
     source = (
         f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
         f'kernel = {table}["{name}", "{dtype}"]\n'
@@ -215,7 +216,7 @@ def _gemm(
         Gemm.PACKED: 0,
     }
     room = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
-    return _library(kernel, name_of(dtype)), slots, split, room
+    return library(kernel, name_of(dtype)), slots, split, room
 
 
 def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
@@ -232,7 +233,7 @@ def _call_of(node: Node, call: Callable[..., Any]) -> Any:
 
 def _with_operands(node: Node, table: str, made: Call) -> Job:
     """The job of a call; the operands' addresses come last in the block."""
-    recipe, operands = _library(made.kernel, made.dtype, table), map(At, (*node.inputs, *node.outputs))
+    recipe, operands = library(made.kernel, made.dtype, table), map(At, (*node.inputs, *node.outputs))
     return Job(node.op.name, (recipe,), (*made.words, *operands), made.units, made.chunk, made.scratch)
 
 
