@@ -287,28 +287,69 @@ class _Default:
         return "..." if " at 0x" in shown else shown
 
 
-def markdown(docstring: str) -> str:
-    """A docstring as Markdown: paragraphs, lists of parameters, sessions as code."""
+def parameters(entry: Entry) -> frozenset[str]:
+    """The names that lines of a docstring explain: parameters; of a class or an object, also attributes."""
+    value = entry.value
+    try:
+        found = set(inspect.signature(value).parameters)
+    except (TypeError, ValueError):
+        found = set()
+    if not inspect.isfunction(value):
+        found |= {*dir(value), *getattr(value, "__annotations__", ())}
+    return frozenset(found)
+
+
+def markdown(docstring: str, names: frozenset[str] = frozenset()) -> str:
+    """A docstring as Markdown: paragraphs, lists of the parameters `names`, sessions as code."""
     blocks = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         if block.startswith(">>>"):
             blocks.append(f"```python\n{block}\n```")
         else:
-            blocks += _paragraphs(block.replace("``", "`"))
+            blocks += _paragraphs(block.replace("``", "`"), names)
     return "\n\n".join(blocks)
 
 
-def _paragraphs(block: str) -> list[str]:
-    """Paragraphs and lists of `name: text` lines of a block; "Raises" and "Returns" begin a paragraph."""
+ITEM = re.compile(r"([a-z_]\w*(?:, \w+)*):\s+(\S.*)")
+
+
+def _begins_item(line: str, before: str | None, names: frozenset[str]) -> re.Match[str] | None:
+    """The match of a line `name: text` that begins the text of parameters, `before` being the line above.
+
+    A sentence that goes on in this line may have a word and a colon at its beginning, too: an item names
+    parameters, and begins a block or follows the end of a sentence or of another item.
+
+    >>> _begins_item("together: one product.", "all examples are done", frozenset(["axis"])) is None
+    True
+    >>> _begins_item("axis: a dimension.", "A sentence goes on to its", frozenset(["axis"])) is None
+    True
+    >>> _begins_item("axis: a dimension.", "A sentence.", frozenset(["axis"]))[1]
+    'axis'
+    """
+    item = ITEM.fullmatch(line)
+    if item is None or not names.issuperset(item[1].split(", ")):
+        return None
+    ends = before is None or before.endswith((".", ";", ":")) or before.startswith(" ")
+    return item if ends or ITEM.fullmatch(before or "") else None
+
+
+def _paragraphs(block: str, names: frozenset[str]) -> list[str]:
+    """Paragraphs and lists of `name: text` lines of a block; "Raises" and "Returns" begin a paragraph.
+
+    >>> _paragraphs("All is done\\ntogether: once.\\nx: an array.\\ny: another.", frozenset("xy"))
+    ['All is done together: once.', '- `x`: an array.\\n- `y`: another.']
+    """
     found: list[str] = []
+    before = None
     for line in block.splitlines():
-        item = re.fullmatch(r"([a-z_]\w*(?:, \w+)*):\s+(\S.*)", line)
+        item = _begins_item(line, before, names)
         if item:
             found.append(f"- `{item[1]}`: {item[2]}")
         elif not found or re.match(r"(Raises|Returns|Gives)\b", line):
             found.append(line.strip())
         else:
             found[-1] += " " + line.strip()
+        before = line
     joined: list[str] = []
     for text in found:
         wrapped = textwrap.fill(text, 110, subsequent_indent="  " if text.startswith("- ") else "",
@@ -330,10 +371,10 @@ def first_line(entry: Entry) -> str:
 
 
 def describes(entry: Entry) -> bool:
-    """Whether the object has a docstring of its own, and not that of its builtin type."""
+    """Whether the object has a docstring, its own or of its class, unless Python's or NumPy's."""
     value = entry.value
     of_kind = isinstance(value, type | property) or inspect.isfunction(value)
-    return of_kind and bool(value.__doc__)
+    return (of_kind or type(value).__module__.startswith("tracejit.")) and bool(value.__doc__)
 
 
 def text_of(entry: Entry) -> str:
@@ -341,9 +382,6 @@ def text_of(entry: Entry) -> str:
     level = "###" if entry.member else "##"
     if not describes(entry):
         shown = type(entry.value).__name__
-        if entry.name == "tj.config":
-            shown = markdown(type(entry.value).__doc__ or "")
-            return f"{level} {entry.name}\n\n{shown}"
         if isinstance(entry.value, np.dtype):
             return f"{level} {entry.name}\n\nThe dtype `{entry.value}`."
         if isinstance(entry.value, int | float | None):
@@ -360,8 +398,9 @@ def text_of(entry: Entry) -> str:
         bases = ", ".join(f"`{base.__name__}`" for base in entry.value.__bases__)
         return f"{head}Also {bases}.\n\n{markdown(entry.value.__doc__ or '')}"
     is_made = isinstance(entry.value, type) and entry.name in MADE
-    shown = "" if is_made or isinstance(entry.value, property) else f"```python\n{call}\n```\n\n"
-    return head + shown + markdown(entry.value.__doc__ or "")
+    is_called = callable(entry.value) and not is_made
+    shown = f"```python\n{call}\n```\n\n" if is_called else ""
+    return head + shown + markdown(entry.value.__doc__ or "", parameters(entry))
 
 
 def _article(word: str) -> str:

@@ -36,7 +36,7 @@ LINE = 64
 
 @pytest.fixture
 def everything_is_far(monkeypatch):
-    tune(monkeypatch, near=-1, run=1)
+    tune(monkeypatch, private=-1, run=1)
 
 
 def asked(node):
@@ -152,7 +152,7 @@ def test_rows_share_their_prefetches_out_and_leave_repeated_operands(everything_
 
 
 def test_what_caches_hold_is_not_asked_for(monkeypatch):
-    tune(monkeypatch, near=2 * 4 * 50 * 300)
+    tune(monkeypatch, private=2 * 4 * 50 * 300)
     (node,) = CASES["softmax"](50, 300)
     assert not any(asked(node))
     (node,) = CASES["softmax"](51, 300)

@@ -203,7 +203,7 @@ def test_a_bias_gradient_updates_in_place():
 
 @pytest.mark.parametrize("shape", [(96, 5000), (32, 3, 400), (31, 2000), (64, 20000)])
 def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
-    tune(monkeypatch, far=1000)
+    tune(monkeypatch, last=1000)
     rng = np.random.default_rng(4)
     b = Builder()
     x = b.input(ArrayType(shape, F4))
@@ -234,7 +234,7 @@ def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
 @pytest.mark.parametrize("rows", [*range(2, 12), 33])
 def test_columns_take_lines_in_order(rows, monkeypatch):
     """Several lines are read at once; each column still adds up one element after the other."""
-    tune(monkeypatch, near=0)
+    tune(monkeypatch, private=0)
     rng = np.random.default_rng(rows)
     b = Builder()
     shape = rows, 700

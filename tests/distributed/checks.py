@@ -17,6 +17,7 @@ from tracejit.errors import ArgumentError, DTypeError, OutOfBoundsError, PeerErr
 from tracejit.ops.communicate import transport
 
 CHECKS = []
+POWERS = 10.0 ** np.arange(-3, 4)
 DEVICES = None  # those of this rank that share its part of a batch
 
 
@@ -28,7 +29,7 @@ def check(function):
 def value(rank, shape, dtype="float32"):
     """What rank `rank` has: numbers whose sum depends on the order in which they are added."""
     rng = np.random.default_rng([rank, 7])
-    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+    return (rng.standard_normal(shape) * POWERS[rng.integers(0, len(POWERS), shape)]).astype(dtype)
 
 
 def tree_of(parts, function=np.add):

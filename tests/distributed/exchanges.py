@@ -2,6 +2,7 @@
 ``exchanges.py`` says how many; `test_window.py` starts it.
 """
 
+import functools
 import random
 
 import numpy as np
@@ -17,11 +18,20 @@ WORLD = MPI.COMM_WORLD
 NODE = Node(exchange, (), (), {"combine": "sum", "priority": 0, "token": None})
 SIZES = [10, 9_000, 70_000, 300_001, 524_288, 1_000_003]
 ROUNDS = 3
+SHIFT = 997
+
+
+@functools.cache
+def numbers(rank):
+    """A rank's numbers, whose sum depends on the order in which they are added."""
+    rng = np.random.default_rng(rank)
+    count = max(SIZES) + 300 * SHIFT
+    return (rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)).astype(np.float32)
 
 
 def value(rank, number, size):
-    rng = np.random.default_rng([rank, number])
-    return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 4, size)).astype(np.float32)
+    """Those that a rank exchanges under a number: a part of them, which begins elsewhere for each."""
+    return numbers(rank)[number * SHIFT : number * SHIFT + size].copy()
 
 
 def exchange_all(transport, number):

@@ -1,10 +1,15 @@
 """Jobs of several ranks, with a deadline; no process of one is left."""
 
+import functools
 import os
 import subprocess
 import sys
 
 import pytest
+
+import tracejit as tj
+from tracejit.codegen.objects.loader import load
+from tracejit.distributed.calls import RECIPE
 
 DEADLINE = 90  # seconds; a job takes eight on an idle machine, half a minute if it has to compile
 COMMAND = "import sys; from tracejit.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -27,9 +32,18 @@ def need_mpi():
         pytest.skip(problem)
 
 
+@functools.cache
+def compile_once():
+    """Compile here what all ranks need, which each of them would compile at the same time."""
+    load([RECIPE])
+    x = tj.ones((64, 64))
+    tj.jit(lambda x: x @ x)(x).wait()
+
+
 def start(ranks, *command, **settings):
     """A job that runs; its output is one text."""
     need_mpi()
+    compile_once()
     given = ["run", "-n", str(ranks), "--timeout", str(DEADLINE), *map(str, command)]
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, *given],

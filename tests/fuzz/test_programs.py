@@ -1,22 +1,20 @@
 """Random imperative programs on NumPy, eagerly, traced and replayed, with stages of the compiler switched.
 
-`TRACEJIT_FUZZ=10000` sets how many programs run; a few hundred by default. Every program runs on the memory
+`TRACEJIT_FUZZ=10000` sets how many programs run; 150 by default. Every program runs on the memory
 plan's simulator, which needs no kernels; some also run without a plan, and as machine code, fused and not, on
 the native engine and on the naive one.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz import running
+from tests.fuzz.count import COUNT, IS_ASKED
 from tests.fuzz.programs import Program, programs
-
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300"))
 
 VARIANTS: dict[str, tuple[float, Any]] = {
     "planned": (1, running.simulated),
@@ -59,7 +57,7 @@ def test_programs(variant: str, traced: bool) -> None:
         max_examples=max(int(COUNT * share), 1),
         deadline=None,
         database=None,
-        derandomize="TRACEJIT_FUZZ" not in os.environ,
+        derandomize=not IS_ASKED,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )

@@ -8,7 +8,6 @@ the unrolled recording may do in another order.
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -16,9 +15,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.fuzz.count import COUNT
 from tracejit import config
-
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 75
 
 VALUES = (
     *("x*0.5+y", "tj.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i+1]", "tj.maximum(x, y)", "x*(i*0.125)", "x+i"),
@@ -60,7 +58,7 @@ def arguments() -> list[Any]:
     return [tj.asarray(made.normal(size=shape).astype(np.float32) * 0.5) for shape in shapes]
 
 
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(COUNT // 75))
 def test_range(seed, monkeypatch):
     text = program(random.Random(seed))
     namespace: dict[str, Any] = {"tj": tj}

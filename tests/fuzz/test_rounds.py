@@ -6,7 +6,6 @@ What can be rolled depends on the program; about half of them have a rolled loop
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -14,9 +13,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.fuzz.count import COUNT
 from tracejit.passes.rolling.roll import ROUNDS
-
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 20
 
 VALUES = (
     *("x*0.5+y", "xp.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i]", "xp.maximum(x, y)", "x*(i*0.125)", "x+i", "x@m"),
@@ -53,7 +51,7 @@ def program(chance: random.Random) -> tuple[str, int]:
     return "\n".join([*lines, "    return [x, y, s, *out, a, b, c]"]), n
 
 
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(COUNT // 20))
 def test_rounds(seed):
     chance = random.Random(seed)
     text, n = program(chance)

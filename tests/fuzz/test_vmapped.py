@@ -8,7 +8,6 @@ results, what containers and captured names hold in the end, and the arrays them
 from __future__ import annotations
 
 import builtins
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,9 +17,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import tracejit as tj
 from tests.fuzz import running
+from tests.fuzz.count import COUNT, IS_ASKED
 from tests.fuzz.programs import Box, Plain, Program, in_c_order, programs
 
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 15
 SIZE = 2
 FRESH = 100  # the number of the array that a call gets beside those of the program
 
@@ -103,10 +102,10 @@ def check(program: Program, traced: bool, mapped: set[int]) -> None:
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
 def test_batches_of_programs(traced: bool, mapped: Iterable[int]) -> None:
     @settings(
-        max_examples=max(COUNT, 1),
+        max_examples=max(COUNT // 15, 1),
         deadline=None,
         database=None,
-        derandomize="TRACEJIT_FUZZ" not in os.environ,
+        derandomize=not IS_ASKED,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
 import sys
 import types
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 
 import tracejit as tj
+from tests.fuzz.count import COUNT, IS_ASKED
 from tests.fuzz.running import simulated
 from tests.fuzz.world import WORLD
 from tests.fuzz.worlds import Story, stories
-
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300"))
 
 
 class World:
@@ -99,7 +97,7 @@ SHOWN = (
     max_examples=COUNT,
     deadline=None,
     database=None,
-    derandomize="TRACEJIT_FUZZ" not in os.environ,
+    derandomize=not IS_ASKED,
     suppress_health_check=list(HealthCheck),
 )
 @given(stories())

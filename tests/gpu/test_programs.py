@@ -1,15 +1,12 @@
 """Random imperative programs whose arrays lie on a GPU, on the driver that computes on the CPU."""
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 import tracejit as tj
 from tests.fuzz import running
+from tests.fuzz.count import COUNT, IS_ASKED
 from tests.fuzz.programs import Program, programs
-
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 50
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
@@ -18,10 +15,10 @@ def test_programs(traced: bool, gpu: tj.Device) -> None:
     ran = []
 
     @settings(
-        max_examples=max(COUNT, 1),
+        max_examples=max(COUNT // 50, 1),
         deadline=None,
         database=None,
-        derandomize="TRACEJIT_FUZZ" not in os.environ,
+        derandomize=not IS_ASKED,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
     )
@@ -36,4 +33,4 @@ def test_programs(traced: bool, gpu: tj.Device) -> None:
 
     with running.fresh_schedules(), tj.device(gpu):
         run()
-    assert len(ran) >= COUNT // 3
+    assert len(ran) >= COUNT // 150

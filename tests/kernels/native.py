@@ -1,4 +1,6 @@
-"""Compile library kernels and call them by address, as the engine does; the GIL is released during a call."""
+"""Call library kernels by address, as the engine does; the GIL is released during a call. They come from the
+kernel store, so tests of programs that use them need not compile them again.
+"""
 
 import ctypes
 import functools
@@ -6,18 +8,21 @@ import threading
 
 import numpy as np
 
-from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
-from tracejit.kernels.library.table import LIBRARY
+from tracejit.assembly.recipes import library_kernel
+from tracejit.codegen.objects.loader import load
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
 
 @functools.cache
-def address(name, dtype):
-    """Address of a compiled library kernel."""
-    built = build_object([EntryPoint("kernel", LIBRARY[name, dtype])])
-    return link(f"{name}_{dtype}", built.object_code, ["kernel"])["kernel"]
+def kernel(name, dtype, table):
+    """A compiled kernel of a table, which stays in memory."""
+    return load([library_kernel(name, dtype, table)])[0][0]
+
+
+def address(name, dtype, table="LIBRARY"):
+    """The address of a compiled kernel of a table."""
+    return kernel(name, dtype, table).addresses["kernel"]
 
 
 def block_of(slots, values):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.fuzz.count import COUNT
 from tracejit.errors import ReplayError
 from tracejit.frontend.surroundings import watch
 
@@ -216,7 +217,7 @@ class Tree:
         return tj.stack(tuple(self.yields(x, inside)))[1]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("TRACEJIT_FUZZ", "300")) // 20))
+@pytest.mark.parametrize("seed", range(COUNT // 20))
 def test_every_call_of_a_random_body_is_seen(seed, monkeypatch):
     seen = []
 

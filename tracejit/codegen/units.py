@@ -72,8 +72,8 @@ def column_tile(program: LoopProgram) -> int:
     caches, units = program.tuning.caches, program.tuning.units
     read = sum(t.view.size * t.dtype.itemsize for t in reads if t.view)
     accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
-    is_far = program.domain.pieces and read > caches.far
-    most = units.wide // max(accumulators, 1) if is_far else units.columns
+    is_uncached = program.domain.pieces and read > caches.last
+    most = units.wide // max(accumulators, 1) if is_uncached else units.columns
     return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 

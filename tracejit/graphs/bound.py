@@ -15,7 +15,7 @@ from tracejit.graphs.program import GraphProgram
 class BoundGraph:
     """A graph and the arguments of its calls; made by `KeptGraph.bind`.
 
-    outputs: arrays and numbers of the last result by name.
+    Its attribute `outputs` has the arrays and numbers of the last result by name.
 
     >>> import tracejit as tj
     >>> graph = tj.export(lambda x, by: (x * by).sum(), tj.spec(("n", 2)), 1.0)

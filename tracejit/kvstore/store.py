@@ -281,7 +281,7 @@ class KVStore:
     def set_updater(self, updater: Updater) -> None:
         """Have `push` call ``updater(key, received, stored)``, which writes to `stored`.
 
-        received, stored: arrays of one shape and dtype, on one device.
+        `received` and `stored` are arrays of one shape and dtype, on one device.
         Raises ArgumentError for what cannot be called.
 
         >>> import tracejit as tj

@@ -48,13 +48,13 @@ def traffic(
     """The traffic of a kernel. `operands`, `outputs`: numbers of the buffers."""
     values = (*body.inputs, *body.outputs)
     size = sum(v.type.nbytes for v in values if not v.type.on_host)
-    is_near = size <= program.tuning.caches.near
+    is_cached = size <= program.tuning.caches.private
     turned = _turned(program, plan, operands) if sweep is None else frozenset()
     return Traffic(
         _streamed(program, plan, size, {n for n in outputs if n not in operands.values()}, outputs),
         turned,
-        program.tuning.units.lines if plan.orientation is COLUMNS and not is_near else 1,
-        _prefetch(program, plan, sweep, is_near=is_near, is_tiled=bool(turned)),
+        program.tuning.units.lines if plan.orientation is COLUMNS and not is_cached else 1,
+        _prefetch(program, plan, sweep, is_cached=is_cached, is_tiled=bool(turned)),
     )
 
 
@@ -105,13 +105,13 @@ def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, i
 
 
 def _prefetch(
-    program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
+    program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
 ) -> Prefetch:
     """The kernel's way of prefetching; all but sweeps prefetch only operands that no cache holds."""
     domain = program.domain
     if sweep is not None:
         return "sweep" if len(domain.kept) > 1 else "nothing"
-    if is_near or program.matmul is not None:
+    if is_cached or program.matmul is not None:
         return "nothing"
     if plan.orientation is COLUMNS:
         return "lines"

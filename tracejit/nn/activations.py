@@ -99,7 +99,7 @@ def hard_swish(x: Any, /) -> NDArray:
 
 
 def leaky_relu(x: Any, /, slope: Any = 0.01) -> NDArray:
-    """x where it is above 0, else ``slope * x``.
+    """x where it is above 0, else ``slope * x``. Maas et al., Rectifier nonlinearities, 2013.
 
     Shape stays; floating dtypes stay, integers become floating.
     Raises ArgumentError for what is no array or number.
@@ -157,7 +157,7 @@ def _exponential_part(array: Any, scale: Any) -> Any:
 
 
 def celu(x: Any, /, alpha: Any = 1.0) -> NDArray:
-    """x where it is above 0, else ``alpha * (exp(x / alpha) - 1)``. Barron, 2017.
+    """x where it is above 0, else ``alpha * (exp(x / alpha) - 1)``. Barron, CELU, 2017.
 
     Shape stays; floating dtypes stay, integers become floating.
     Raises ArgumentError for what is no array or number.
@@ -224,7 +224,7 @@ swish = silu
 
 
 def softplus(x: Any, /, beta: Any = 1.0) -> NDArray:
-    """log(1 + exp(beta * x)) / beta, without overflow: a smooth `relu`.
+    """log(1 + exp(beta * x)) / beta, without overflow: a smooth `relu`. Dugas et al., 2001.
 
     Shape stays; floating dtypes stay, integers become floating.
     Raises ArgumentError for what is no array or number.

@@ -34,6 +34,7 @@ MODES = ("fan_in", "fan_out", "fan_avg")
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Zeros.
 
+    float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -46,6 +47,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Ones.
 
+    float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -58,6 +60,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
 def constant(shape: Any, value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Elements that are all `value`.
 
+    float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -70,6 +73,7 @@ def constant(shape: Any, value: Any, dtype: Any = None, *, device: Any = None) -
 def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Numbers evenly distributed in [low, high).
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -82,6 +86,7 @@ def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = None, *, d
 def normal(shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Normally distributed numbers with this mean and standard deviation.
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -104,6 +109,7 @@ def truncated_normal(
     """Normally distributed numbers, of which only those from `low` to `high` standard deviations occur.
 
     By the inverse of the distribution function. The standard deviation is that of the whole distribution.
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating or ``low >=
     high``.
 
@@ -175,6 +181,7 @@ def _scaled(
 def xavier_uniform(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Even numbers of variance ``gain ** 2 * 2 / (inputs + outputs)``. Glorot and Bengio, 2010.
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -187,6 +194,7 @@ def xavier_uniform(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: 
 def xavier_normal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Normal numbers of variance ``gain ** 2 * 2 / (inputs + outputs)``. Glorot and Bengio, 2010.
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -208,6 +216,7 @@ def kaiming_uniform(
     """Even numbers of variance ``gain(nonlinearity, slope) ** 2 / inputs``. He et al., 2015.
 
     mode: "fan_in" (inputs), "fan_out" (outputs), or "fan_avg" (their mean).
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for another `mode` or `nonlinearity`.
 
     >>> import tracejit as tj
@@ -230,6 +239,7 @@ def kaiming_normal(
     """Normal numbers of variance ``gain(nonlinearity, slope) ** 2 / inputs``. He et al., 2015.
 
     mode: "fan_in" (inputs), "fan_out" (outputs), or "fan_avg" (their mean).
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for another `mode` or `nonlinearity`.
 
     >>> import tracejit as tj
@@ -243,6 +253,7 @@ def kaiming_normal(
 def lecun_uniform(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Even numbers of variance ``1 / inputs``. LeCun et al., Efficient BackProp, 1998.
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -255,6 +266,7 @@ def lecun_uniform(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArr
 def lecun_normal(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Normal numbers of variance ``1 / inputs``. LeCun et al., Efficient BackProp, 1998.
 
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
@@ -269,6 +281,7 @@ def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any 
 
     Dimensions after the first count as one. Saxe et al., Exact solutions, 2014; by the QR decomposition of a
     normal matrix. It looks at values: a traced function that calls it runs piecewise.
+    float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj

@@ -59,8 +59,8 @@ def _without_dead_results(node: Node, needed: set[Value]) -> Node:
     }
     if not dead:
         return node
-    held = zip(body.inputs, node.inputs[1:], node.attrs["moves"], strict=True)
-    inputs, operands, moves = zip(*[row for row in held if row[0] not in dead], strict=True)
+    rows = zip(body.inputs, node.inputs[1:], node.attrs["moves"], strict=True)
+    inputs, operands, moves = zip(*[row for row in rows if row[0] not in dead], strict=True)
     effects = tuple([effect for effect in body.effects if effect.target not in dead])
     outputs = [v for e, v in zip(body.effects, node.outputs, strict=True) if e.target not in dead]
     fewer = Graph(inputs, body.nodes, (), effects)

@@ -1,7 +1,7 @@
 """Targets: one record for each kind of device, with all that depends on it.
 
     target = target_of(Device("cpu"))
-    target.tuning.caches.far      # numbers; lower floors ask `tracejit.tuning` for them
+    target.tuning.caches.last     # numbers; lower floors ask `tracejit.tuning` for them
     target.emit(spec)             # the source of a kernel
     target.open(0)                # the device is ready, or DeviceError says what is missing
     target.job(task)              # the job of a planned task

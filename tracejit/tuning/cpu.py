@@ -4,7 +4,7 @@ from tracejit.tuning.record import Caches, Costs, Tuning, Units
 
 TUNING = Tuning(
     kind="cpu",
-    caches=Caches(line=64, page=4096, near=4 << 20, far=32 << 20, streamed=128 << 20, scratch=1 << 21),
+    caches=Caches(line=64, page=4096, private=4 << 20, last=32 << 20, streamed=128 << 20, scratch=1 << 21),
     units=Units(
         nanoseconds=40_000,
         shares=8,
@@ -20,7 +20,7 @@ TUNING = Tuning(
         piece=65536,
         enough=64,
         part=128,
-        far_pieces=16,
+        row_pieces=16,
     ),
     costs=Costs(
         access=0.4,

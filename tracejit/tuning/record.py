@@ -10,8 +10,8 @@ class Caches(NamedTuple):
 
     line:     a cache line: scratch rows start on one.
     page:     as far as a processor prefetches by itself; kernels prefetch beyond.
-    near:     operands that the cache of one processor may hold. With more, a kernel prefetches.
-    far:      an array that no cache holds.
+    private:  of one processor. A kernel whose operands are larger prefetches.
+    last:     of the last level: a larger array is in no cache.
     streamed: operands above which results bypass the caches. With less, a good part is still in the last
               cache when the next kernel, or the next call of this one, looks for it.
     scratch:  rows, the ring of a sweep or a panel of a product that lie in scratch memory. Every worker has
@@ -20,8 +20,8 @@ class Caches(NamedTuple):
 
     line: int
     page: int
-    near: int
-    far: int
+    private: int
+    last: int
     streamed: int
     scratch: int
 
@@ -39,16 +39,16 @@ class Units(NamedTuple):
     columns:      most columns of a unit that reduces over rows: its accumulators stay in the first cache.
     wide:         the same, of all accumulators together, where no cache holds what is read: they stay in the
                   second cache, and memory is read in order.
-    lines:        lines that such a unit reads side by side where operands are not `near`, so that the
-                  processor finds enough to fetch: 2 to 3 times as fast; the code is twice as long.
+    lines:        lines that such a unit reads side by side where operands exceed the `private` cache, so that
+                  the processor finds enough to fetch: 2 to 3 times as fast; the code is twice as long.
     run:          neighbouring elements that are worth streaming.
     side:         of a transposed tile: it and the lines it comes from stay in the first cache.
     tiles:        most operands that are transposed tile by tile.
     piece:        elements that one piece of a split reduction has at least.
     enough:       units with which a reduction is not split.
     part:         columns that count as one unit when a split is considered.
-    far_pieces:   most pieces of a reduction over the rows of a `far` array: a unit then goes through whole
-                  rows, which memory delivers 10 to 20 % faster than narrow tiles of them.
+    row_pieces:   most pieces of a reduction over the rows of an array that is in no cache: a unit then goes
+                  through complete rows, which memory delivers 10 to 20 % faster than narrow tiles of them.
     """
 
     nanoseconds: int
@@ -65,7 +65,7 @@ class Units(NamedTuple):
     piece: int
     enough: int
     part: int
-    far_pieces: int
+    row_pieces: int
 
 
 class Costs(NamedTuple):

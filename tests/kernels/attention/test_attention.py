@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.kernels.native import random_ranges, run
-from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tests.kernels.native import address, random_ranges, run
 from tracejit.ir.op import OPS
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.attention import plan
@@ -15,8 +13,7 @@ from tracejit.kernels.attention.table import ATTENTION
 @pytest.fixture(scope="module")
 def addresses():
     """The addresses of both kernels for both dtypes."""
-    entries = [EntryPoint(f"{name}_{dtype}", kernel) for (name, dtype), kernel in ATTENTION.items()]
-    return link("attention", build_object(entries).object_code, [entry.name for entry in entries])
+    return {"_".join(key): address(*key, "ATTENTION") for key in ATTENTION}
 
 
 class Native:

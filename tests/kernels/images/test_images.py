@@ -5,9 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.kernels.native import SIGNATURE, random_ranges
-from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tests.kernels.native import SIGNATURE, address, random_ranges
 from tracejit.ir.op import OPS
 from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
@@ -23,11 +21,8 @@ ALONE = [name for name in CONVOLUTIONS if name != "conv2d_weight_sums"]
 
 @pytest.fixture(scope="module")
 def kernels():
-    """All kernels, compiled together, as functions that release Python's lock."""
-    entries = [EntryPoint(f"{name}_{dtype}", kernel) for (name, dtype), kernel in IMAGES.items()]
-    built = build_object(entries)
-    found = link("images", built.object_code, [entry.name for entry in entries])
-    return {key: SIGNATURE(found["_".join(key)]) for key in IMAGES}
+    """All kernels, as functions that release Python's lock."""
+    return {key: SIGNATURE(address(*key, "IMAGES")) for key in IMAGES}
 
 
 def attributes(name, rng):

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.kernels.native import random_ranges, run
-from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tests.kernels.native import address, random_ranges, run
 from tracejit.ir.op import OPS
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.images import winograd_plan
-from tracejit.kernels.images.table import IMAGES
 from tracejit.kernels.images.winograd_plan import CALLS, KERNELS, SCHEMES, Winograd, winograd_call
 
 FLOATS = ["float32", "float64"]
@@ -19,8 +16,7 @@ ONE = ((1, 1), (1, 1))
 @pytest.fixture(scope="module")
 def addresses():
     """The addresses of all kernels for both dtypes."""
-    entries = [EntryPoint(f"{name}_{dtype}", IMAGES[name, dtype]) for name in KERNELS for dtype in FLOATS]
-    return link("winograd", build_object(entries).object_code, [entry.name for entry in entries])
+    return {f"{name}_{dtype}": address(name, dtype, "IMAGES") for name in KERNELS for dtype in FLOATS}
 
 
 class Native:

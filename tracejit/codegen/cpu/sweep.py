@@ -155,7 +155,7 @@ def _compute_run(kernel: Source, section: Section, lane_loop: LaneLoop) -> None:
 
 
 def _store_run(kernel: Source, access: Access, move: str) -> None:
-    """Move a run from the ring to its place, or to the edges, which have whole runs only."""
+    """Move a run from the ring to its place, or to the edges, which have complete runs only."""
     kernel.line("line = row % (up + 1) * columns")
     with kernel.block("if edge < 0:"):
         count = "min(columns, n0 - row * columns)"

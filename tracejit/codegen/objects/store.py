@@ -10,8 +10,8 @@ What always holds:
   checksum and key are right. Anything else is a miss, with its reason in `misses`, and is removed.
 - Only what is ours is removed, in a private folder: files (or links) of this user, by names that the store
   gives. What cannot be removed stays a miss.
-- Files appear by rename, so readers in other processes see a whole entry or none. Two that compile the same
-  kernel at the same time both write it; either file is good.
+- Files appear by rename, so readers in other processes see a complete entry or none. Two that compile the
+  same kernel at the same time both write it; either file is good.
 - Where the disk cannot be written, or there is no folder, entries stay in memory, and one warning says so.
 
 >>> import tempfile

@@ -58,8 +58,8 @@ def install(loader: Loader) -> None:
     _loader = loader
 
 
-class Held:
-    """Handles of one instance: they are free again when it is gone. No line of Python runs then but this."""
+class Lease:
+    """Handles that one instance uses, free again when it is gone. No other line of Python runs then."""
 
     __slots__ = ("_free", "_handles")
 
@@ -152,7 +152,7 @@ class Gpu:
                 self._scratch_bytes = nbytes
                 self.record.words[layout.DEVICE_SCRATCH >> 3] = buffer.memory
 
-    def prepare(self, block: int, fails: bool) -> Held:
+    def prepare(self, block: int, fails: bool) -> Lease:
         """Write what one instance of a task has for itself into its argument block, at address `block`."""
         try:
             event, failure = self._events.pop()
@@ -164,7 +164,7 @@ class Gpu:
             failure = self.driver.get("cuMemHostAlloc", 8, PINNED)
         words = (ctypes.c_int64 * 2).from_address(block + layout.ISSUED_EVENT)
         words[0], words[1] = event, failure if fails else 0
-        return Held(self._events, (event, failure))
+        return Lease(self._events, (event, failure))
 
     def explain(self, status: int) -> DeviceError:
         """The exception for a task whose status, negative, is a code of the driver."""

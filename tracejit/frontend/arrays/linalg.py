@@ -148,6 +148,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     """The triangular factor L of positive definite matrices ``x = L L^H``; with `upper` its adjoint.
 
     x: (..., n, n), of which the lower triangle is read. The result has its shape.
+    Floating dtypes stay, integers become floating.
     Raises ShapeError for what is not square, LinAlgError for matrices that are not positive definite.
     The gradient is that of Murray, Differentiation of the Cholesky decomposition (2016).
 
@@ -166,8 +167,9 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     """``x = Q R`` with orthonormal columns of Q and upper triangular R: a named pair.
 
     x: (..., m, n). Mode "reduced": Q (..., m, k) and R (..., k, n) with k = min(m, n); "complete": k = m;
-    "r": R alone. Raises ShapeError for what is no matrix, ArgumentError for another mode.
-    The gradient is that of Walter and Lehmann (2010); mode "complete" of tall matrices has none.
+    "r": R alone. Floating dtypes stay, integers become floating. The gradient is that of Walter and Lehmann
+    (2010); mode "complete" of tall matrices has none.
+    Raises ShapeError for what is no matrix, ArgumentError for another mode.
 
     >>> import tracejit as tj
     >>> q, r = tj.linalg.qr(tj.asarray([[0.0, 2.0], [3.0, 0.0]]))
@@ -187,6 +189,7 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
 
     x: (..., m, n); U (..., m, m), S (..., k) in descending order and Vh (..., n, n), or without
     `full_matrices` U (..., m, k) and Vh (..., k, n), with k = min(m, n).
+    Floating dtypes stay, integers become floating.
     Raises ShapeError for what is no matrix, LinAlgError where it does not converge, ArgumentError for
     `hermitian` (use eigh). The gradient needs distinct singular values and ``full_matrices=False``.
 
@@ -207,6 +210,7 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
 def svdvals(x: Any, /) -> NDArray:
     """Singular values in descending order: (..., min(m, n)) of matrices (..., m, n).
 
+    The dtype is floating, of complex numbers that of their parts.
     Raises ShapeError for what is no matrix, LinAlgError where it does not converge.
 
     >>> import tracejit as tj
@@ -227,8 +231,10 @@ def _upper(name: str, UPLO: Any) -> bool:
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of Hermitian matrices: a named pair.
 
-    UPLO: the triangle that is read. Raises ShapeError for what is not square, LinAlgError where it does not
-    converge, ArgumentError for another `UPLO`. The gradient needs distinct eigenvalues.
+    UPLO: the triangle that is read, "L" or "U". Eigenvalues are real. Floating dtypes stay, integers become
+    floating. The gradient needs distinct eigenvalues.
+    Raises ShapeError for what is not square, LinAlgError where it does not converge, ArgumentError for
+    another `UPLO`.
 
     >>> import tracejit as tj
     >>> tj.linalg.eigh(tj.asarray([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
@@ -243,6 +249,7 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
 def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     """Eigenvalues (..., n), ascending, of Hermitian matrices.
 
+    The dtype is floating, of complex numbers that of their parts.
     Raises what `eigh` raises.
 
     >>> import tracejit as tj
@@ -289,7 +296,9 @@ def eigvals(x: Any, /) -> NDArray:
 def slogdet(x: Any, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of determinants: a named pair of arrays (...).
 
-    Of a singular matrix 0 and minus infinity. Raises ShapeError for what is not square.
+    Of a singular matrix 0 and minus infinity. The logarithm is real. Floating dtypes stay, integers become
+    floating.
+    Raises ShapeError for what is not square.
 
     >>> import tracejit as tj
     >>> tj.linalg.slogdet(tj.asarray([[0.0, 1.0], [1.0, 0.0]])).sign
@@ -303,6 +312,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
 def det(x: Any, /) -> NDArray:
     """Determinants (...) of square matrices (..., n, n), from `slogdet`.
 
+    Floating dtypes stay, integers become floating.
     Raises ShapeError for what is not square. The gradient needs regular matrices.
 
     >>> import tracejit as tj
@@ -318,7 +328,8 @@ def det(x: Any, /) -> NDArray:
 def inv(x: Any, /) -> NDArray:
     """Inverses of square matrices.
 
-    The shape stays. Raises ShapeError for what is not square, LinAlgError for singular matrices.
+    The shape stays, and floating dtypes; integers become floating.
+    Raises ShapeError for what is not square, LinAlgError for singular matrices.
 
     >>> import tracejit as tj
     >>> tj.linalg.inv(tj.asarray([[2.0, 0.0], [0.0, 4.0]]))
@@ -334,6 +345,7 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
     """The solution y of ``x1 y = x2``.
 
     x1: (..., n, n); x2: (n,), or (..., n, k); batches broadcast. The result has the shape of `x2`, broadcast.
+    Floating dtypes stay, integers become floating.
     Raises ShapeError where shapes do not fit, LinAlgError for singular matrices.
 
     >>> import tracejit as tj
@@ -362,6 +374,7 @@ def solve_triangular(
     a: (..., n, n); b: (n,), or (..., n, k). With `trans` 1 the transpose of `a` is meant, with 2 its
     conjugate; with `unit_diagonal` ones stand on the diagonal, whatever `a` holds there.
     By `solve`, so it takes an LU factorization, not only the n**2 operations for each column.
+    Floating dtypes stay, integers become floating.
     Raises ShapeError where shapes do not fit, ArgumentError for another `trans`, LinAlgError for singular
     matrices.
 
@@ -394,7 +407,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     """Pseudo-inverses (..., n, m) of matrices (..., m, n), by the singular value decomposition.
 
     Singular values below `rtol` (or `rcond`) times the largest one count as 0: by default max(m, n) units of
-    rounding with `rtol` None (1e-15 is NumPy's for `rcond`).
+    rounding with `rtol` None (1e-15 is NumPy's for `rcond`). Floating dtypes stay, integers become floating.
     Raises ShapeError for what is no matrix, ArgumentError for both bounds and for `hermitian`.
 
     >>> import tracejit as tj
@@ -453,6 +466,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
     a: (m, n); b: (m,) or (m, k). Singular values below `rcond` times the largest one count as 0. The
     residuals are the squared lengths, or empty if the rank is below n or m <= n; for that, matrices with
     m > n are looked at, which makes a traced function piecewise.
+    Floating dtypes stay, integers become floating.
     Raises ShapeError where shapes do not fit.
 
     >>> import tracejit as tj
@@ -484,7 +498,8 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     """The x of ``tensordot(a, x, x.ndim) = b``.
 
     a: as many elements in the first dimensions, which b has, as in the others, which x has; `axes` of it are
-    moved to the end first. Raises ShapeError where shapes do not fit, LinAlgError for a singular system.
+    moved to the end first. Floating dtypes stay, integers become floating.
+    Raises ShapeError where shapes do not fit, LinAlgError for a singular system.
 
     >>> import tracejit as tj
     >>> tj.linalg.tensorsolve(tj.eye(4).reshape(2, 2, 4), tj.ones((2, 2)))
@@ -505,6 +520,7 @@ def tensorinv(a: Any, ind: int = 2) -> NDArray:
     """The inverse of ``x -> tensordot(a, x, ind)``.
 
     The result has the dimensions from `ind` on first, then those before.
+    Floating dtypes stay, integers become floating.
     Raises ShapeError unless both have as many elements, LinAlgError for what is singular.
 
     >>> import tracejit as tj
@@ -562,6 +578,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
     ord: a number; infinity gives the largest, minus infinity the smallest magnitude, 0 the count of elements
     that are not 0. Axes fall away, or (`keepdims`) have the extent 1.
+    The dtype is floating, of complex numbers that of their parts.
     Raises AxisError for an axis out of range, ArgumentError for another `ord`.
 
     >>> import tracejit as tj
@@ -580,6 +597,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
 
     ord: "fro", "nuc" (the sum of singular values), 2 and -2 (the largest and smallest of these), 1 and -1
     (sums of columns), inf and -inf (sums of rows).
+    The dtype is floating, of complex numbers that of their parts.
     Raises ShapeError for what is no matrix, ArgumentError for another `ord`.
 
     >>> import tracejit as tj
@@ -596,7 +614,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
     """The norm of vectors along one axis, or of matrices along two, as in NumPy.
 
     Without axis and `ord` the length of all elements; with `ord` the array has one or two dimensions. See
-    `vector_norm` and `matrix_norm` for `ord`.
+    `vector_norm` and `matrix_norm` for `ord`. The dtype is floating, of complex numbers that of their parts.
     Raises AxisError for an axis out of range, ArgumentError for another `ord` or number of axes.
 
     >>> import tracejit as tj
@@ -627,6 +645,7 @@ def cond(x: Any, p: Any = None) -> NDArray:
     """The condition (...) of matrices: the norm times that of the inverse.
 
     p: as `ord` of `matrix_norm`; None and 2 divide the largest by the smallest singular value.
+    The dtype is floating, of complex numbers that of their parts.
     Raises ShapeError for what is no matrix, LinAlgError for singular ones (unless p is None, 2 or -2).
 
     >>> import tracejit as tj
@@ -647,8 +666,8 @@ def cond(x: Any, p: Any = None) -> NDArray:
 def matrix_power(x: Any, n: int, /) -> NDArray:
     """Square matrices multiplied with themselves `n` times; negative powers are those of the inverse.
 
-    The shape stays. Raises ShapeError for what is not square, LinAlgError for negative powers of singular
-    ones.
+    The shape stays, and the dtype; with a negative power integers become floating.
+    Raises ShapeError for what is not square, LinAlgError for negative powers of singular ones.
 
     >>> import tracejit as tj
     >>> tj.linalg.matrix_power(tj.asarray([[1, 1], [1, 0]]), 5)
@@ -676,6 +695,7 @@ def multi_dot(arrays: Sequence[Any]) -> NDArray:
     """The product of two or more matrices, in the order that takes the fewest multiplications.
 
     The first may be a row and the last a column, of one dimension. The order is found by dynamic programming.
+    The result has the common dtype.
     Raises ArgumentError for fewer than two, ShapeError where shapes do not fit.
 
     >>> import tracejit as tj
@@ -718,6 +738,7 @@ def multi_dot(arrays: Sequence[Any]) -> NDArray:
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """The products of all elements of a vector (n,) with all of another one (m,): (n, m).
 
+    The result has the common dtype.
     Raises ShapeError for other dimensions.
 
     >>> import tracejit as tj
@@ -735,7 +756,8 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
     """The cross product of vectors of 3 elements along an axis.
 
-    The result has the broadcast shape. Raises ShapeError for other extents.
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError for other extents, DTypeError for bools.
 
     >>> import tracejit as tj
     >>> tj.linalg.cross(tj.asarray([1, 0, 0]), tj.asarray([0, 1, 0]))

@@ -39,8 +39,9 @@ def scan(
 
     init: a tree of arrays and numbers, the first carry; every carry has its structure, shapes and dtypes.
     xs:   a tree of arrays whose first extents are equal, or None, with which `f` is called `length` times.
-    ys:   the tree of what `f` returns second, stacked along a new first axis. With ``reverse=True`` the loop
-          begins with the last element; the ys lie beside their xs.
+
+    The ys are the tree of what `f` returns second, stacked along a new first axis. With ``reverse=True`` the
+    loop begins with the last element; the ys lie beside their xs.
     Raises ShapeError, DTypeError or ArgumentError for a carry of another form, for xs of different lengths,
     where neither `xs` nor `length` says how long the loop is, and for a loop without a round: nothing says
     what its ys are. As `jax.lax.scan`. In a traced function it is a loop over `tj.range`: a few rounds are

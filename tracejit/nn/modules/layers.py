@@ -41,6 +41,10 @@ class Linear(Module):
     def forward(self, x: Any) -> NDArray:
         """Products with the weight, plus the bias.
 
+        x: (..., inputs). Returns (..., outputs).
+
+        Raises ShapeError for another last extent.
+
         >>> import tracejit as tj
         >>> tj.nn.Linear(3, 4).forward(tj.ones(3)).shape
         (4,)
@@ -61,6 +65,10 @@ class Embedding(Module):
 
     def forward(self, labels: Any) -> NDArray:
         """The rows at the labels.
+
+        labels: integers of any shape, from 0 to rows - 1. Returns (*labels.shape, features).
+
+        Raises OutOfBoundsError for other labels, DTypeError for labels that are no integers.
 
         >>> import tracejit as tj
         >>> tj.nn.Embedding(10, 4).forward(tj.asarray(3)).shape
@@ -100,11 +108,19 @@ class Conv1d(Module):
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
     def forward(self, x: Any) -> NDArray:
-        """Convolve.
+        """Convolve lines (`Conv1d`) or images (`Conv2d`).
+
+        x: (batch, inputs, length) or (batch, inputs, height, width). Returns (batch, outputs, ...) with
+        extents ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``; the padding is that of
+        both ends.
+
+        Raises ShapeError for another number of dimensions or channels, or a window larger than x.
 
         >>> import tracejit as tj
         >>> tj.nn.Conv1d(3, 4, 5).forward(tj.ones((2, 3, 9))).shape
         (2, 4, 5)
+        >>> tj.nn.Conv2d(3, 4, 5).forward(tj.ones((2, 3, 9, 8))).shape
+        (2, 4, 5, 4)
         """
         return type(self).function(
             x,
@@ -145,6 +161,10 @@ class LayerNorm(Module):
     def forward(self, x: Any) -> NDArray:
         """Normalize.
 
+        x: (..., *shape). Returns an array of the shape of x.
+
+        Raises ShapeError for other last extents.
+
         >>> import tracejit as tj
         >>> tj.nn.LayerNorm((3, 4)).forward(tj.ones((2, 3, 4))).shape
         (2, 3, 4)
@@ -168,6 +188,10 @@ class RMSNorm(Module):
     def forward(self, x: Any) -> NDArray:
         """Normalize.
 
+        x: (..., *shape). Returns an array of the shape of x.
+
+        Raises ShapeError for other last extents.
+
         >>> import tracejit as tj
         >>> tj.nn.RMSNorm((3, 4)).forward(tj.ones((2, 3, 4))).shape
         (2, 3, 4)
@@ -176,7 +200,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """`group_norm` with a weight and a bias for each channel.
+    """`group_norm` with a weight and a bias for each channel, for arrays (batch, channels, ...).
 
     >>> import tracejit as tj
     >>> tj.nn.GroupNorm(2, 4)(tj.ones((2, 4, 3))).shape
@@ -189,6 +213,10 @@ class GroupNorm(Module):
 
     def forward(self, x: Any) -> NDArray:
         """Normalize.
+
+        x: (batch, channels, ...). Returns an array of the shape of x.
+
+        Raises ShapeError for another number of channels or for channels that `groups` does not divide.
 
         >>> import tracejit as tj
         >>> tj.nn.GroupNorm(2, 4).forward(tj.ones((2, 4, 3))).shape
@@ -220,6 +248,10 @@ class BatchNorm(Module):
     def forward(self, x: Any) -> NDArray:
         """Normalize, by statistics of `x` in training, otherwise by the running ones.
 
+        x: (batch, channels, ...). Returns an array of the shape of x.
+
+        Raises ShapeError for fewer than two dimensions, no elements, or another number of channels.
+
         >>> import tracejit as tj
         >>> tj.nn.BatchNorm(1).eval().forward(tj.zeros((1, 1)))
         NDArray([[0.]], dtype=float32)
@@ -237,7 +269,7 @@ class BatchNorm(Module):
 
 
 class Dropout(Module):
-    """`dropout` in training, by a generator of one's own if one is given; otherwise nothing.
+    """`dropout` in training, by a generator of one's own if one is given; otherwise nothing. Shapes stay.
 
     >>> import tracejit as tj
     >>> tj.nn.Dropout(0.5).eval()(tj.ones(3))
@@ -250,6 +282,10 @@ class Dropout(Module):
     def forward(self, x: Any) -> NDArray:
         """Drop elements.
 
+        x: of any shape. Returns an array of this shape; out of training, x itself.
+
+        Raises ArgumentError for a rate outside [0, 1).
+
         >>> import tracejit as tj
         >>> tj.nn.Dropout(0.0).forward(tj.ones(3))
         NDArray([1., 1., 1.], dtype=float32)
@@ -258,7 +294,8 @@ class Dropout(Module):
 
 
 class MultiHeadAttention(Module):
-    """`multi_head_attention` with its weights, and biases unless ``bias=False``.
+    """`multi_head_attention` with its weights, and biases unless ``bias=False``, for arrays (batch, length,
+    features).
 
     >>> import tracejit as tj
     >>> x = tj.ones((2, 5, 8))
@@ -279,6 +316,14 @@ class MultiHeadAttention(Module):
         self, query: Any, key: Any = None, value: Any = None, *, mask: Any = None, causal: bool = False
     ) -> NDArray:
         """Attend: without a key to the queries, without a value to the keys.
+
+        query: (batch, queries, features).
+        key, value: (batch, keys, features).
+        mask: as for `multi_head_attention`.
+        causal: whether query i sees keys up to i only.
+
+        Returns (batch, queries, features).
+        Raises ShapeError for other shapes, ArgumentError if the heads do not divide the features.
 
         >>> import tracejit as tj
         >>> tj.nn.MultiHeadAttention(4, 2).forward(tj.ones((1, 3, 4)), tj.ones((1, 7, 4))).shape
@@ -301,7 +346,7 @@ class MultiHeadAttention(Module):
 
 
 class Sequential(Module):
-    """Layers, or any functions, one after the other.
+    """Layers, or any functions, one after the other; each takes what the one before returns.
 
     >>> import tracejit as tj
     >>> net = tj.nn.Sequential(tj.nn.Linear(2, 8), tj.nn.relu, tj.nn.Linear(8, 3))
@@ -314,6 +359,8 @@ class Sequential(Module):
 
     def forward(self, x: Any) -> Any:
         """Call all layers.
+
+        x: the first layer's argument. Returns the last one's result; x where there are no layers.
 
         >>> import tracejit as tj
         >>> tj.nn.Sequential(tj.nn.relu, tj.exp).forward(tj.zeros(1))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.functions.movement import concat, stack
+from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.nn.modules.base import Module
 from tracejit.nn.modules.layers import even
 from tracejit.nn.recurrent import gru, lstm
@@ -58,16 +59,8 @@ class Recurrent(Module):
             for _ in range(self.directions)
         ]
 
-    def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
-        """All outputs, (batch, steps, directions * units), and the last state.
-
-        x: (batch, steps, inputs). A state is an array (layers * directions, batch, units), of `LSTM` a pair
-        of such arrays (hidden, cell); None is zeros.
-
-        >>> import tracejit as tj
-        >>> tj.nn.GRU(3, 4).forward(tj.ones((2, 5, 3)))[1].shape
-        (1, 2, 4)
-        """
+    def run(self, x: Any, state: Any) -> tuple[Any, Any]:
+        """All outputs and the last states of all layers: `forward`, which each class describes."""
         states = []
         for first in range(0, len(self.cells), self.directions):
             outputs = []
@@ -86,6 +79,10 @@ class LSTM(Recurrent):
     """`lstm` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
     ways.
 
+    Inputs are (batch, steps, inputs), outputs (batch, steps, directions * units); `directions` is 2 with
+    `bidirectional`, else 1. Source: Hochreiter and Schmidhuber, Long short-term memory, 1997; weights as in
+    PyTorch.
+
     >>> import tracejit as tj
     >>> outputs, (hidden, cell) = tj.nn.LSTM(3, 4, layers=2, bidirectional=True)(tj.ones((2, 5, 3)))
     >>> outputs.shape, hidden.shape
@@ -95,10 +92,29 @@ class LSTM(Recurrent):
     function: ClassVar[Any] = staticmethod(lstm)
     gates: ClassVar[int] = 4
 
+    def forward(self, x: Any, state: Any = None) -> tuple[NDArray, tuple[NDArray, NDArray]]:
+        """All outputs, (batch, steps, directions * units), and the last state.
+
+        x: (batch, steps, inputs).
+        state: a pair (hidden, cell) of arrays (layers * directions, batch, units); None: zeros. The last one
+        is such a pair, too.
+
+        Raises ShapeError for other shapes, ArgumentError for a state that is no pair.
+
+        >>> import tracejit as tj
+        >>> outputs, (hidden, cell) = tj.nn.LSTM(3, 4).forward(tj.ones((2, 5, 3)))
+        >>> outputs.shape, cell.shape
+        ((2, 5, 4), (1, 2, 4))
+        """
+        return self.run(x, state)
+
 
 class GRU(Recurrent):
     """`gru` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
     ways.
+
+    Inputs are (batch, steps, inputs), outputs (batch, steps, directions * units); `directions` is 2 with
+    `bidirectional`, else 1. Source: Cho et al., Learning phrase representations, 2014; weights as in PyTorch.
 
     >>> import tracejit as tj
     >>> outputs, state = tj.nn.GRU(3, 4)(tj.ones((2, 5, 3)))
@@ -108,6 +124,21 @@ class GRU(Recurrent):
 
     function: ClassVar[Any] = staticmethod(gru)
     gates: ClassVar[int] = 3
+
+    def forward(self, x: Any, state: Any = None) -> tuple[NDArray, NDArray]:
+        """All outputs, (batch, steps, directions * units), and the last state.
+
+        x: (batch, steps, inputs).
+        state: an array (layers * directions, batch, units); None: zeros. The last one is of this shape, too.
+
+        Raises ShapeError for other shapes.
+
+        >>> import tracejit as tj
+        >>> outputs, state = tj.nn.GRU(3, 4).forward(tj.ones((2, 5, 3)))
+        >>> outputs.shape, state.shape
+        ((2, 5, 4), (1, 2, 4))
+        """
+        return self.run(x, state)
 
 
 __all__ = ["GRU", "LSTM"]

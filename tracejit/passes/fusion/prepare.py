@@ -216,8 +216,8 @@ def pieces_of(node: Node) -> int:
         return 0
     shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
     tuning = tuning_of(node.inputs[0].type.device)
-    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > tuning.caches.far:
-        return max(d for d in range(1, tuning.units.far_pieces + 1) if shape[0] % d == 0)
+    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > tuning.caches.last:
+        return max(d for d in range(1, tuning.units.row_pieces + 1) if shape[0] % d == 0)
     units, enough = _units(shape, axes, tuning.units.part), tuning.units.enough
     if not units or units >= enough:
         return 0

@@ -127,6 +127,7 @@ def _on_host(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
     """The row and column numbers of the elements on and below the k-th diagonal, of n rows and m columns.
 
+    The index is int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -141,6 +142,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
     """The row and column numbers of the elements on and above the k-th diagonal, of n rows and m columns.
 
+    The index is int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -192,6 +194,7 @@ def triu_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
 def diag_indices(n: int, ndim: int = 2) -> tuple[NDArray, ...]:
     """The index of the diagonal of an array with `ndim` dimensions of extent n.
 
+    The index is int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -224,7 +227,7 @@ def diag_indices_from(x: Any, /) -> tuple[NDArray, ...]:
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDArray, ...]:
     """The index of what ``mask_func(x, k)``, `triu` for example, leaves of a matrix x of n rows and columns.
 
-    It is called with ones, and its result is looked at.
+    It is called with ones, and its result is looked at. The index is int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -269,7 +272,7 @@ def ix_(*sequences: Any) -> tuple[NDArray, ...]:
 def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ...]:
     """Positions in the flattened array as an index of an array of this shape: one array for each dimension.
 
-    order: "C" or "F", in which it is flattened. Negative positions count from the end.
+    order: "C" or "F", in which it is flattened. Negative positions count from the end. The index is int64.
     Raises OutOfBoundsError for positions out of range, ArgumentError for another order.
 
     >>> import tracejit as tj

@@ -44,17 +44,8 @@ def _spaced(part: slice) -> Any:
 class _Grid:
     """The class of `mgrid` and `ogrid`: slices as coordinates, full or open (`sparse`)."""
 
-    def __init__(self, name: str, *, sparse: bool):
-        self.__name__ = name
-        self.__doc__ = (
-            f"Coordinates of the points of a grid, given by slices: ``{name}[0:3, 0:1:5j]``.\n\n"
-            "An imaginary step is the number of points, the end included. "
-            + (
-                "One array for each slice; they broadcast to one another."
-                if sparse
-                else "The arrays are stacked along a new first axis."
-            )
-        )
+    def __init__(self, name: str, text: str, *, sparse: bool):
+        self.__name__, self.__doc__ = name, text
         self.sparse = sparse
 
     def __getitem__(self, key: Any) -> Any:
@@ -71,20 +62,46 @@ class _Grid:
         return stack([broadcast_to(line, extents) for line in shaped])
 
 
-mgrid = _Grid("mgrid", sparse=False)
-ogrid = _Grid("ogrid", sparse=True)
+mgrid = _Grid(
+    "mgrid",
+    """The coordinates of the points of a grid, given by slices: ``mgrid[0:3, 0:1:5j]``.
+
+    An imaginary step is the number of points, the end included. The arrays, one for each slice, are stacked
+    along a new first axis; one slice without a comma makes one array. Integers make int64, floats and
+    imaginary steps float32.
+
+    Raises ArgumentError for a slice without an end.
+
+    >>> import tracejit as tj
+    >>> tj.mgrid[0:2, 0:3].shape
+    (2, 2, 3)
+    >>> tj.mgrid[0:1:3j]
+    NDArray([0. , 0.5, 1. ], dtype=float32)
+    """,
+    sparse=False,
+)
+ogrid = _Grid(
+    "ogrid",
+    """The coordinates of the points of a grid as arrays that broadcast to one another: ``ogrid[0:3, 0:5]``.
+
+    A tuple with one array for each slice, of extent 1 in the dimensions of the others. Slices are those of
+    `mgrid`.
+
+    Raises ArgumentError for a slice without an end.
+
+    >>> import tracejit as tj
+    >>> [x.shape for x in tj.ogrid[0:2, 0:3]]
+    [(2, 1), (1, 3)]
+    """,
+    sparse=True,
+)
 
 
 class _Joined:
     """The class of `r_` and `c_`: arrays, numbers and slices as one array."""
 
-    def __init__(self, name: str, axis: int, ndim: int, place: int):
-        self.__name__ = name
-        self.__doc__ = (
-            f"Arrays, numbers and slices joined along axis {axis}: ``{name}[1:4, 0, x]``.\n\n"
-            "An imaginary step of a slice is the number of points, the end included. A text in front says "
-            "the axis, then the least number of dimensions and where those of the arrays begin, as in NumPy."
-        )
+    def __init__(self, name: str, text: str, *, axis: int, ndim: int, place: int):
+        self.__name__, self.__doc__ = name, text
         self.axis, self.ndim, self.place = axis, ndim, place
 
     def __getitem__(self, key: Any) -> Any:
@@ -133,20 +150,62 @@ def _at_least(array: Any, ndim: int, place: int) -> Any:
     return array.reshape((1,) * front + array.shape + (1,) * (missing - front))
 
 
-r_ = _Joined("r_", 0, 1, -1)
-c_ = _Joined("c_", -1, 2, 0)
+r_ = _Joined(
+    "r_",
+    """Arrays, numbers and slices, joined along the first axis: ``r_[1:4, 0, x]``.
+
+    A slice stands for `arange`; an imaginary step is the number of points, the end included. A text in front
+    says the axis, then the least number of dimensions and where those of the arrays begin, as in NumPy.
+
+    Raises ArgumentError for another text or a slice without an end, ShapeError for arrays that do not join.
+
+    >>> import tracejit as tj
+    >>> tj.r_[1:4, 0, tj.asarray([7])]
+    NDArray([1, 2, 3, 0, 7], dtype=int64)
+    >>> tj.r_["0,2", [1, 2], [3, 4]]
+    NDArray([[1, 2],
+             [3, 4]], dtype=int64)
+    """,
+    axis=0,
+    ndim=1,
+    place=-1,
+)
+c_ = _Joined(
+    "c_",
+    """Arrays, numbers and slices as columns, joined along the last axis: ``c_[x, y]``.
+
+    Arrays with one dimension become columns. Slices and a text in front mean what they do for `r_`.
+
+    Raises ArgumentError for another text or a slice without an end, ShapeError for arrays that do not join.
+
+    >>> import tracejit as tj
+    >>> tj.c_[[1, 2, 3], 4:7]
+    NDArray([[1, 4],
+             [2, 5],
+             [3, 6]], dtype=int64)
+    """,
+    axis=-1,
+    ndim=2,
+    place=0,
+)
 
 
 class _Index:
-    """The class of `s_`: the index itself."""
+    """The index written in brackets, as an object: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``.
+
+    >>> import tracejit as tj
+    >>> tj.s_[1:, ::2]
+    (slice(1, None, None), slice(None, None, 2))
+    """
 
     __name__ = "s_"
-    __doc__ = "The index written in brackets as an object: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``."
 
     def __getitem__(self, key: Any) -> Any:
         return key
 
 
 s_ = _Index()
+
+__test__ = {"mgrid": mgrid.__doc__, "ogrid": ogrid.__doc__, "r_": r_.__doc__, "c_": c_.__doc__}  # examples
 
 declare(__name__, c_=c_, index_exp=s_, mgrid=mgrid, ogrid=ogrid, r_=r_, s_=s_)

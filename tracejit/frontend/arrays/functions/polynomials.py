@@ -39,7 +39,7 @@ def _zeros(count: int, like: Any) -> Any:
 def polyval(p: Any, x: Any) -> NDArray:
     """The polynomial with coefficients `p` at `x`, by Horner's rule.
 
-    p: of one dimension; x: of any shape, which the result has.
+    p: of one dimension; x: of any shape, which the result has. The result has the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -57,7 +57,7 @@ def polyval(p: Any, x: Any) -> NDArray:
 def polyadd(a1: Any, a2: Any) -> NDArray:
     """The sum of two polynomials.
 
-    Coefficients of one dimension; the result is as long as the longer one.
+    Coefficients of one dimension; the result is as long as the longer one. The result has the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -72,7 +72,7 @@ def polyadd(a1: Any, a2: Any) -> NDArray:
 def polysub(a1: Any, a2: Any) -> NDArray:
     """The difference of two polynomials.
 
-    Coefficients of one dimension; the result is as long as the longer one.
+    Coefficients of one dimension; the result is as long as the longer one. The result has the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -95,7 +95,7 @@ def _as_long(name: str, a1: Any, a2: Any) -> tuple[Any, Any]:
 def polymul(a1: Any, a2: Any) -> NDArray:
     """The product of two polynomials.
 
-    Coefficients of one dimension, n and m of them; the result has n + m - 1.
+    Coefficients of one dimension, n and m of them; the result has n + m - 1. The result has the common dtype.
     Raises ShapeError for coefficients of more dimensions, ArgumentError for none.
 
     >>> import tracejit as tj

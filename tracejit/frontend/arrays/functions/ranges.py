@@ -165,6 +165,7 @@ def logspace(
 ) -> NDArray:
     """`num` powers of `base`, whose exponents are evenly spaced from `start` to `stop`; see `linspace`.
 
+    float32 unless a dtype is given or bounds are arrays of another one.
     Raises what `linspace` raises.
 
     >>> import tracejit as tj
@@ -187,6 +188,7 @@ def geomspace(
     """`num` numbers from `start` to `stop`, each the same multiple of the one before; see `linspace`.
 
     The bounds have the same sign, and are not 0.
+    float32 unless a dtype is given or bounds are arrays of another one.
     Raises ShapeError for bounds that are 0, and what `linspace` raises.
 
     >>> import tracejit as tj

@@ -380,6 +380,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     """Distinct elements (each nan is one), their first positions, which one each element is, their counts.
 
     The shape depends on values: a traced function runs piecewise.
+    Elements keep their dtype; positions and counts are int64.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -395,6 +396,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
     """Distinct elements (each nan is one), and how often each occurs.
 
     The shape depends on values: a traced function runs piecewise.
+    Elements keep their dtype; positions and counts are int64.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -409,6 +411,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     """Distinct elements (each nan is one), and which of them each element of `x` is (in the shape of `x`).
 
     The shape depends on values: a traced function runs piecewise.
+    Elements keep their dtype; positions and counts are int64.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -459,7 +462,7 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False)
 def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """Distinct elements that are in both arrays, ascending; with `return_indices` also where each is first.
 
-    The shape depends on values: a traced function runs piecewise.
+    The shape depends on values: a traced function runs piecewise. The result has the common dtype.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -473,7 +476,7 @@ def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices
 def union1d(x1: Any, x2: Any, /) -> NDArray:
     """Distinct elements that are in one of the arrays, ascending.
 
-    The shape depends on values: a traced function runs piecewise.
+    The shape depends on values: a traced function runs piecewise. The result has the common dtype.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -488,7 +491,7 @@ def union1d(x1: Any, x2: Any, /) -> NDArray:
 def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements of `x1` that are not in `x2`, ascending.
 
-    The shape depends on values: a traced function runs piecewise.
+    The shape depends on values: a traced function runs piecewise. The result has the common dtype.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -503,7 +506,7 @@ def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
 def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements that are in one of the arrays only, ascending.
 
-    The shape depends on values: a traced function runs piecewise.
+    The shape depends on values: a traced function runs piecewise. The result has the common dtype.
     Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj

@@ -95,6 +95,7 @@ def lognormal(
 ) -> NDArray:
     """Numbers whose logarithm is normally distributed with this mean and standard deviation.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or a negative sigma, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -118,6 +119,7 @@ def exponential(
 ) -> NDArray:
     """Exponentially distributed numbers with mean `scale`, by the inverse of the distribution function.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -141,6 +143,7 @@ def laplace(
 ) -> NDArray:
     """Numbers of Laplace's distribution, exponential on both sides of `loc`, by its inverse.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -168,6 +171,7 @@ def logistic(
 ) -> NDArray:
     """Numbers of the logistic distribution, by its inverse, log(u / (1 - u)).
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -193,6 +197,7 @@ def gumbel(
 ) -> NDArray:
     """Numbers of Gumbel's distribution (of the largest of many), by its inverse, -log(-log(u)).
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -217,6 +222,7 @@ def cauchy(
 ) -> NDArray:
     """Numbers of Cauchy's distribution, by its inverse, tan(pi (u - 1/2)).
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -240,6 +246,7 @@ def weibull(
 ) -> NDArray:
     """Numbers of Weibull's distribution with exponent `a` and scale 1, by its inverse.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -262,6 +269,7 @@ def pareto(
 ) -> NDArray:
     """Numbers of Pareto's second distribution (Lomax's) with exponent `a`, from 0 on, as in NumPy.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -284,6 +292,7 @@ def rayleigh(
 ) -> NDArray:
     """Numbers of Rayleigh's distribution (lengths of normal vectors in the plane), by its inverse.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -309,6 +318,7 @@ def triangular(
     """Numbers between `left` and `right` whose density rises in a line up to `mode` and falls from there.
 
     By the inverse of the distribution function.
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless left <= mode <= right and left < right;
     ShapeError as `normal` does.
 
@@ -341,6 +351,7 @@ def power(
 ) -> NDArray:
     """Numbers in (0, 1) with density a * x**(a - 1), by the inverse of the distribution function.
 
+    float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
 
     >>> import tracejit as tj
@@ -366,6 +377,7 @@ def wald(
 
     Michael, Schucany and Haas, Generating random variates using transformations with multiple roots, 1976.
     Which root is taken is decided by the parameters, too, so gradients with respect to them are refused.
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `normal`
     does.
 
@@ -388,6 +400,7 @@ def standard_normal(
 ) -> NDArray:
     """Normally distributed numbers with mean 0 and deviation 1: `normal` with the shape first.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -404,6 +417,7 @@ def random(
 ) -> NDArray:
     """Numbers evenly distributed in [0, 1): `uniform` with the shape first.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -427,7 +441,7 @@ def truncated_normal(
     """Standard normal numbers, of which only those from `lower` to `upper` occur.
 
     By the inverse of the distribution function in float64, with the quantiles of Wichura's AS 241 (1988); the
-    bounds should not both lie more than 7 deviations on one side.
+    bounds should not both lie more than 7 deviations on one side. float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless lower < upper, ShapeError as `normal`
     does.
 

@@ -81,7 +81,7 @@ def gamma(
     """Numbers of the gamma distribution with parameter `a` (NumPy's `shape`) and this scale; mean a * scale.
 
     By Marsaglia and Tsang's rejection (2000) in 10 rounds, of which all fail with a probability below 2**-43.
-    There is a gradient with respect to the scale only.
+    There is a gradient with respect to the scale only. float32 by default.
     Raises ArgumentError for a dtype that is not floating, unless a > 0, or for a negative scale; ShapeError
     for a negative extent or parameters that do not broadcast to `shape`.
 
@@ -107,6 +107,7 @@ def chisquare(
 ) -> NDArray:
     """Numbers of the chi-square distribution with `df` degrees of freedom, by `gamma`.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless df > 0, ShapeError as `gamma` does.
 
     >>> import tracejit as tj
@@ -129,6 +130,7 @@ def standard_t(
 ) -> NDArray:
     """Numbers of Student's t distribution with `df` degrees of freedom, by `normal` and `gamma`.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless df > 0, ShapeError as `gamma` does.
 
     >>> import tracejit as tj
@@ -158,6 +160,7 @@ def f(
 ) -> NDArray:
     """Numbers of the F distribution: quotients of two chi-square numbers by their degrees of freedom.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `gamma`
     does.
 
@@ -187,6 +190,7 @@ def beta(
 ) -> NDArray:
     """Numbers of the beta distribution, x / (x + y) of two gamma numbers, in logarithms.
 
+    float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `gamma`
     does.
 
@@ -216,7 +220,7 @@ def dirichlet(
     """Points of the simplex: gamma numbers with the parameters `alpha` over their sum, in logarithms.
 
     alpha: array, shape (..., k), all above 0.
-    shape: of the result without the last dimension; None for that of `alpha`.
+    shape: of the result without the last dimension; None for that of `alpha`. float32 by default.
     Raises ArgumentError for a dtype that is not floating, an `alpha` without dimensions or not above 0;
     ShapeError for shapes that do not broadcast.
 

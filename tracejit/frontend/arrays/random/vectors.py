@@ -45,7 +45,7 @@ def multivariate_normal(
     mean: shape (..., n); cov: (..., n, n), symmetric; shape: of the result without the last dimension.
     method: which root: of Cholesky's factorization (``cov`` must be positive definite), or of the one by
     eigenvalues or singular values (then zero eigenvalues are allowed).
-    Gradients with respect to both are those of this function.
+    Gradients with respect to both are those of this function. float32 by default.
     Raises ArgumentError for a dtype that is not floating or an unknown method, ShapeError for shapes that do
     not fit, LinAlgError for a covariance that is not positive definite.
 
