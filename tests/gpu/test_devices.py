@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -228,13 +229,22 @@ def test_no_memory(gpu, fake):
 
 
 @pytest.mark.parametrize("name", ["cuLaunchKernel", "cuEventRecord"])
-def test_a_call_of_the_driver_that_fails(name, gpu, fake):
+@pytest.mark.parametrize("function", [lambda x: x + 1, lambda x: tj.sort(x)], ids=["add", "sort"])
+def test_a_call_of_the_driver_that_fails(name, function, gpu, fake):
     x = tj.ones(5, device=gpu)
-    (x + 1).numpy()
+    function(x).numpy()
     fake.fail(name, 1)
     with pytest.raises(DeviceError, match="gpu:0: CUDA_ERROR_INVALID_VALUE"):
-        (x + 1).numpy()
-    assert (x + 1).tolist() == [2] * 5
+        function(x).numpy()
+    assert function(x).tolist() == function(tj.ones(5)).tolist()
+
+
+def test_explanations_have_a_short_key_for_each_kernel(gpu):
+    f = tj.jit(lambda x: tj.sort(x * 2.0 + 1.0) @ x)
+    f(tj.ones(8, device=gpu)).numpy()
+    keys = re.findall(r"\[(.*), compiled\]", f.explain())
+    assert len(keys) == len(set(keys)) >= 3
+    assert all(re.fullmatch("[0-9a-f]{8}", key) for key in keys), keys
 
 
 def test_a_lost_device_says_so_and_the_cpu_goes_on(gpu, fake):
