@@ -7,13 +7,14 @@ operands, inputs first, then the number of units. `tracejit.kernels.gpu.table` h
     scatter_add                     a thread has some rows of a column, and reads the whole index
     sort, argsort                   a block of threads has a line
     conv2d_weight_gradient          a block of threads has an element of the result
+    solve, cholesky, ...            a block of threads has a matrix
 
 How work is shared out depends on shapes only, and every element of a result is computed by one thread, or
 added up in a fixed tree: the same bits in every run.
 
 >>> shapes, attrs = [(2, 5, 3), (2, 5, 3)], {"axis": 1}
 >>> gpu_call("sort", shapes, attrs, "float32")
-GpuCall(kernel='sort', dtype='float32', words=(2, 5, 3), units=6, blocks=6, threads=32, shared=0)
+GpuCall(kernel='sort', dtype='float32', words=(2, 5, 3), units=6, blocks=6, threads=32, shared=0, scratch=0)
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -38,12 +39,17 @@ WANTED = 1 << 16
 BLOCKS = 1 << 14
 """Most blocks of a launch: each then takes several units."""
 
+MOST_SCRATCH = 1 << 28
+"""Bytes of scratch memory of all blocks of a launch that are not exceeded to have more blocks."""
+
 Shape = Sequence[int]
 
 
 class GpuCall(NamedTuple):
     """A kernel of the table, the words of its block before the operands' addresses, the units that
     threads or blocks share, and its launch: blocks and threads along x, bytes of shared memory of a block.
+    A kernel that has bytes of `scratch`, in the GPU's memory, for each block finds their address, and that of
+    the word for failures, behind the number of units.
     """
 
     kernel: str
@@ -53,6 +59,7 @@ class GpuCall(NamedTuple):
     blocks: int
     threads: int
     shared: int = 0
+    scratch: int = 0
 
 
 class Windows(enum.IntEnum):
@@ -110,6 +117,28 @@ class Pairs(enum.IntEnum):
     FIRST = 1
     SECOND = 2
     OUT = 3
+
+
+class System(enum.IntEnum):
+    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides. FIRST is the
+    matrices; the result is THIRD, or SECOND of ``inv``.
+    """
+
+    ROWS = 0
+    COLUMNS = 1
+    FIRST = 2
+    SECOND = 3
+    THIRD = 4
+
+
+class Factor(enum.IntEnum):
+    """Slots of functions of matrices X of ROWS and COLUMNS, with one or two results."""
+
+    ROWS = 0
+    COLUMNS = 1
+    X = 2
+    FIRST = 3
+    SECOND = 4
 
 
 def each(kernel: str, dtype: str, words: tuple[int, ...], count: int) -> GpuCall:
@@ -186,12 +215,24 @@ def convolution_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any
     return made._replace(shared=made.threads * SIZES[dtype])
 
 
+def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a function of matrices, which are eliminated or factored in place or in scratch memory."""
+    *batch, rows, columns = shapes[0]
+    words = (rows, shapes[-1][-1]) if name in ("solve", "inv") else (rows, columns)
+    made = together(name, dtype, words, math.prod(batch), ceil_div(rows * columns, 4))
+    places = made.threads * (SIZES["int64"] + SIZES["float64"])  # a row and its element of each thread
+    scratch = 0 if name == "cholesky" else rows * columns * SIZES[dtype]
+    blocks = max(1, min(made.blocks, MOST_SCRATCH // max(1, scratch)))
+    return made._replace(shared=places, scratch=scratch, blocks=blocks)
+
+
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
     "scatter_add": scatter_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,
     "gcd": pairs_call,
+    **dict.fromkeys(("solve", "inv", "slogdet", "cholesky"), matrices_call),
     "conv2d": convolution_call,
     "conv2d_input_gradient": convolution_call,
     "conv2d_weight_gradient": convolution_call,
@@ -204,6 +245,9 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
 """Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of
 the first operand.
 """
+
+OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky"})
+"""Those that take complex numbers, too."""
 
 
 def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:

@@ -386,7 +386,8 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     if job.issued is not None and status < 0:
         return locate(job.issued.explain(status), node.location)
     if Trait.HOST in node.op.traits:
-        return locate(LinAlgError(f"{node.op.name}: singular matrix"), node.location)
+        what = "matrix is not positive definite" if node.op is ops.cholesky else "singular matrix"
+        return locate(LinAlgError(f"{node.op.name}: {what}"), node.location)
     where = ""
     if node.op is ops.loop:
         first = node.attrs.get("first", 0)
