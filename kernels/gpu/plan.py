@@ -8,6 +8,7 @@ operands, inputs first, then the number of units. `tracejit.kernels.gpu.table` h
     sort, argsort                   a block of threads has a line
     conv2d_weight_gradient          a block of threads has an element of the result
     solve, cholesky, ...            a block of threads has a matrix
+    fft, rfft, irfft                a block of threads has a line
 
 How work is shared out depends on shapes only, and every element of a result is computed by one thread, or
 added up in a fixed tree: the same bits in every run.
@@ -41,6 +42,12 @@ BLOCKS = 1 << 14
 
 MOST_SCRATCH = 1 << 28
 """Bytes of scratch memory of all blocks of a launch that are not exceeded to have more blocks."""
+
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that a block of every GPU may have."""
+
+LINES = 1 << 11
+"""Most blocks of a Fourier transform: each computes roots of unity before its first line."""
 
 Shape = Sequence[int]
 
@@ -141,6 +148,20 @@ class Factor(enum.IntEnum):
     SECOND = 4
 
 
+class Transform(enum.IntEnum):
+    """Slots of Fourier transforms of COUNT elements along the second dimension of X (outer, TAKEN, INNER);
+    SIGN: of the exponent; the result is (outer, MADE, INNER).
+    """
+
+    COUNT = 0
+    INNER = 1
+    TAKEN = 2
+    MADE = 3
+    SIGN = 4
+    X = 5
+    OUT = 6
+
+
 def each(kernel: str, dtype: str, words: tuple[int, ...], count: int) -> GpuCall:
     """A call in which a thread has one of `count` elements after the other."""
     return GpuCall(kernel, dtype, words, count, max(1, min(BLOCKS, ceil_div(count, THREADS))), THREADS)
@@ -226,6 +247,22 @@ def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], 
     return made._replace(shared=places, scratch=scratch, blocks=blocks)
 
 
+def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a Fourier transform along one axis."""
+    (axis,) = attrs["axes"] if name == "fft" else (attrs["axis"],)
+    taken, made = shapes
+    count = made[axis] if name == "irfft" else taken[axis]
+    inverse = name == "irfft" or attrs.get("inverse", False)
+    outer, inner = math.prod(taken[:axis]), math.prod(taken[axis + 1 :])
+    words = (count, inner, taken[axis], made[axis], 1 if inverse else -1)
+    nbytes = 6 * count * SIZES[dtype] // (1 if name == "rfft" else 2)  # roots and two buffers, of pairs
+    near = nbytes <= MOST_SHARED
+    call = together(f"{name}_{'near' if near else 'far'}", dtype, words, outer * inner, ceil_div(count, 2))
+    if near:
+        return call._replace(blocks=min(call.blocks, LINES), shared=nbytes)
+    return call._replace(blocks=max(1, min(call.blocks, LINES, MOST_SCRATCH // nbytes)), scratch=nbytes)
+
+
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
     "scatter_add": scatter_call,
     "sort": sort_call,
@@ -233,6 +270,7 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
     "search_sorted": search_call,
     "gcd": pairs_call,
     **dict.fromkeys(("solve", "inv", "slogdet", "cholesky"), matrices_call),
+    **dict.fromkeys(("fft", "rfft", "irfft"), transform_call),
     "conv2d": convolution_call,
     "conv2d_input_gradient": convolution_call,
     "conv2d_weight_gradient": convolution_call,
@@ -246,7 +284,7 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
 the first operand.
 """
 
-OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky"})
+OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky", "fft", "irfft"})
 """Those that take complex numbers, too."""
 
 
