@@ -7,13 +7,15 @@ operands, inputs first, then the number of units. `tracejit.kernels.gpu.table` h
     scatter_add                     a thread has some rows of a column, and reads the whole index
     sort, argsort                   a block of threads has a line
     conv2d_weight_gradient          a block of threads has an element of the result
+    solve, cholesky, ...            a block of threads has a matrix
+    fft, rfft, irfft                a block of threads has a line
 
 How work is shared out depends on shapes only, and every element of a result is computed by one thread, or
 added up in a fixed tree: the same bits in every run.
 
 >>> shapes, attrs = [(2, 5, 3), (2, 5, 3)], {"axis": 1}
 >>> gpu_call("sort", shapes, attrs, "float32")
-GpuCall(kernel='sort', dtype='float32', words=(2, 5, 3), units=6, blocks=6, threads=32, shared=0)
+GpuCall(kernel='sort', dtype='float32', words=(2, 5, 3), units=6, blocks=6, threads=32, shared=0, scratch=0)
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -38,12 +40,23 @@ WANTED = 1 << 16
 BLOCKS = 1 << 14
 """Most blocks of a launch: each then takes several units."""
 
+MOST_SCRATCH = 1 << 28
+"""Bytes of scratch memory of all blocks of a launch that are not exceeded to have more blocks."""
+
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that a block of every GPU may have."""
+
+LINES = 1 << 11
+"""Most blocks of a Fourier transform: each computes roots of unity before its first line."""
+
 Shape = Sequence[int]
 
 
 class GpuCall(NamedTuple):
     """A kernel of the table, the words of its block before the operands' addresses, the units that
     threads or blocks share, and its launch: blocks and threads along x, bytes of shared memory of a block.
+    A kernel that has bytes of `scratch`, in the GPU's memory, for each block finds their address, and that of
+    the word for failures, behind the number of units.
     """
 
     kernel: str
@@ -53,6 +66,7 @@ class GpuCall(NamedTuple):
     blocks: int
     threads: int
     shared: int = 0
+    scratch: int = 0
 
 
 class Windows(enum.IntEnum):
@@ -110,6 +124,42 @@ class Pairs(enum.IntEnum):
     FIRST = 1
     SECOND = 2
     OUT = 3
+
+
+class System(enum.IntEnum):
+    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides. FIRST is the
+    matrices; the result is THIRD, or SECOND of ``inv``.
+    """
+
+    ROWS = 0
+    COLUMNS = 1
+    FIRST = 2
+    SECOND = 3
+    THIRD = 4
+
+
+class Factor(enum.IntEnum):
+    """Slots of functions of matrices X of ROWS and COLUMNS, with one or two results."""
+
+    ROWS = 0
+    COLUMNS = 1
+    X = 2
+    FIRST = 3
+    SECOND = 4
+
+
+class Transform(enum.IntEnum):
+    """Slots of Fourier transforms of COUNT elements along the second dimension of X (outer, TAKEN, INNER);
+    SIGN: of the exponent; the result is (outer, MADE, INNER).
+    """
+
+    COUNT = 0
+    INNER = 1
+    TAKEN = 2
+    MADE = 3
+    SIGN = 4
+    X = 5
+    OUT = 6
 
 
 def each(kernel: str, dtype: str, words: tuple[int, ...], count: int) -> GpuCall:
@@ -186,12 +236,41 @@ def convolution_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any
     return made._replace(shared=made.threads * SIZES[dtype])
 
 
+def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a function of matrices, which are eliminated or factored in place or in scratch memory."""
+    *batch, rows, columns = shapes[0]
+    words = (rows, shapes[-1][-1]) if name in ("solve", "inv") else (rows, columns)
+    made = together(name, dtype, words, math.prod(batch), ceil_div(rows * columns, 4))
+    places = made.threads * (SIZES["int64"] + SIZES["float64"])  # a row and its element of each thread
+    scratch = 0 if name == "cholesky" else rows * columns * SIZES[dtype]
+    blocks = max(1, min(made.blocks, MOST_SCRATCH // max(1, scratch)))
+    return made._replace(shared=places, scratch=scratch, blocks=blocks)
+
+
+def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a Fourier transform along one axis."""
+    (axis,) = attrs["axes"] if name == "fft" else (attrs["axis"],)
+    taken, made = shapes
+    count = made[axis] if name == "irfft" else taken[axis]
+    inverse = name == "irfft" or attrs.get("inverse", False)
+    outer, inner = math.prod(taken[:axis]), math.prod(taken[axis + 1 :])
+    words = (count, inner, taken[axis], made[axis], 1 if inverse else -1)
+    nbytes = 6 * count * SIZES[dtype] // (1 if name == "rfft" else 2)  # roots and two buffers, of pairs
+    near = nbytes <= MOST_SHARED
+    call = together(f"{name}_{'near' if near else 'far'}", dtype, words, outer * inner, ceil_div(count, 2))
+    if near:
+        return call._replace(blocks=min(call.blocks, LINES), shared=nbytes)
+    return call._replace(blocks=max(1, min(call.blocks, LINES, MOST_SCRATCH // nbytes)), scratch=nbytes)
+
+
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
     "scatter_add": scatter_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,
     "gcd": pairs_call,
+    **dict.fromkeys(("solve", "inv", "slogdet", "cholesky"), matrices_call),
+    **dict.fromkeys(("fft", "rfft", "irfft"), transform_call),
     "conv2d": convolution_call,
     "conv2d_input_gradient": convolution_call,
     "conv2d_weight_gradient": convolution_call,
@@ -204,6 +283,9 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
 """Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of
 the first operand.
 """
+
+OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky", "fft", "irfft"})
+"""Those that take complex numbers, too."""
 
 
 def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:

@@ -50,3 +50,33 @@ def total_of_block(box, value):
     total = box[0]
     barrier()
     return total
+
+
+@subroutine
+def largest_of_block(places, sizes, size, place):
+    """The place of the largest `size` of all threads of a block, of equal ones the first place; nan is above
+    all. `places`, `sizes`: shared memory with a place for each thread, of which there is a power of two.
+    """
+    thread, step = thread_x(), threads_x() // 2
+    places[thread] = place
+    sizes[thread] = size
+    barrier()
+    while step > 0:
+        if thread < step:
+            one, other = sizes[thread], sizes[thread + step]
+            if one != one and other != other:
+                tie = True
+            else:
+                tie = one == other
+            if tie:
+                further = places[thread + step] < places[thread]
+            else:
+                further = other > one or other != other
+            if further:
+                sizes[thread] = other
+                places[thread] = places[thread + step]
+        barrier()
+        step = step // 2
+    found = places[0]
+    barrier()
+    return found

@@ -87,6 +87,7 @@ class Fake:
         self.broken = {}
         self.injected = {}
         self.failures, self.chance = 0.0, random.Random(seed)  # how often a call fails, of those that may
+        self.failed = 0  # how many did
         self.handles = itertools.count(1000)
         self.changed = threading.Condition()
         self.here = threading.local()
@@ -127,6 +128,7 @@ class Fake:
         planned = self.injected.get(name)
         if planned is None:
             fails = name in MAY_FAIL and self.failures and self.chance.random() < self.failures
+            self.failed += bool(fails)
             return MAY_FAIL[name] if fails else 0
         planned[0] -= 1
         if planned[0] >= 0:

@@ -110,3 +110,26 @@ class Exported:
 def test_arrays_of_other_libraries_on_the_cpu_go_along(gpu):
     there = tj.ones((2, 3), device=gpu)
     np.testing.assert_array_equal(twice(lambda x: tj.add(x, Exported()), there), 1 + DATA)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_is_computed_again_may_span_devices(traced, gpu):
+    """Blocks with an index of the CPU, with work of the CPU, and with results on both."""
+    x = np.arange(1.0, 5.0) / 4
+
+    def loss(x, wrap, device):
+        def block(x):
+            y = tj.sin(x)[[3, 0, 0, 2]]
+            other = tj.exp((y * 2).to("cpu:0"))
+            return tj.cos(y) * other.to(device), other * 3
+
+        (a, b), c = wrap(block)(x), wrap(lambda x: tj.sin(x) ** 2)(x)
+        return (a * c).sum() + b.sum().to(device)
+
+    def slope(wrap, device):
+        f = lambda x: tj.grad(lambda x: loss(x, wrap, device))(x)  # noqa: E731
+        return (tj.jit(f) if traced else f)(tj.asarray(x, device=device))
+
+    there, wanted = slope(tj.checkpoint, gpu), slope(lambda f: f, tj.cpu(0))
+    assert there.device == gpu
+    np.testing.assert_allclose(there.numpy(), wanted.numpy(), rtol=1e-9)

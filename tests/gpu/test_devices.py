@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -162,8 +163,8 @@ def test_without_a_driver_it_is_said_what_is_missing(monkeypatch):
 
 def test_operators_that_are_missing_say_so_at_the_user_s_line(gpu):
     x = tj.ones((3, 3), device=gpu)
-    with pytest.raises(DeviceError, match=r"cholesky does not run on gpu:0 yet(.|\n)*test_devices.py"):
-        tj.linalg.cholesky(x).numpy()
+    with pytest.raises(DeviceError, match=r"singular_values does not run on gpu:0 yet(.|\n)*test_devices.py"):
+        tj.linalg.svdvals(x).numpy()
     with pytest.raises(DeviceError, match="sort of complex numbers does not run on gpu:0 yet"):
         tj.sort(x * 1j).numpy()
     np.testing.assert_array_equal((x + 1).numpy(), 2)
@@ -215,6 +216,17 @@ def test_a_bad_index_is_told_and_nothing_is_written(gpu):
     assert take(table, good, count).tolist() == [2, 18]
 
 
+@pytest.mark.parametrize("look", [lambda w: w.numpy(), lambda w: w.tolist(), lambda w: w[0].item(), str])
+def test_a_write_that_did_not_happen_is_told_by_a_look(look, gpu, fake):
+    w = tj.zeros(3, device=gpu)
+    look(w)
+    fake.fail("cuMemcpyHtoDAsync", 1)
+    w[...] = tj.asarray([1.0, 2.0, 3.0], device=gpu)
+    with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
+        look(w)
+    assert w.tolist() == [0, 0, 0]
+
+
 def test_no_memory(gpu, fake):
     fake.fail("cuMemAlloc", OUT_OF_MEMORY)
     assert float(tj.ones(1_000_003, device=gpu)[0]) == 1  # once more, after what is unused was returned
@@ -228,13 +240,22 @@ def test_no_memory(gpu, fake):
 
 
 @pytest.mark.parametrize("name", ["cuLaunchKernel", "cuEventRecord"])
-def test_a_call_of_the_driver_that_fails(name, gpu, fake):
+@pytest.mark.parametrize("function", [lambda x: x + 1, lambda x: tj.sort(x)], ids=["add", "sort"])
+def test_a_call_of_the_driver_that_fails(name, function, gpu, fake):
     x = tj.ones(5, device=gpu)
-    (x + 1).numpy()
+    function(x).numpy()
     fake.fail(name, 1)
     with pytest.raises(DeviceError, match="gpu:0: CUDA_ERROR_INVALID_VALUE"):
-        (x + 1).numpy()
-    assert (x + 1).tolist() == [2] * 5
+        function(x).numpy()
+    assert function(x).tolist() == function(tj.ones(5)).tolist()
+
+
+def test_explanations_have_a_short_key_for_each_kernel(gpu):
+    f = tj.jit(lambda x: tj.sort(x * 2.0 + 1.0) @ x)
+    f(tj.ones(8, device=gpu)).numpy()
+    keys = re.findall(r"\[(.*), compiled\]", f.explain())
+    assert len(keys) == len(set(keys)) >= 3
+    assert all(re.fullmatch("[0-9a-f]{8}", key) for key in keys), keys
 
 
 def test_a_lost_device_says_so_and_the_cpu_goes_on(gpu, fake):

@@ -196,7 +196,12 @@ def test_rounds_of_a_range(body):
         equal(traced(tj.asarray(x), count), body(x, count, range))
 
 
-def test_a_function_that_is_made_anew_in_each_round_is_the_same():
+@pytest.mark.parametrize(
+    "traces",
+    [3, pytest.param(1, marks=pytest.mark.cpu("a loop on a GPU is recorded for each number of rounds"))],
+    ids=["at most one for each count", "one for all counts"],
+)
+def test_a_function_that_is_made_anew_in_each_round_is_the_same(traces):
     @tj.jit(strict=True)
     def f(x, n):
         for i in tj.range(n):
@@ -210,4 +215,4 @@ def test_a_function_that_is_made_anew_in_each_round_is_the_same():
             x = (x + i) * 0.5
             shifted = x + i
         np.testing.assert_allclose(f(tj.ones(2, "float64"), count).numpy(), shifted)
-    assert f.cache_info().traces == 1
+    assert f.cache_info().traces <= traces

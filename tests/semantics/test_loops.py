@@ -10,10 +10,12 @@ from tests.fuzz import running
 from tests.loops import PROGRAMS
 from tracejit.loopnest.analysis import analyse
 
-pytestmark = pytest.mark.cpu("plans are run by NumPy, on memory that it sees")
+simulated = pytest.mark.cpu("plans are run by NumPy, on memory that it sees")
 
 COMPILED = ("lu", "durbin", "fdtd_2d", "cavity", "rounds_of_rows")
 """The programs that also run as machine code."""
+
+IN_ORDER = pytest.param("cavity", marks=pytest.mark.cpu("GPUs have no sweeps, which go through rows in order"))
 
 
 def arrays(arguments, wrap):
@@ -35,6 +37,7 @@ def check(name, n=7):
     return traced
 
 
+@simulated
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans(name):
     """On the simulator of memory plans, which needs no kernels."""
@@ -47,7 +50,7 @@ def test_machine_code(name):
     check(name)
 
 
-@pytest.mark.parametrize("name", ["fdtd_2d", "jacobi_2d", "heat_3d", "cavity"])
+@pytest.mark.parametrize("name", ["fdtd_2d", "jacobi_2d", "heat_3d", IN_ORDER])
 def test_stencils_need_no_memory_of_their_own(name):
     """Every round is written once, over the one before."""
     function, make = PROGRAMS[name]
@@ -56,6 +59,7 @@ def test_stencils_need_no_memory_of_their_own(name):
     assert all(task.node.op.name == "fused" for task in memory.tasks)
 
 
+@simulated
 def test_an_old_value_is_kept_where_its_elements_are_overwritten_before_it_is_read():
     def step(a, b):
         row = b * 2.0

@@ -724,8 +724,9 @@ def draws(x, n, k):
     ],
 )
 def test_rounds_that_the_graph_ends(step, is_native):
-    """The same bits and errors as eager code, for any number of rounds."""
+    """The same bits and errors as eager code, for any number of rounds. On GPUs no round is native."""
     f = tj.jit(step, strict=True)
+    is_native = is_native and tj.zeros(1).device == tj.cpu(0)
 
     def outcome(function, i):
         x = tj.asarray(np.array([2.0, 3.0, 5.0], np.float32) * (1.0 + i % 7))

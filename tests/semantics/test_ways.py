@@ -287,12 +287,13 @@ def test_threads_replay_loops():
 
     def work():
         for i in range(40):
-            if outcome(f, (A[i % 4], 3, 1e-3))[0] != wanted[i % 4]:
-                wrong.append(i)
+            found = outcome(f, (A[i % 4], 3, 1e-3))[0]
+            if found != wanted[i % 4]:
+                wrong.append((i, found, wanted[i % 4]))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert not wrong
+    assert not wrong, wrong

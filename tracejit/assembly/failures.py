@@ -32,8 +32,11 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     leads to. A later launch may have overwritten that; then only the position is known. A loop's blocks are
     those of the round that failed; where its extents or places move, they say only the position, too.
     """
+    if job.issued is not None and status < 0:
+        return locate(job.issued.explain(status), node.location)
     if Trait.HOST in node.op.traits:
-        return locate(LinAlgError(f"{node.op.name}: singular matrix"), node.location)
+        what = "matrix is not positive definite" if node.op is ops.cholesky else "singular matrix"
+        return locate(LinAlgError(f"{node.op.name}: {what}"), node.location)
     where = ""
     if node.op is ops.loop:
         first = node.attrs.get("first", 0)
@@ -46,8 +49,6 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
             return error
         except Differs:
             pass
-    elif status < 0:
-        return locate(job.issued.explain(status), node.location)
     return _unnamed(node, status, where)
 
 

@@ -35,7 +35,7 @@ from tracejit.ir.view import View
 from tracejit.kernels.attention.plan import CALLS as ATTENTION
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
 from tracejit.kernels.gemm.plan import gemm_layout
-from tracejit.kernels.gpu.plan import CALLS, gpu_call
+from tracejit.kernels.gpu.plan import CALLS, OF_COMPLEX, gpu_call
 from tracejit.kernels.images.windows import WINDOWS
 from tracejit.kernels.images.winograd_plan import CALLS as WINOGRAD
 from tracejit.ops.communicate import BETWEEN_RANKS
@@ -138,13 +138,14 @@ def _whole(value: Value) -> View:
 def _called(node: Node, device: Device, gpu: Gpu) -> Job:
     """An operator with a kernel of its own."""
     name, operands = node.op.name, (*node.inputs, *node.outputs)
-    if node.inputs[0].type.dtype.kind == "c":
+    if node.inputs[0].type.dtype.kind == "c" and node.op.name not in OF_COMPLEX:
         raise _missing(node, device, " of complex numbers")
     call = gpu_call(name, [v.type.shape for v in operands], node.attrs, name_of(node.inputs[0].type.dtype))
     source = partial(library_source, call.kernel, call.dtype)
     words = (*call.words, *map(At, operands))
     launch = Launch((call.blocks, 1), (call.threads, 1), call.shared)
-    return _launched(node, ("library", call.kernel, call.dtype), source, launch, words, call.units, gpu)
+    key, scratch = ("library", call.kernel, call.dtype), call.blocks * call.scratch
+    return _launched(node, key, source, launch, words, call.units, gpu, scratch)
 
 
 def library_source(name: str, dtype: str) -> str:

@@ -7,6 +7,7 @@ NVPTX back end and the driver.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -30,7 +31,8 @@ class GpuKernel:
 
     def __init__(self, gpu: Gpu, name: str, key: Hashable, source: str, slots: int) -> None:
         start = time.perf_counter()
-        self.name, self.source, self.key = name, source, repr((key, gpu.processor))
+        self.name, self.source = name, source
+        self.key = hashlib.sha256(repr((key, gpu.processor)).encode()).hexdigest()
         image = compiler().image(source, slots, gpu.processor, gpu.driver)
         self._gpu = gpu
         self._module, self.function = gpu.load(image, "kernel")

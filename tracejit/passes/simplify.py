@@ -458,3 +458,13 @@ def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Val
     if inner := r.match(x, ops.copy_to):
         return r.emit(ops.copy_to, inner.inputs[0], device=device, priority=priority)
     return None
+
+
+@rule(ops.fft)
+def _one_axis_at_a_time(r: Rewriter, x: Value, *, axes: tuple[int, ...], inverse: bool) -> Value | None:
+    """A transform along several axes on a GPU, whose kernel goes along one: the last first, as in NumPy."""
+    if x.type.device.kind != "gpu" or len(axes) < 2:
+        return None
+    for axis in reversed(axes):
+        x = r.emit(ops.fft, x, axes=(axis,), inverse=inverse)
+    return x

@@ -242,7 +242,9 @@ class ArrayCore:
         """The elements as a NumPy view of the memory; call only to read at once."""
         if type(self._storage) is not Computed or thread.trace is not None:
             if self._storage.type.device.kind != CPU.kind:
-                return self._on_cpu(what)._seen(what)
+                seen: np.ndarray = self._on_cpu(what)._seen(what)
+                self._ready(what)  # a write that failed and left the content is told, too
+                return seen
             self._ready(what)
         return self._memory if self._memory is not None else self._find_memory()
 

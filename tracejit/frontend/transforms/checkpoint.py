@@ -32,6 +32,7 @@ from tracejit.frontend.recording.location import check_callable
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.types import Device
 from tracejit.ir.view import View
 from tracejit.ops import after, constant, copy, empty, equal, full, iota, stop_gradient, view
 from tracejit.passes.gradient import Items, Step, gradient
@@ -138,8 +139,9 @@ class _Recomputing(Copier):
     def __init__(self, builder: Builder, cotangents: Sequence[Value]):
         super().__init__(builder)
         self.cotangents = [ct for ct in cotangents if ct.type.size]
+        self.devices = {ct.type.device for ct in self.cotangents}
         self.late: set[Value] = set()  # values that come after them
-        self.mark: Value | None = None
+        self.marks: dict[Device, Value] = {}
 
     def copy_node(self, node: Node) -> Items:
         """A copy that comes after the cotangents; none of what costs nothing or must come early."""
@@ -153,6 +155,7 @@ class _Recomputing(Copier):
         costs = Trait.VIEW not in node.op.traits and node.op not in IDENTITIES
         if costs and self.late.isdisjoint(inputs):
             arrays = [v for v in node.inputs if not v.type.on_host and v.type.size]
+            arrays = [v for v in arrays if v.type.device in self.devices]
             if arrays:
                 first = self.delay(min(arrays, key=lambda v: v.type.nbytes), node.location)
         copies = super().copy_node(node)
@@ -161,19 +164,24 @@ class _Recomputing(Copier):
         return [*first, *copies]
 
     def delay(self, value: Value, location: str | None) -> Items:
-        """Let `value` stand for one that comes after the cotangents."""
+        """Let `value` stand for one that comes after the cotangents on its device."""
         builder, source = self.builder, self.found(value)
         start = len(builder.nodes)
-        if self.mark is None:
-            for cotangent in self.cotangents:
-                first = builder.emit(view, cotangent, location=location, view=View(0, (), ()))
-                mark = builder.emit(equal, first, first, location=location)
-                self.mark = (
-                    mark if self.mark is None else builder.emit(after, self.mark, mark, location=location)
-                )
-        if self.mark is not None:
-            shape = source.type.shape
-            mark = builder.emit(view, self.mark, location=location, view=View(0, shape, (0,) * len(shape)))
-            self.replaced[value] = builder.emit(after, mark, source, location=location)
-            self.late.add(self.replaced[value])
+        mark = self.mark(source.type.device, location)
+        shape = source.type.shape
+        everywhere = builder.emit(view, mark, location=location, view=View(0, shape, (0,) * len(shape)))
+        self.replaced[value] = builder.emit(after, everywhere, source, location=location)
+        self.late.add(self.replaced[value])
         return builder.nodes[start:]
+
+    def mark(self, device: Device, location: str | None) -> Value:
+        """A bool that is there when all cotangents on a device are."""
+        if device not in self.marks:
+            emit = functools.partial(self.builder.emit, location=location)
+            for cotangent in self.cotangents:
+                if cotangent.type.device == device:
+                    first = emit(view, cotangent, view=View(0, (), ()))
+                    mark = emit(equal, first, first)
+                    before = self.marks.get(device)
+                    self.marks[device] = mark if before is None else emit(after, before, mark)
+        return self.marks[device]
