@@ -111,6 +111,7 @@ class Config:
     exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
     link:     latency in seconds and bytes per second of a network to imitate (`TRACEJIT_LINK=1e-4,1e9`).
     window:   bytes of memory that a rank shares with those of its machine, 0 for none (`TRACEJIT_WINDOW`).
+    direct:   whether ranks of a machine read large arrays in one another's memory (`TRACEJIT_DIRECT`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
 
     >>> import tracejit as tj
@@ -134,6 +135,7 @@ class Config:
         self.exchange_deadline = _number("TRACEJIT_EXCHANGE_DEADLINE", 1800, 1)
         self.link = _link("TRACEJIT_LINK")
         self.window = _number("TRACEJIT_WINDOW", 32 << 20, 0)
+        self.direct = _flag("TRACEJIT_DIRECT", default=True)
         self.signatures = _number("TRACEJIT_SIGNATURES", 64, 1)
 
     def __repr__(self) -> str:

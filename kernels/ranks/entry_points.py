@@ -18,9 +18,11 @@ from tracejit.kernels.executor.threads import (
     await_ready,
     clock_gettime,
     get,
+    put,
     sched_yield,
     usleep,
 )
+from tracejit.kernels.ranks.direct import read
 from tracejit.kernels.ranks.exchange import begin, cancel
 from tracejit.kernels.ranks.layout import (
     AGREEMENT,
@@ -29,6 +31,7 @@ from tracejit.kernels.ranks.layout import (
     BOARD_LANE,
     BOARD_LINK,
     BOARD_LOOKS,
+    BOARD_MORE,
     BOARD_NANOSECONDS,
     BOARD_SECONDS,
     BOARD_VOTES,
@@ -68,15 +71,19 @@ def step(board, thread):
     """Take all steps that can be taken, and begin tasks if `thread` is that of communication. Returns how
     many, with ENDS if Python has something to do, or FULL (see `hear`).
     """
-    heard, link, arrived = hear(board), get(board, BOARD_LINK), 0
-    if heard < 0:
-        return FULL
-    if link != 0:
-        arrived = arrive(link, board, time_of(link))
-    begun = begin_ready(board, now(board)) if thread != 0 else 0
-    if begun < 0:
-        begun = ENDS
-    return heard + arrived + begun + run_all(board)
+    moved, link, more = 0, get(board, BOARD_LINK), 1
+    while more != 0:
+        heard = hear(board)
+        if heard < 0:
+            return FULL
+        put(board, BOARD_MORE, 0)
+        arrived = arrive(link, board, time_of(link)) if link != 0 else 0
+        begun = begin_ready(board, now(board)) if thread != 0 else 0
+        if begun < 0:
+            begun = ENDS
+        moved += heard + arrived + begun + run_all(board)
+        more = get(board, BOARD_MORE) if moved < ENDS else 0
+    return moved
 
 
 @native
@@ -159,6 +166,11 @@ def next_notice(board, seat, key):
     return take_notice(board, seat, key)
 
 
+def read_memory(board, seat, target, source, count):
+    """See `direct.read`."""
+    return read(board, seat, target, source, count)
+
+
 def has_notice(board, seat, key):
     """Whether a notice with this key has come from `seat`."""
     return int64(find(board, seat, key) != 0)
@@ -203,6 +215,7 @@ RANKS = [
     ("ranks_tell", tell_notice, int64(int64, int64, int64, int64)),
     ("ranks_next_notice", next_notice, int64(int64, int64, int64)),
     ("ranks_has_notice", has_notice, int64(int64, int64, int64)),
+    ("ranks_read", read_memory, int64(int64, int64, int64, int64, int64)),
     ("ranks_lend", lend_block, int64(int64)),
     ("ranks_expect", expect_reader, void(int64, int64, int64)),
     ("ranks_leave", leave_place, void(int64, int64, int64)),

@@ -1,264 +1,61 @@
-"""Exchanges in shared memory: their steps, run for all that are under way by whoever polls (see `tasks`).
+"""Exchanges between the ranks of a machine, run for all that are under way by whoever polls (see `tasks`).
 
-Rank r owns slice r of an array. A rank stores the others' slices in a block, tells them, and waits for
-theirs; it combines them with its own where they lie, into its array and into its block, tells the others, and
-copies their sums out of their blocks into its array. A small array is combined whole by every rank, in one
-phase.
+Rank r owns slice r of an array: it combines that slice of all arrays, and the others take it from there. What
+others read lies in shared memory (`stored`), or where large arrays are (`direct`).
 
 On an imitated link a notice travels as long as the bytes for which it stands; an exchange ends when its own
 have arrived, too.
-
-A rank that found no block free, or runs other code, sends messages instead and tells NOWHERE as its place.
-Then the exchange stops before that phase (`SLICES_NOWHERE`, `SUMS_NOWHERE`), with no notice of it taken.
 """
 
 from __future__ import annotations
 
-from numba.types import int64
-
-from tracejit.kernels.compiler.memory import copy_bytes
 from tracejit.kernels.compiler.target import word_subroutine as native
-from tracejit.kernels.executor.threads import BILLION, get, put
-from tracejit.kernels.ranks.combine import combine, item_of, seat_at
+from tracejit.kernels.executor.threads import get, put
+from tracejit.kernels.ranks.combine import seat_at
+from tracejit.kernels.ranks.direct import give_up, run_direct
 from tracejit.kernels.ranks.layout import (
-    AWAITING_LINK,
-    AWAITING_SLICES,
-    AWAITING_SUMS,
     BOARD_EXCHANGES,
-    BOARD_HEAD,
     BOARD_LINK,
-    BOARD_SEAT,
     ENDED,
-    EXCHANGE_ARRAY,
-    EXCHANGE_BLOCK,
+    EXCHANGE_AT,
     EXCHANGE_COPIED,
-    EXCHANGE_COUNT,
-    EXCHANGE_KEY,
-    EXCHANGE_MEMBER,
+    EXCHANGE_DIRECT,
+    EXCHANGE_LOST,
     EXCHANGE_MEMBERS,
     EXCHANGE_NEXT,
-    EXCHANGE_PRIORITY,
     EXCHANGE_STATE,
     EXCHANGE_TOLD,
-    EXCHANGE_WHOLE,
-    LINK_BANDWIDTH,
-    MESSAGE_BYTES,
-    MESSAGE_KEY,
-    MESSAGE_PRIORITY,
-    MESSAGE_SEAT,
-    MESSAGE_STATE,
-    MESSAGE_WORD,
-    NOWHERE,
-    ON_LINK,
     PHASES,
+    SEAT_AT,
     SEAT_COPIED,
-    SEAT_MESSAGES,
-    SEAT_PART,
-    SLICES_NOWHERE,
-    SUMS_NOWHERE,
     TELLING_SLICES,
-    TELLING_SUMS,
 )
-from tracejit.kernels.ranks.link import add, forget, time_of
-from tracejit.kernels.ranks.notices import expect, find, leave, lend, part_of, take_notice, tell
-
-# --- The steps ----------------------------------------------------------------------------------------------
-
-
-@native
-def offset_of(exchange, member):
-    """The offset of a member's slice in the array; of the number of members, that of its end."""
-    return get(exchange, EXCHANGE_COUNT) * member // get(exchange, EXCHANGE_MEMBERS) * item_of(exchange)
-
-
-@native
-def image_of(board, exchange):
-    """The address at which the array would begin in this rank's block."""
-    block = get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD)
-    return part_of(board, get(board, BOARD_SEAT)) + block
-
-
-@native
-def store_slices(board, exchange):
-    """Copy what the others combine to where it lies in the block."""
-    array, image = get(exchange, EXCHANGE_ARRAY), image_of(board, exchange)
-    if get(exchange, EXCHANGE_WHOLE) != 0:
-        copy_bytes(image, array, get(exchange, EXCHANGE_COUNT) * item_of(exchange))
-        return
-    first = offset_of(exchange, get(exchange, EXCHANGE_MEMBER))
-    last = offset_of(exchange, get(exchange, EXCHANGE_MEMBER) + 1)
-    copy_bytes(image, array, first)
-    copy_bytes(image + last, array + last, offset_of(exchange, get(exchange, EXCHANGE_MEMBERS)) - last)
-
-
-@native
-def message_to(exchange, member, phase):
-    """The record of the message to a member in a phase."""
-    return seat_at(exchange, member) + SEAT_MESSAGES + phase * MESSAGE_BYTES
-
-
-@native
-def send(board, exchange, member, phase, place, nbytes):
-    """Tell a member a place, over the imitated link if there is one; returns whether there was room."""
-    seat, key = get(seat_at(exchange, member), 0), get(exchange, EXCHANGE_KEY) + phase
-    link = get(board, BOARD_LINK)
-    if link == 0:
-        return tell(board, seat, key, place)
-    message = message_to(exchange, member, phase)
-    put(message, MESSAGE_PRIORITY, get(exchange, EXCHANGE_PRIORITY))
-    put(message, MESSAGE_SEAT, seat)
-    put(message, MESSAGE_KEY, key)
-    put(message, MESSAGE_WORD, place)
-    add(link, message, nbytes * BILLION // get(link, LINK_BANDWIDTH), time_of(link))
-    return 1
-
-
-@native
-def is_sending(board, exchange):
-    """Whether messages of an exchange are on the imitated link."""
-    if get(board, BOARD_LINK) != 0:
-        for member in range(get(exchange, EXCHANGE_MEMBERS)):
-            for phase in range(PHASES):
-                if get(message_to(exchange, member, phase), MESSAGE_STATE) == ON_LINK:
-                    return 1
-    return 0
-
-
-@native
-def tell_all(board, exchange, phase):
-    """Tell the others where their part lies; returns whether there was room for all notices."""
-    me, members = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_MEMBERS)
-    block = get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD)
-    while get(exchange, EXCHANGE_TOLD) < members:
-        member = get(exchange, EXCHANGE_TOLD)
-        if member != me:
-            part = member if phase == 0 else me
-            offset, end = offset_of(exchange, part), offset_of(exchange, part + 1)
-            if get(exchange, EXCHANGE_WHOLE) != 0:
-                offset, end = 0, offset_of(exchange, members)
-            if send(board, exchange, member, phase, block + offset + phase, end - offset) == 0:
-                return 0
-        put(exchange, EXCHANGE_TOLD, member + 1)
-    put(exchange, EXCHANGE_TOLD, 0)
-    put(exchange, EXCHANGE_STATE, get(exchange, EXCHANGE_STATE) + 1)
-    return 1
-
-
-@native
-def heard_slices(board, exchange):
-    """Whether all slices for this rank have been told of: 0: no, -1: but some come as messages."""
-    heard = 1
-    for member in range(get(exchange, EXCHANGE_MEMBERS)):
-        if member != get(exchange, EXCHANGE_MEMBER):
-            note = find(board, get(seat_at(exchange, member), 0), get(exchange, EXCHANGE_KEY))
-            if note == 0:
-                return 0
-            if get(note, 16) == NOWHERE:
-                heard = -1
-    return heard
-
-
-@native
-def combine_slices(board, exchange):
-    """Combine the slices that have come with this rank's own."""
-    me, members = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_MEMBERS)
-    whole, key = get(exchange, EXCHANGE_WHOLE), get(exchange, EXCHANGE_KEY)
-    first, last = offset_of(exchange, me), offset_of(exchange, me + 1)
-    copy = image_of(board, exchange) + first
-    if whole != 0:
-        first, last, copy = 0, offset_of(exchange, members), 0
-    out = get(exchange, EXCHANGE_ARRAY) + first
-    put(exchange, EXCHANGE_TOLD, 0)
-    for member in range(members):
-        about = seat_at(exchange, member)
-        if member == me:
-            put(about, SEAT_PART, out)
-        else:
-            seat = get(about, 0)
-            put(about, SEAT_COPIED, take_notice(board, seat, key))  # the place, until it has been left
-            put(about, SEAT_PART, part_of(board, seat) + get(about, SEAT_COPIED))
-    combine(board, exchange, out, copy, (last - first) // item_of(exchange))
-    for member in range(members):
-        about = seat_at(exchange, member)
-        if member != me:
-            leave(board, get(about, 0), get(about, SEAT_COPIED))
-            put(about, SEAT_COPIED, 0)
-
-
-@native
-def copy_sums(board, exchange):
-    """Copy the sums that have been told of; returns how many, or -1 where one comes as a message."""
-    me, members, found = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_MEMBERS), 0
-    for step in range(1, members):
-        member = (me + step) % members
-        about = seat_at(exchange, member)
-        note = find(board, get(about, 0), get(exchange, EXCHANGE_KEY) + 1)
-        if note == 0 or get(about, SEAT_COPIED) != 0:
-            continue
-        if get(note, 16) == NOWHERE:
-            return -1
-        seat, first = get(about, 0), offset_of(exchange, member)
-        place = take_notice(board, seat, get(exchange, EXCHANGE_KEY) + 1)
-        source = part_of(board, seat) + place - place % 2  # without the phase, which Python does not tell
-        copy_bytes(get(exchange, EXCHANGE_ARRAY) + first, source, offset_of(exchange, member + 1) - first)
-        leave(board, seat, place)
-        put(about, SEAT_COPIED, 1)
-        put(exchange, EXCHANGE_COPIED, get(exchange, EXCHANGE_COPIED) + 1)
-        found += 1
-    return found
+from tracejit.kernels.ranks.link import forget
+from tracejit.kernels.ranks.parts import message_to
+from tracejit.kernels.ranks.stored import begin_stored, run_stored
 
 
 @native
 def run(board, exchange):
     """Take the steps of an exchange that can be taken now; returns whether there was one."""
-    before = get(exchange, EXCHANGE_STATE) + get(exchange, EXCHANGE_COPIED)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SLICES:
-        tell_all(board, exchange, 0)
-    if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES:
-        heard = heard_slices(board, exchange)
-        if heard > 0:
-            combine_slices(board, exchange)
-            put(
-                exchange,
-                EXCHANGE_STATE,
-                AWAITING_LINK if get(exchange, EXCHANGE_WHOLE) != 0 else TELLING_SUMS,
-            )
-        elif heard < 0 and is_sending(board, exchange) == 0:
-            for member in range(get(exchange, EXCHANGE_MEMBERS)):
-                expect(board, get(exchange, EXCHANGE_BLOCK), get(seat_at(exchange, member), 0), 1, 0)
-            put(exchange, EXCHANGE_STATE, SLICES_NOWHERE)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SUMS:
-        tell_all(board, exchange, 1)
-    if get(exchange, EXCHANGE_STATE) == AWAITING_SUMS:
-        if copy_sums(board, exchange) < 0:
-            if is_sending(board, exchange) == 0:
-                put(exchange, EXCHANGE_STATE, SUMS_NOWHERE)
-        elif get(exchange, EXCHANGE_COPIED) == get(exchange, EXCHANGE_MEMBERS) - 1:
-            put(exchange, EXCHANGE_STATE, AWAITING_LINK)
-    if get(exchange, EXCHANGE_STATE) == AWAITING_LINK and is_sending(board, exchange) == 0:
-        put(exchange, EXCHANGE_STATE, ENDED)
-    return int64(get(exchange, EXCHANGE_STATE) + get(exchange, EXCHANGE_COPIED) != before)
+    if get(exchange, EXCHANGE_DIRECT) != 0:
+        return run_direct(board, exchange)
+    return run_stored(board, exchange)
 
 
 @native
 def begin(board, exchange):
-    """Begin an exchange; returns whether there was a free block for it."""
-    block = lend(board)
-    if block == 0:
+    """Begin an exchange; returns whether there was a free block for it, if it needs one."""
+    if get(exchange, EXCHANGE_DIRECT) == 0 and begin_stored(board, exchange) == 0:
         return 0
-    put(exchange, EXCHANGE_BLOCK, block)
     put(exchange, EXCHANGE_STATE, TELLING_SLICES)
     put(exchange, EXCHANGE_TOLD, 0)
     put(exchange, EXCHANGE_COPIED, 0)
-    me, whole = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_WHOLE)
+    put(exchange, EXCHANGE_AT, 0)
+    put(exchange, EXCHANGE_LOST, 0)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         put(seat_at(exchange, member), SEAT_COPIED, 0)
-        if member != me:
-            seat = get(seat_at(exchange, member), 0)
-            expect(board, block, seat, 0, 1)
-            if whole == 0:
-                expect(board, block, seat, 1, 1)
-    store_slices(board, exchange)
+        put(seat_at(exchange, member), SEAT_AT, 0)
     run(board, exchange)
     if get(exchange, EXCHANGE_STATE) < ENDED:
         last = board + BOARD_EXCHANGES
@@ -271,7 +68,7 @@ def begin(board, exchange):
 
 @native
 def cancel(board, exchange):
-    """Forget an exchange that is under way, if it is."""
+    """Forget an exchange that has not ended."""
     previous = board + BOARD_EXCHANGES
     while get(previous, 0) != 0 and get(previous, 0) != exchange:
         previous = get(previous, 0) + EXCHANGE_NEXT
@@ -281,3 +78,5 @@ def cancel(board, exchange):
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
             for phase in range(PHASES):
                 forget(get(board, BOARD_LINK), message_to(exchange, member, phase))
+    if get(exchange, EXCHANGE_DIRECT) != 0:
+        give_up(board)

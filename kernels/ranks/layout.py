@@ -27,13 +27,23 @@ ROOM = 64
 RING_BYTES = LINE + 16 * ROOM
 
 
-def notices_bytes(seats: int) -> int:
-    """Bytes of a part before its blocks: a ring to each seat, a line for each with how many were read."""
+def lost_at(seats: int) -> int:
+    """The offset in a part of the word that says whether its rank has given up an exchange whose array others
+    read (see `direct`): behind a ring to each seat, and a line for each with how many were read.
+    """
     return seats * (RING_BYTES + LINE)
+
+
+def notices_bytes(seats: int) -> int:
+    """Bytes of a part before its blocks."""
+    return lost_at(seats) + LINE
 
 
 PHASES = 2
 """Phases of an exchange: slices, then sums. Each has a row of words in the head of a block."""
+
+KEYS = 3
+"""Keys of notices of an operation: of its phases, and of that sums have been read where they lie."""
 
 
 def head_bytes(seats: int) -> int:
@@ -72,10 +82,14 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_VOTES,  # who looks returns when so many notices of agreements wait; 0: none are awaited
     BOARD_STOPPED,  # the first exchange of a task that is up to Python now
     BOARD_PYTHON,  # 1: tasks are up to Python from the beginning
-) = range(0, 23 * 8, 8)
-BOARD_PEERS = 23 * 8  # for each seat:
+    BOARD_ROWS,  # address of a row of READ bytes for each seat: what was read of their arrays
+    BOARD_MORE,  # 1: an exchange has steps to take that wait for nobody
+) = range(0, 25 * 8, 8)
+BOARD_VECTORS = 25 * 8  # address and bytes of what is read, and of where
+BOARD_PEERS = BOARD_VECTORS + 4 * 8  # for each seat:
 PEER_PART, PEER_TOLD, PEER_HEARD = 0, 8, 16  # address; how many notices it was told, and has told
-PEER_BYTES = 24
+PEER_PROCESS = 24  # the number of its process
+PEER_BYTES = 32
 
 HEARD_BYTES = 24
 
@@ -86,6 +100,18 @@ STRIP = 1 << 14
 def scratch_bytes(seats: int) -> int:
     """Bytes for the tree: addresses of what is combined, and rows of what is between two levels."""
     return 8 * seats + seats // 2 * STRIP
+
+
+READ = 1 << 15
+"""Bytes that are read of another rank's array at a time, and combined while they are in the first cache."""
+
+TURN_BYTES = 1 << 20
+"""Bytes of an exchange that are read before others have their turn."""
+
+
+def rows_bytes(seats: int) -> int:
+    """Bytes for what is read of the arrays of other ranks."""
+    return seats * READ
 
 
 def board_bytes(seats: int) -> int:
@@ -133,7 +159,7 @@ NEVER = (1 << 63) - 1
 (
     EXCHANGE_NEXT,  # the one that has begun after it
     EXCHANGE_STATE,
-    EXCHANGE_KEY,  # of the first phase's notices; that of the second is the next number
+    EXCHANGE_KEY,  # of the first phase's notices; the others are the next numbers (`KEYS`)
     EXCHANGE_ARRAY,  # address
     EXCHANGE_COUNT,  # elements
     EXCHANGE_SUM,  # how they are combined
@@ -147,11 +173,15 @@ NEVER = (1 << 63) - 1
     EXCHANGE_TASK,  # address of the task that ends with it; 0: Python has begun it
     EXCHANGE_PLAN,  # address of the plan by which the task has begun it
     EXCHANGE_BEGUN,  # when, in nanoseconds
-) = range(0, 16 * 8, 8)
-EXCHANGE_SEATS = 16 * 8
+    EXCHANGE_DIRECT,  # 1: the ranks read one another's arrays where they lie; there is no block
+    EXCHANGE_AT,  # then: bytes of this rank's slice that are combined
+    EXCHANGE_LOST,  # and the member, from 1 on, whose array could not be read: it will never end
+) = range(0, 19 * 8, 8)
+EXCHANGE_SEATS = 19 * 8
 
-# For each member: its seat, whether its sum has been copied, where its part lies, a message for each phase.
-SEAT_COPIED, SEAT_PART, SEAT_MESSAGES = 8, 16, 24
+# For each member: its seat, whether its sum has been copied, where its part lies, bytes of its sum that have
+# been read, a message for each phase.
+SEAT_COPIED, SEAT_PART, SEAT_AT, SEAT_MESSAGES = 8, 16, 24, 32
 SEAT_BYTES = SEAT_MESSAGES + PHASES * MESSAGE_BYTES
 
 
@@ -171,7 +201,7 @@ def exchange_bytes(members: int) -> int:
 ) = range(0, 5 * 8, 8)
 PLAN_BYTES = 5 * 8
 
-NUMBERS = 1 << 28
+NUMBERS = 1 << 27
 """Numbers of operations, which then begin anew."""
 
 # States, in this order.
@@ -179,10 +209,11 @@ TELLING_SLICES = 0
 AWAITING_SLICES = 1
 TELLING_SUMS = 2
 AWAITING_SUMS = 3
-AWAITING_LINK = 4  # the array holds the result, and notices to others are on an imitated link
-ENDED = 5
-SLICES_NOWHERE = 6  # some come as messages: the rest of the exchange is up to who has begun it
-SUMS_NOWHERE = 7
+AWAITING_READERS = 4  # the array holds the result, which others read
+AWAITING_LINK = 5  # and notices to others are on an imitated link
+ENDED = 6
+SLICES_NOWHERE = 7  # some come as messages: the rest of the exchange is up to who has begun it
+SUMS_NOWHERE = 8
 
 SUM_FLOAT32 = 0
 SUM_FLOAT64 = 1

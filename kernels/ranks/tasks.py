@@ -40,13 +40,14 @@ from tracejit.kernels.ranks.layout import (
     ENDED,
     EXCHANGE_ARRAY,
     EXCHANGE_BEGUN,
+    EXCHANGE_DIRECT,
     EXCHANGE_KEY,
     EXCHANGE_NEXT,
     EXCHANGE_PLAN,
     EXCHANGE_STATE,
     EXCHANGE_TASK,
+    KEYS,
     NUMBERS,
-    PHASES,
     PLAN_COUNT,
     PLAN_FIRST,
     PLAN_FREE,
@@ -98,7 +99,8 @@ def is_native(board, task):
         return 0
     if get(engine, ENGINE_WORKERS) == 0:
         return 0  # what follows it runs on this thread then
-    return int64(get(plan, PLAN_FREE) != 0 and has_block(board) != 0)
+    exchange = get(plan, PLAN_FREE)
+    return int64(exchange != 0 and (get(exchange, EXCHANGE_DIRECT) != 0 or has_block(board) != 0))
 
 
 @native
@@ -132,10 +134,10 @@ def begin_task(board, exchange, time):
     task, plan = get(exchange, EXCHANGE_TASK), get(exchange, EXCHANGE_PLAN)
     block = get(task, TASK_BLOCK)
     number = get(block, 8 * get(plan, PLAN_TAG))
-    put(exchange, EXCHANGE_KEY, PHASES * (number % NUMBERS))
+    put(exchange, EXCHANGE_KEY, KEYS * (number % NUMBERS))
     put(exchange, EXCHANGE_BEGUN, time)
     gather(plan, exchange, block)
-    begin(board, exchange)  # there is a block
+    begin(board, exchange)  # there is a block, if it needs one
     if get(exchange, EXCHANGE_STATE) >= ENDED:
         leave_off(board, exchange)
 

@@ -1,5 +1,5 @@
-"""Many exchanges at once, in another order on each rank, through shared memory of any size and as messages;
-``exchanges.py`` says how many; `test_window.py` starts it.
+"""Many exchanges at once, in another order on each rank, through shared memory of any size, read where they
+lie, and as messages; ``exchanges.py`` says how many; `test_window.py` starts it.
 """
 
 import functools
@@ -16,7 +16,7 @@ from tracejit.ops.communicate import exchange
 
 WORLD = MPI.COMM_WORLD
 NODE = Node(exchange, (), (), {"combine": "sum", "priority": 0, "token": None})
-SIZES = [10, 9_000, 70_000, 300_001, 524_288, 1_000_003]
+SIZES = [10, 9_000, 70_000, 300_001, 1_000_003, 1_500_003]
 ROUNDS = 3
 SHIFT = 997
 
@@ -51,8 +51,14 @@ def exchange_all(transport, number):
     return len(order)
 
 
-for nbytes, link in ((0, None), (BLOCK, None), (8 * BLOCK, None), (2 * BLOCK, (1e-4, 1e10))):
-    window = Window.allocate(WORLD, nbytes)
+for nbytes, link, direct in (
+    (0, None, False),
+    (BLOCK, None, False),
+    (8 * BLOCK, None, True),
+    (2 * BLOCK, (1e-4, 1e10), True),
+):
+    window = Window.allocate(WORLD, nbytes, direct=direct)
+    assert not direct or window.reads, "this system does not let ranks read one another's memory"
     transport = Transport(WORLD, 60.0, link, window)
     count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))
     assert transport.leave(None, 60.0)

@@ -11,6 +11,7 @@ import tracejit as tj
 
 WHAT = sys.argv[1]
 STEPS = 6
+SIZE = int(os.environ.get("FAULT_SIZE", "4"))
 
 tj.distributed.init()
 BAD = tj.distributed.rank() == 1 and os.environ.get("TRACEJIT_RESTART", "0") == "0"
@@ -55,7 +56,7 @@ def kill_at_some_moment(seed):
 
 
 def train(steps, folder=None):
-    w, x, first = tj.ones(4), tj.ones((3, 4)) * (tj.distributed.rank() + 1.0), 0
+    w, x, first = tj.ones(SIZE), tj.ones((3, SIZE)) * (tj.distributed.rank() + 1.0), 0
     if folder is not None and (found := tj.distributed.load_checkpoint(folder)) is not None:
         w, first = found
         print("from step", first, flush=True)

@@ -23,7 +23,7 @@ def in_turn(name):
     ("what", "told"),
     [
         ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
-        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[4\]\) at \S+:21"),
+        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[4\]\) at \S+:22"),
         ("shape", r"ranks exchange different arrays: rank 0 exchange\(float32\[4\]\).*rank 1 .*float32\[5\]"),
         ("graph", r"ranks exchange different arrays: rank \d exchange.*same calls in the same order"),
         ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange\(float32\[4\]\)"),
@@ -42,6 +42,23 @@ def test_a_rank_that_goes_wrong_ends_the_job(what, told):
     assert "trained" not in output or what == "fewer"
     assert time.monotonic() - begun < jobs.DEADLINE
     assert jobs.processes_of(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
+        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[524288\]\)"),
+        ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
+    ],
+    ids=["raise", "fewer", "sleep"],
+)
+def test_a_rank_whose_large_array_is_read_goes_wrong(what, told):
+    status, output = jobs.run(
+        2, PROGRAM, what, FAULT_SIZE="524288", TRACEJIT_EXCHANGE_DEADLINE="4" if what == "sleep" else "60"
+    )
+    assert status not in (0, 124), output
+    assert re.search(told, output), output
 
 
 def test_an_interrupt_of_the_launcher_ends_all_ranks():

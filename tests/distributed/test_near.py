@@ -1,5 +1,8 @@
 """Exchanges that machine code moves: several ranks on one memory, advanced in turn."""
 
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -7,6 +10,8 @@ import pytest
 
 from tests.distributed.test_window import windows
 from tracejit.distributed.link import Link
+from tracejit.distributed.window import Window
+from tracejit.kernels.ranks.layout import KEYS
 from tracejit.ops.communicate import combined
 
 RNG = np.random.default_rng(0)
@@ -173,12 +178,106 @@ def test_more_notices_than_there_is_room_for():
     assert [two.notices.next_of(0, number) for number in range(1000)] == list(range(1000))
 
 
+# -- read where arrays lie -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_large_arrays_that_are_read_have_the_bits_of_the_tree(ranks, dtype):
+    members = tuple(range(ranks))
+    board = windows(members, blocks=0, direct=True)
+    for number, size in enumerate((70_000, 262_147, 1_000_003, 1_500_000)):  # also beyond a block
+        arrays = values(ranks, size, dtype)
+        expected = tree_of(arrays)
+        begun = [
+            window.exchange(array, "sum", members, KEYS * number, whole=False)
+            for window, array in zip(board, arrays, strict=True)
+        ]
+        advance(board, begun)
+        for window, near, array in zip(board, begun, arrays, strict=True):
+            assert near.ended
+            window.forget(near)
+            assert array.tobytes() == expected.tobytes()
+
+
+def test_arrays_that_are_read_in_other_orders_beside_ones_in_blocks():
+    board = windows(NUMBERS, blocks=4, direct=True)
+    groups = {0: [0, 1, 2, 3], 3: [1, 3], 6: [0, 2], 9: [2, 1]}  # key: positions, in order
+    sizes = dict(zip(groups, (300_000, 2_000_003, 9_000, 70_000), strict=True))
+    arrays = {key: values(len(seats), sizes[key]) for key, seats in groups.items()}
+    expected = {key: tree_of(found) for key, found in arrays.items()}
+    begun = []
+    for seat in (2, 0, 3, 1):
+        keys = [key for key, seats in groups.items() if seat in seats]
+        for key in keys if seat % 2 else reversed(keys):
+            members = tuple(NUMBERS[s] for s in groups[key])
+            array = arrays[key][groups[key].index(seat)]
+            begun.append(board[seat].exchange(array, "sum", members, key, whole=False))
+            board[seat].notices.poll()
+    advance(board, begun)
+    for key, found in arrays.items():
+        assert all(array.tobytes() == expected[key].tobytes() for array in found)
+
+
+def test_an_array_is_kept_until_all_have_read_it():
+    one, two, three = board = windows([0, 1, 2], blocks=0, direct=True)
+    arrays = values(3, 90_000)
+    expected = tree_of(arrays)
+    first = one.exchange(arrays[0], "sum", (0, 1, 2), KEY, whole=False)
+    assert (first.Test(), first.peers) == (False, [1, 2])
+    second = two.exchange(arrays[1], "sum", (0, 1, 2), KEY, whole=False)
+    third = three.exchange(arrays[2], "sum", (0, 1, 2), KEY, whole=False)
+    two.notices.poll()  # its sum is there
+    one.notices.poll()
+    assert (first.Test(), first.peers) == (False, [2])
+    three.notices.poll()
+    one.notices.poll()
+    assert arrays[0].tobytes() == expected.tobytes()
+    assert (first.Test(), first.peers) == (False, [1])  # which has not read the sum
+    advance(board, [first, second, third])
+    assert all(array.tobytes() == expected.tobytes() for array in arrays)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_read_of_a_cancelled_exchange_is_not_used(late):
+    """Its array may be used for something else by then; who has read it waits, and knows for whom."""
+    one, two = windows([0, 1], blocks=0, direct=True)
+    a, b = values(2, 90_000)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    if late:
+        other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
+        one.notices.poll()  # its sum is there
+    one.forget(cancelled)
+    before = a.copy()
+    if not late:
+        other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
+    for _ in range(5):
+        one.notices.poll()
+        two.notices.poll()
+    assert (other.Test(), other.peers) == (False, [0])
+    assert a.tobytes() == before.tobytes()
+    two.forget(other)
+
+
+def test_memory_that_cannot_be_read_is_waited_for():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    memory = windows([0, 1], blocks=0)[0]._board._keep
+    one, two = (Window(None, [0, 1], n, memory, [os.getpid(), ended.pid]) for n in (0, 1))
+    a, b = values(2, 90_000)
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    two.exchange(b, "sum", (0, 1), KEY, whole=False)
+    for _ in range(5):
+        one.notices.poll()
+    assert (near.Test(), near.peers) == (False, [1])
+
+
 # -- on an imitated link -------------------------------------------------------------------------------------
 
 
-def linked(ranks, blocks, latency, bandwidth):
+def linked(ranks, blocks, latency, bandwidth, direct=False):
     """Windows of ranks, each with a link of its own."""
-    board = windows(ranks, blocks)
+    board = windows(ranks, blocks, direct)
     links = [Link(latency, bandwidth) for _ in board]
     for window, link in zip(board, links, strict=True):
         window.imitate(link)
@@ -194,16 +293,16 @@ def wait(windows, exchanges):
         assert time.monotonic() - begun < 20, [each.peers for each in exchanges]
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("whole", "size"), [(False, 12_000), (True, 12_000), (False, 90_000)])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, whole):
-    members, size = tuple(range(ranks)), 12_000
-    board, links = linked(members, 2, 2e-3, 1e7)
+def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, whole, size):
+    members = tuple(range(ranks))
+    board, links = linked(members, 2, 2e-3, 1e7, direct=True)
     arrays = [values(ranks, size) for _ in range(2)]
     expected = [tree_of(each) for each in arrays]
     start = time.monotonic()
     begun = [
-        window.exchange(arrays[n][rank], "sum", members, KEY + 2 * n, whole=whole)
+        window.exchange(arrays[n][rank], "sum", members, KEYS * n, whole=whole)
         for n in range(2)
         for rank, window in enumerate(board)
     ]

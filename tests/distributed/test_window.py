@@ -1,5 +1,6 @@
 """Shared memory of ranks: what is stored is read where it lies, and overwritten when all have read it."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -11,11 +12,12 @@ from tracejit.kernels.ranks.layout import ROOM, head_bytes, notices_bytes
 PROGRAM = pathlib.Path(__file__).with_name("exchanges.py")
 
 
-def windows(ranks, blocks):
-    """The windows of ranks on one memory."""
+def windows(ranks, blocks, direct=False):
+    """The windows of ranks on one memory; direct: they read one another's arrays, in this very process."""
     size = notices_bytes(len(ranks)) + blocks * (BLOCK + head_bytes(len(ranks)))
     memory = [np.zeros(size, np.uint8) for _ in ranks]
-    return [Window(None, ranks, rank, memory) for rank in ranks]
+    processes = [os.getpid()] * len(ranks) if direct else []
+    return [Window(None, ranks, rank, memory, processes) for rank in ranks]
 
 
 def test_what_is_stored_is_read_where_it_lies():

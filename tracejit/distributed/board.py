@@ -25,14 +25,24 @@ class Board:
 
     start, size, head: bytes before the first block, from block to block, and of a block's head.
     turn:              blocks that are lent in turn, as long as they are enough.
+    processes:         numbers of the processes of all seats, where they may read one another's memory.
     """
 
-    def __init__(self, parts: Sequence[np.ndarray], seat: int, start: int, size: int, turn: int) -> None:
+    def __init__(
+        self,
+        parts: Sequence[np.ndarray],
+        seat: int,
+        start: int,
+        size: int,
+        turn: int,
+        processes: Sequence[int] = (),
+    ) -> None:
         seats, blocks = len(parts), (len(parts[seat]) - start) // size
         self.seat, self._keep = seat, parts
         self._calls = calls()
         self._record, self._lent = Record(layout.board_bytes(seats)), Record(8 * max(1, blocks))
         self._scratch, self._heard = Record(layout.scratch_bytes(seats)), Record(64 * layout.HEARD_BYTES)
+        self._rows = Record(layout.rows_bytes(seats) if processes else 0)
         self._address, self._words = self._record.address, self._record.words
         for place, word in (
             (layout.BOARD_SEATS, seats),
@@ -46,6 +56,7 @@ class Board:
             (layout.BOARD_HEARD, self._heard.address),
             (layout.BOARD_HEARD_ROOM, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
+            (layout.BOARD_ROWS, self._rows.address),
             (layout.BOARD_LOOKS, ALONE if seats <= processors() else CROWDED),
             (layout.BOARD_ENGINE, ENGINE.address),
             (layout.BOARD_LANE, LANES[COMMUNICATION].address),
@@ -54,6 +65,7 @@ class Board:
         for number, part in enumerate(parts):
             peer = layout.BOARD_PEERS + number * layout.PEER_BYTES
             self._words[(peer + layout.PEER_PART) >> 3] = part.ctypes.data
+            self._words[(peer + layout.PEER_PROCESS) >> 3] = processes[number] if processes else 0
         self.blocks = blocks
 
     def imitate(self, link: Link) -> None:
@@ -95,6 +107,12 @@ class Board:
     def has_notice(self, seat: int, key: int) -> bool:
         """Whether `seat` has told a word with this key that nobody has asked for."""
         return bool(self._calls.has_notice(self._address, seat, key))
+
+    def read(self, seat: int, target: int, source: int, nbytes: int) -> bool:
+        """Copy bytes of the process of a seat, from its address `source` to this one's `target`; returns
+        whether it could be done.
+        """
+        return bool(self._calls.read(self._address, seat, target, source, nbytes))
 
     def lend(self) -> int | None:
         """The offset of a block that nobody reads any more, or None."""

@@ -23,6 +23,7 @@ class Calls(NamedTuple):
     tell: Callable[[int, int, int, int], int]
     next_notice: Callable[[int, int, int], int]
     has_notice: Callable[[int, int, int], int]
+    read: Callable[[int, int, int, int, int], int]
     lend: Callable[[int], int]
     expect: Callable[[int, int, int], None]
     leave: Callable[[int, int, int], None]
@@ -51,6 +52,7 @@ def calls() -> Calls:
         tell=quick("tell", 4),
         next_notice=quick("next_notice", 3),
         has_notice=quick("has_notice", 3),
+        read=quick("read", 5),
         lend=quick("lend", 1),
         expect=quick("expect", 3),
         leave=quick("leave", 3),

@@ -23,17 +23,16 @@ from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import Window
 
 NOWHERE = -1
-PHASES = 2
-"""Tags that one operation takes."""
 
 
 class Channel:
     """The messages of one phase of an operation: a communicator and a tag, the key of notices, a priority.
 
     members: who takes part; a peer is a position among them.
+    beside:  whether the operation goes on beside kernels; no thread waits for it.
     """
 
-    __slots__ = ("_comm", "_members", "_outbox", "_priority", "_tag", "key", "scratch", "window")
+    __slots__ = ("_beside", "_comm", "_members", "_outbox", "_priority", "_tag", "key", "scratch", "window")
 
     def __init__(
         self,
@@ -45,7 +44,10 @@ class Channel:
         key: int,
         priority: int,
         members: tuple[int, ...],
+        *,
+        beside: bool,
     ) -> None:
+        self._beside = beside
         self.scratch, self.window, self.key, self._members = scratch, window, key, members
         self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
 
@@ -60,7 +62,15 @@ class Channel:
     def _like(self, window: Window | None, later: int) -> Channel:
         tag, key = self._tag + later, self.key + later
         return Channel(
-            self._outbox, self.scratch, window, self._comm, tag, key, self._priority, self._members
+            self._outbox,
+            self.scratch,
+            window,
+            self._comm,
+            tag,
+            key,
+            self._priority,
+            self._members,
+            beside=self._beside,
         )
 
     def send(self, peer: int, array: np.ndarray) -> Handle:
@@ -93,7 +103,9 @@ class Channel:
         window, members = self.window, self._members
         if window is None or not window.ranks.issuperset(members):
             return None
-        return window.exchange(array, combine, members, self.key, self._priority, whole=whole)
+        return window.exchange(
+            array, combine, members, self.key, self._priority, whole=whole, beside=self._beside
+        )
 
     def forget(self, near: Near) -> None:
         """Cancel an exchange, unless it has ended."""

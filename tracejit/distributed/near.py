@@ -10,12 +10,15 @@ from tracejit.distributed.board import Board
 from tracejit.engine.native import Record
 from tracejit.kernels.ranks.layout import (
     AWAITING_LINK,
+    AWAITING_READERS,
     AWAITING_SLICES,
     ENDED,
     EXCHANGE_ARRAY,
     EXCHANGE_BEGUN,
     EXCHANGE_COUNT,
+    EXCHANGE_DIRECT,
     EXCHANGE_KEY,
+    EXCHANGE_LOST,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
     EXCHANGE_NEXT,
@@ -75,14 +78,19 @@ class Near:
             words[(EXCHANGE_SEATS + at * SEAT_BYTES) >> 3] = seat
         self._others = [at for at, seat in enumerate(seats) if seat != board.seat]
 
-    def begin(self, array: np.ndarray, kind: int, key: int, priority: int, *, whole: bool) -> bool:
-        """Begin to combine an array (see `Window.exchange`), if there is a free block for it."""
+    def begin(
+        self, array: np.ndarray, kind: int, key: int, priority: int, *, whole: bool, direct: bool
+    ) -> bool:
+        """Begin to combine an array (see `Window.exchange`), if there is a free block for it, or none needed
+        since the array is read where it lies (direct).
+        """
         words, self.array = self._words, array
         words[EXCHANGE_KEY >> 3] = key
         words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
         words[EXCHANGE_COUNT >> 3] = array.size
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
+        words[EXCHANGE_DIRECT >> 3] = direct
         words[EXCHANGE_PRIORITY >> 3] = priority
         return self._board.begin(self._record)
 
@@ -95,6 +103,7 @@ class Near:
         priority: int,
         *,
         whole: bool,
+        direct: bool,
         joined: bool,
     ) -> None:
         """Stand for exchanges of `count` elements that tasks begin by the plan at an address. joined: of
@@ -105,6 +114,7 @@ class Near:
         words[EXCHANGE_COUNT >> 3] = count
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
+        words[EXCHANGE_DIRECT >> 3] = direct
         words[EXCHANGE_PRIORITY >> 3] = priority
         if joined:
             self.array = array = np.zeros(count, dtype)
@@ -157,13 +167,22 @@ class Near:
     @property
     def peers(self) -> list[int]:
         """The ranks that it waits for: those that have not told, or else those that have not been told."""
-        late, state = [], self._words[EXCHANGE_STATE >> 3]
-        if state <= AWAITING_SLICES:
-            key = self._words[EXCHANGE_KEY >> 3]
-            late = [at for at in self._others if not self._board.has_notice(self._seats[at], key)]
+        lost, state = self._words[EXCHANGE_LOST >> 3], self._words[EXCHANGE_STATE >> 3]
+        late: list[int] = []
+        if lost:
+            late = [lost - 1]
+        elif state <= AWAITING_SLICES:
+            late = self._silent(0)
+        elif state == AWAITING_READERS:
+            late = self._silent(2)
         elif state != AWAITING_LINK and state != ENDED:
             late = self.without_sums()
         return [self.members[at] for at in late or filter(self._is_on_link, self._others)]
+
+    def _silent(self, number: int) -> list[int]:
+        """The positions of those whose notices with a key of this exchange have not come."""
+        key = self._words[EXCHANGE_KEY >> 3] + number
+        return [at for at in self._others if not self._board.has_notice(self._seats[at], key)]
 
     def _is_on_link(self, at: int) -> bool:
         """Whether a notice to a member is on an imitated link."""

@@ -40,6 +40,7 @@ class Plan:
         tag: int,
         *,
         whole: bool,
+        direct: bool,
     ) -> None:
         self.nears = {near.address: near for near in nears}
         self._record, self._sizes = Record(PLAN_BYTES), Record(8 * len(sizes))
@@ -53,7 +54,16 @@ class Plan:
         ):
             self._record.words[place >> 3] = word
         for near in nears:
-            near.prepare(self.address, sum(sizes), dtype, kind, priority, whole=whole, joined=len(sizes) > 1)
+            near.prepare(
+                self.address,
+                sum(sizes),
+                dtype,
+                kind,
+                priority,
+                whole=whole,
+                direct=direct,
+                joined=len(sizes) > 1,
+            )
             self.give_back(near)
 
     def give_back(self, near: Near) -> None:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.distributed.channel import PHASES, Arrival, Channel
+from tracejit.distributed.channel import Arrival, Channel
 from tracejit.distributed.control import Control, Votes
 from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox
@@ -43,7 +43,7 @@ from tracejit.engine.hosts import address_of_communication, communication, commu
 from tracejit.engine.threads import Thread, computing
 from tracejit.errors import PeerError, text
 from tracejit.ir.graph import Node
-from tracejit.kernels.ranks.layout import NUMBERS
+from tracejit.kernels.ranks.layout import KEYS, NUMBERS
 from tracejit.ops.communicate import Done, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
@@ -164,8 +164,12 @@ class Transport:
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """An operation on the calling thread."""
         self._lockstep += 1
+        steps = self._steps(node, operands, results, self._alone, self._lockstep)
+        waiting = self._run_ahead(steps)
+        if waiting is None:
+            return
         failures: list[BaseException | None] = []
-        self._begin(node, self._steps(node, operands, results, self._alone, self._lockstep), failures.append)
+        self._begin(node, steps, failures.append, waiting=waiting)
 
         def ended(seconds: float = 0.0) -> bool:
             if seconds > 0:
@@ -175,6 +179,25 @@ class Transport:
         self.progress(ended)
         if failures[0] is not None:
             raise failures[0]
+
+    def _run_ahead(self, steps: Steps) -> Sequence[Any] | None:
+        """Take the steps of an operation while nothing else is under way and they wait for machine code only.
+        Returns what it waits for then, or None where it has ended.
+        """
+        with self._lock:
+            if self._active or self._window is None or self.broken or os.getpid() != self._process:
+                return ()
+            try:
+                for waiting in steps:
+                    if not all(type(each) is Near for each in waiting):
+                        return waiting
+                    self._window.notices.poll(PATROL)
+                    if not all(each.Test() for each in waiting):
+                        return waiting
+            except Exception as error:
+                steps.close()
+                raise self._failed(error) from error
+        return None
 
     def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or there is other work."""
@@ -295,15 +318,18 @@ class Transport:
             except StopIteration:
                 ended.append((operation, None))
             except Exception as error:
-                if not isinstance(error, PeerError):
-                    error = _renewed(error)
-                if error.out_of_step and self.broken is None:
-                    self.broken = error
                 operation.steps.close()
-                ended.append((operation, error))
+                ended.append((operation, self._failed(error)))
         if ended:
             self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
         return ended, moved
+
+    def _failed(self, error: Exception) -> PeerError:
+        """The error of an operation that has failed; the transport may be broken from now on."""
+        found = error if isinstance(error, PeerError) else _renewed(error)
+        if found.out_of_step and self.broken is None:
+            self.broken = found
+        return found
 
     def _wait_near(self, thread: int) -> bool:
         """Have machine code wait, and take the steps of exchanges, if all that is awaited is told by notices;
@@ -380,9 +406,12 @@ class Transport:
         return self._message(pair.receive, node.attrs["rank"], outs[0])
 
     def _channel(self, comm: Any, number: int, priority: int) -> Channel:
-        tag = PHASES * (number % NUMBERS)
-        key = tag + PHASES * NUMBERS * (comm is self._alone)
-        return Channel(self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members)
+        tag = KEYS * (number % NUMBERS)
+        key = tag + KEYS * NUMBERS * (comm is self._alone)
+        beside = comm is not self._alone
+        return Channel(
+            self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members, beside=beside
+        )
 
     def _within(self, members: tuple[int, ...]) -> Transport:
         """This transport for some of the ranks, which are counted from 0 on."""

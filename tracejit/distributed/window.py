@@ -15,12 +15,16 @@ much as where its cache has forgotten what it read, and many blocks would not st
 are lent or arrays are larger than one, `store` says that there is no place, and they travel as messages: no
 rank waits for memory, so ranks that exchange in different orders cannot wait for one another.
 
+Where the system lets processes read one another's memory, an exchange of a large array needs no block: each
+rank reads what it combines where it lies.
+
 MPI allocates the memory. What is known of it lies on a `board`, where machine code moves exchanges of common
 dtypes from step to step while it polls, and gives their notices to an imitated link if there is one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -36,6 +40,12 @@ from tracejit.kernels.ranks.layout import LINE, head_bytes, notices_bytes
 BLOCK = 4 << 20
 """Bytes of arrays in a block."""
 
+LARGE, BESIDE = 1 << 18, (1 << 20) + 1
+"""Bytes of an array from which on it is read where it lies, where processes may: if a thread waits for the
+exchange, and if it goes on beside kernels. To read takes calls of the system and one more notice; beside
+kernels also a turn for that notice, which outweighs two copies up to here.
+"""
+
 TURN = 4
 """Blocks that are lent in turn, as long as they are enough."""
 
@@ -48,10 +58,18 @@ class Window:
 
     mpi:    what keeps the memory, a window of mpi4py.
     memory: the part of each rank, of equal sizes; zero at first.
-    blocks: how many a rank has.
+    processes: the numbers of theirs, if they may read one another's memory.
+    blocks: how many a rank has. reads: whether large arrays are read where they lie; the same on all ranks.
     """
 
-    def __init__(self, mpi: Any, ranks: Sequence[int], rank: int, memory: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self,
+        mpi: Any,
+        ranks: Sequence[int],
+        rank: int,
+        memory: Sequence[np.ndarray],
+        processes: Sequence[int] = (),
+    ) -> None:
         self.ranks = frozenset(ranks)
         self.peers = self.ranks - {rank}
         self._keep = mpi
@@ -60,7 +78,8 @@ class Window:
         self._seats = {number: seat for seat, number in enumerate(ranks)}
         self._head = head_bytes(len(ranks))
         seat, start = self._seats[rank], notices_bytes(len(ranks))
-        self._board = Board(memory, seat, start, self._head + BLOCK, TURN)
+        self._board = Board(memory, seat, start, self._head + BLOCK, TURN, processes)
+        self.reads = bool(processes)
         self.notices = Notices(self._board, self._seats)
         self.blocks = self._board.blocks
         self.imitate = self._board.imitate
@@ -69,9 +88,11 @@ class Window:
         self._plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by address of an exchange
 
     @classmethod
-    def allocate(cls, world: Any, nbytes: int) -> Window | None:
+    def allocate(cls, world: Any, nbytes: int, *, direct: bool = True) -> Window | None:
         """The window of the ranks of `world` on this machine, with blocks in `nbytes` for each; None where
         this one is alone, or no block has room. All ranks call it.
+
+        direct: whether large arrays are read where they lie, if the system lets ranks do that.
         """
         from mpi4py import MPI  # which has been started
 
@@ -90,7 +111,19 @@ class Window:
         mpi.Sync()
         local.Barrier()
         ranks = local.Get_group().Translate_ranks(range(local.size), world.Get_group())
-        return cls(mpi, list(ranks), world.rank, memory)
+        window = cls(mpi, list(ranks), world.rank, memory, local.allgather(os.getpid()))
+        window.reads = local.allreduce(direct and window._can_read(local), MPI.LAND)
+        return window
+
+    def _can_read(self, local: Any) -> bool:
+        """Whether this process can read the memory of the others, which call this, too."""
+        mark, found = np.frombuffer(os.urandom(16), np.uint8).copy(), np.zeros(16, np.uint8)
+        marks = local.allgather((mark.ctypes.data, mark.tobytes()))
+        good = True
+        for seat, (address, expected) in enumerate(marks):
+            good &= self._board.read(seat, found.ctypes.data, address, 16) and found.tobytes() == expected
+        local.Barrier()  # until then the marks stay
+        return good
 
     # -- of this rank's memory -------------------------------------------------------------------------------
 
@@ -126,23 +159,29 @@ class Window:
         priority: int = 0,
         *,
         whole: bool,
+        beside: bool = False,
     ) -> Near | None:
         """Begin to combine a contiguous array, where it lies, with those of other ranks; all `members` have a
         part of this memory.
 
         priority: on an imitated link. whole: all combine the whole array; else each a slice.
+        beside:   whether it goes on beside kernels; no thread waits for it.
         None for what machine code does not combine, and where no block is free.
         """
-        kind = KINDS.get((array.dtype, combine))
-        if kind is None or array.nbytes > BLOCK:
+        kind, direct = KINDS.get((array.dtype, combine)), self._is_direct(array.nbytes, beside=beside)
+        if kind is None or (array.nbytes > BLOCK and not direct):
             return None
         ended = self._ended.setdefault(members, [])
         near = ended.pop() if ended else Near(self._board, members, [self._seats[m] for m in members])
-        if not near.begin(array, kind, key, priority, whole=whole):
+        if not near.begin(array, kind, key, priority, whole=whole, direct=direct):
             ended.append(near)
             return None
         self._begun.add(near)
         return near
+
+    def _is_direct(self, nbytes: int, *, beside: bool) -> bool:
+        """Whether the ranks read an array of so many bytes where it lies."""
+        return self.reads and nbytes >= (BESIDE if beside else LARGE)
 
     def forget(self, near: Near) -> None:
         """Cancel an exchange, unless it has ended; the object stands for another one later."""
@@ -171,13 +210,15 @@ class Window:
         machine code does not combine them, or some of `members` have no part of this memory.
         """
         kind = KINDS.get((dtype, combine))
-        if kind is None or not self.blocks or sum(sizes) * dtype.itemsize > BLOCK:
+        nbytes = sum(sizes) * dtype.itemsize
+        direct = self._is_direct(nbytes, beside=True)
+        if kind is None or (not direct and (not self.blocks or nbytes > BLOCK)):
             return None
         if not self.ranks.issuperset(members):
             return None
         seats = [self._seats[m] for m in members]
         nears = [Near(self._board, members, seats) for _ in range(PREPARED)]
-        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole)
+        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, direct=direct)
         for near in nears:
             self._plans[near.address] = plan
         return plan

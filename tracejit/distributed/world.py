@@ -54,7 +54,7 @@ def init() -> None:
         world, owned = _connect()
         if world.size > 1:
             _share_processors(world)
-            window = Window.allocate(world, config.window)
+            window = Window.allocate(world, config.window, direct=config.direct)
             _transport = Transport(world, float(config.exchange_deadline), config.link, window)
             set_transport(_transport)
             _transport.serve()
