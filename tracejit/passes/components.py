@@ -53,6 +53,28 @@ class Kind(NamedTuple):
     twins: list[Component]
 
 
+class Copy(NamedTuple):
+    """A copy of some nodes of a graph, by their positions. Arguments are a graph's inputs, then its outputs;
+    those of the copies are of the whole graph.
+    """
+
+    nodes: list[int]
+    arguments: dict[int, int]
+
+
+class Copies(NamedTuple):
+    """What makes a program of the reduced graph one of the whole graph.
+
+    behind: by position in the reduced graph: the copies that stand behind a node, in order.
+    arguments: the arguments of the whole graph that those of the reduced one are.
+    whole: the graph.
+    """
+
+    behind: dict[int, list[Copy]]
+    arguments: list[int]
+    whole: Graph
+
+
 class Twins:
     """A graph, and `reduced`, the same with only the first component of each kind."""
 
@@ -103,6 +125,23 @@ class Twins:
         return Graph(
             self.graph.inputs, tuple(nodes), tuple([results[i] for i in range(count)]), tuple(effects)
         )
+
+    def copies(self, passed: Graph) -> Copies:
+        """How a program of `passed` becomes one of what `expanded` makes of it, in the same order."""
+        graph = self.graph
+        number = {value: i for i, value in enumerate(graph.inputs)}
+        first = len(graph.inputs)
+        reduced = {output: first + i for i, output in enumerate(self._outputs)}
+        behind: dict[int, list[Copy]] = {}
+        for kind, positions, _ in self._found(passed):
+            if not positions:
+                continue
+            mine = [number[v] for v in kind.first.inputs] + [reduced[i] for i in kind.first.outputs]
+            copies = behind.setdefault(positions[-1], [])
+            for twin in kind.twins:
+                theirs = [number[v] for v in twin.inputs] + [first + i for i in twin.outputs]
+                copies.append(Copy(positions, dict(zip(mine, theirs, strict=True))))
+        return Copies(behind, [*range(first), *[first + i for i in self._outputs]], graph)
 
     def _results_of(self, component: Component) -> list[int]:
         """Positions of the results of a component among those of the graph."""
