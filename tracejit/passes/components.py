@@ -10,18 +10,20 @@ names of values: operators, types, attributes, literals, locations, effects and 
     %5 = negative(%4)
     return %3, %5
 
-What can fail, or must keep an order, has no twin.
+What can fail, or must keep an order, has no twin. Nodes that were recorded as copies of others (note
+``copied``) are compared in one step.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.config import config
-from tracejit.ir.graph import Effect, Graph, Node, Value
+from tracejit.ir.graph import Copied, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ORDERED
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
@@ -31,19 +33,24 @@ FEW = 64
 
 
 class Component:
-    """Nodes that arrays connect, by position in their graph.
+    """Nodes that arrays connect, in steps.
 
     inputs: what they use of the graph's inputs, in the order of first use; outputs, effects: positions of
     those that are theirs.
     """
 
-    __slots__ = ("effects", "inputs", "nodes", "outputs")
+    __slots__ = ("effects", "inputs", "outputs", "steps")
 
     def __init__(self) -> None:
-        self.nodes: list[int] = []
+        self.steps: list[_Step] = []
         self.inputs: list[Value] = []
         self.outputs: list[int] = []
         self.effects: list[int] = []
+
+    @property
+    def nodes(self) -> Iterator[int]:
+        """The positions of its nodes in the graph."""
+        return (position for step in self.steps for position in step.positions)
 
 
 class Kind(NamedTuple):
@@ -166,7 +173,7 @@ class Twins:
             yield kind, sorted(needed), values
 
 
-def _without(count: int, taken: Iterable[Sequence[int]]) -> list[int]:
+def _without(count: int, taken: Iterable[Iterable[int]]) -> list[int]:
     """The positions up to `count` that are not `taken`."""
     gone = {position for positions in taken for position in positions}
     return [position for position in range(count) if position not in gone]
@@ -183,15 +190,57 @@ def _copied(node: Node, values: dict[Value, Value]) -> Node:
 # ------------------------------------------------------------------------------------------- finding them
 
 
+class _Step(NamedTuple):
+    """A node, or nodes that are known to be copies of others.
+
+    positions: in the graph; inputs: what is used and not computed; outputs: what is computed; does: equal for
+    steps that do the same to their inputs; None if it can fail, or must keep an order.
+    """
+
+    positions: list[int]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    does: Hashable | None
+
+
+def _steps(graph: Graph, names: "_Names") -> list[_Step]:
+    """The nodes of the graph, but for constants, as steps."""
+    nodes = graph.nodes
+    left = [position for position, node in enumerate(nodes) if node.op is not ops.constant]
+    copied: dict[Node, Copied] = {c.nodes[0]: c for c in graph.notes.get("copied", ()) if c.nodes}
+    steps: list[_Step] = []
+    at = 0
+    while at < len(left):
+        node = nodes[left[at]]
+        known = copied.get(node)
+        if known is not None:
+            positions = left[at : at + len(known.nodes)]
+            if [nodes[p] for p in positions] == known.nodes:
+                outputs = tuple([value for inner in known.nodes for value in inner.outputs])
+                steps.append(_Step(positions, known.inputs, outputs, names.of_copies(known)))
+                at += len(positions)
+                continue
+        does = None if _is_apart(node) else (node.op, names.of_attributes(node.attrs), node.location)
+        steps.append(_Step([left[at]], node.inputs, node.outputs, does))
+        at += 1
+    return steps
+
+
+def _is_apart(node: Node) -> bool:
+    """Whether there is no twin of what has this node."""
+    return CAN_FAIL in node.op.traits or ORDERED in node.op.traits
+
+
 def _kinds(graph: Graph) -> list[Kind]:
     """The components that have twins."""
     if len(graph.nodes) < FEW or "components" in config.disable:
         return []
-    found = _components(graph)
+    names = _Names()
+    found = _components(graph, _steps(graph, names))
     if len(found) < 2:
         return []
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
-    given, kinds, names = frozenset(graph.inputs), dict[Hashable, Kind](), _Names()
+    given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
     for component in found:
         key = _key(graph, component, given, literals, names)
         if key is None:
@@ -203,7 +252,7 @@ def _kinds(graph: Graph) -> list[Kind]:
     return [kind for kind in kinds.values() if kind.twins]
 
 
-def _components(graph: Graph) -> list[Component]:
+def _components(graph: Graph, steps: Sequence[_Step]) -> list[Component]:
     """All components that have nodes."""
     parents: list[int] = []
     number: dict[Value, int] = {}  # of arrays: any number in its component
@@ -231,13 +280,13 @@ def _components(graph: Graph) -> list[Component]:
                 number[value] = first
         return first
 
-    of_nodes = [connect((*node.inputs, *node.outputs)) for node in graph.nodes]
+    of_steps = [connect((*step.inputs, *step.outputs)) for step in steps]
     for effect in graph.effects:
         connect((effect.target, effect.value))
     found = defaultdict[int, Component](Component)
-    for position, known in enumerate(of_nodes):
+    for step, known in zip(steps, of_steps, strict=True):
         if known >= 0:
-            found[root(known)].nodes.append(position)
+            found[root(known)].steps.append(step)
 
     def owner(value: Value) -> Component | None:
         return found.get(root(number[value])) if value in number else None
@@ -252,17 +301,25 @@ def _components(graph: Graph) -> list[Component]:
 
 
 class _Names:
-    """Small numbers for types and attributes in keys: to hash these takes long, and most of
+    """Small numbers for types, attributes and kinds of copies in keys: to hash these takes long, and most of
     those that are equal are one object.
     """
 
     def __init__(self) -> None:
         self._equal: dict[Hashable, int] = {}
         self._same: dict[int, int] = {}
+        self._kinds: dict[int, int | None] = {}
 
     def of_type(self, type: ArrayType) -> int:
         found = self._same.get(id(type))
         return self._add(id(type), type) if found is None else found
+
+    def of_copies(self, copied: Copied) -> int | None:
+        """Of the kind of some copies; None if one of the nodes has no twin."""
+        known = id(copied.kind)
+        if known not in self._kinds:
+            self._kinds[known] = None if any(map(_is_apart, copied.nodes)) else -1 - len(self._kinds)
+        return self._kinds[known]
 
     def of_attributes(self, attrs: Mapping[str, Any]) -> int:
         found = self._same.get(id(attrs))
@@ -297,13 +354,11 @@ def _key(
         return found
 
     key: list[Hashable] = []
-    for position in component.nodes:
-        node = graph.nodes[position]
-        if CAN_FAIL in node.op.traits or ORDERED in node.op.traits:
+    for step in component.steps:
+        if step.does is None:
             return None
-        key += (node.op, *map(name, node.inputs), names.of_attributes(node.attrs), node.location)
-        for value in node.outputs:
-            local[value] = len(local)
+        key += (step.does, *map(name, step.inputs))
+        local.update(zip(step.outputs, itertools.count(len(local))))
     key += [name(graph.outputs[i]) for i in component.outputs]
     key.append(len(component.outputs))
     for i in component.effects:

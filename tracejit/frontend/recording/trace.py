@@ -278,7 +278,7 @@ class Trace(Recording):
         """Forget what was recorded, but for what arrays hold (see `Looks.carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
-        self.inputs, self.nodes, self.bound = [], [], []
+        self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
         self.defined, self.scalars = set(), {}
         self.draws.counters = []
         self.bytes = 0
