@@ -69,12 +69,13 @@ class Node:
 
 class Copied(NamedTuple):
     """Nodes that are known to be copies: all with one `kind`, an object, do the same in the same order, each
-    to its own `inputs`, which are what they use and do not compute.
+    to its own `inputs`, which are what they use and do not compute. `outputs` are all that they compute.
     """
 
     kind: object
     nodes: list[Node]
     inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
 
 
 @dataclass(eq=False, repr=False, slots=True)

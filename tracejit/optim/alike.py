@@ -99,7 +99,7 @@ def _key(row: Row, arrays: Sequence[Any], before: list[Value]) -> Hashable:
     same = (*map(storages.index, storages), *map(before.index, before))
     gaps = [x is None for x in row]
     types = [id(interned(s.type)) for s in storages]  # their own hash takes long
-    return *types, *same, *[x._view.writable for x in arrays], *gaps
+    return (*types, *same, *[x._view.writable for x in arrays], *gaps)
 
 
 class _Kind:

@@ -17,7 +17,6 @@ What can fail, or must keep an order, has no twin. Nodes that were recorded as c
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import itertools
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,24 +32,18 @@ FEW = 64
 
 
 class Component:
-    """Nodes that arrays connect, in steps.
+    """A part of a graph that arrays connect.
 
     inputs: what they use of the graph's inputs, in the order of first use; outputs, effects: positions of
     those that are theirs.
     """
 
-    __slots__ = ("effects", "inputs", "outputs", "steps")
+    __slots__ = ("effects", "inputs", "outputs")
 
     def __init__(self) -> None:
-        self.steps: list[_Step] = []
         self.inputs: list[Value] = []
         self.outputs: list[int] = []
         self.effects: list[int] = []
-
-    @property
-    def nodes(self) -> Iterator[int]:
-        """The positions of its nodes in the graph."""
-        return (position for step in self.steps for position in step.positions)
 
 
 class Kind(NamedTuple):
@@ -87,19 +80,21 @@ class Twins:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.kinds = _kinds(graph)
+        self.kinds, gone = _kinds(graph)
         absent = [twin for kind in self.kinds for twin in kind.twins]
         self._outputs = _without(len(graph.outputs), (twin.outputs for twin in absent))
         self._effects = _without(len(graph.effects), (twin.effects for twin in absent))
-        self.reduced = self._reduced(absent) if absent else graph
+        self.reduced = self._reduced(absent, gone) if absent else graph
 
-    def _reduced(self, absent: Sequence[Component]) -> Graph:
+    def _reduced(self, absent: Sequence[Component], gone: set[int]) -> Graph:
         graph = self.graph
-        kept = [graph.nodes[p] for p in _without(len(graph.nodes), (twin.nodes for twin in absent))]
+        kept = [node for position, node in enumerate(graph.nodes) if position not in gone]
         outputs = tuple([graph.outputs[i] for i in self._outputs])
         used = {value for node in kept for value in node.inputs}.union(outputs)
         nodes = [node for node in kept if node.op is not ops.constant or node.output in used]
-        return Graph(graph.inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
+        theirs = {value for twin in absent for value in twin.inputs if not value.type.on_host}
+        inputs = tuple([value for value in graph.inputs if value not in theirs])
+        return Graph(inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
 
     def weights(self, passed: Graph) -> dict[Node, int]:
         """The number of copies of each node of `passed`, where that is more than one."""
@@ -138,17 +133,19 @@ class Twins:
         graph = self.graph
         number = {value: i for i, value in enumerate(graph.inputs)}
         first = len(graph.inputs)
-        reduced = {output: first + i for i, output in enumerate(self._outputs)}
+        left = {value: i for i, value in enumerate(self.reduced.inputs)}
+        reduced = {output: len(left) + i for i, output in enumerate(self._outputs)}
         behind: dict[int, list[Copy]] = {}
         for kind, positions, _ in self._found(passed):
             if not positions:
                 continue
-            mine = [number[v] for v in kind.first.inputs] + [reduced[i] for i in kind.first.outputs]
+            mine = [left[v] for v in kind.first.inputs] + [reduced[i] for i in kind.first.outputs]
             copies = behind.setdefault(positions[-1], [])
             for twin in kind.twins:
                 theirs = [number[v] for v in twin.inputs] + [first + i for i in twin.outputs]
                 copies.append(Copy(positions, dict(zip(mine, theirs, strict=True))))
-        return Copies(behind, [*range(first), *[first + i for i in self._outputs]], graph)
+        arguments = [number[v] for v in left] + [first + i for i in self._outputs]
+        return Copies(behind, arguments, graph)
 
     def _results_of(self, component: Component) -> list[int]:
         """Positions of the results of a component among those of the graph."""
@@ -215,9 +212,8 @@ def _steps(graph: Graph, names: "_Names") -> list[_Step]:
         known = copied.get(node)
         if known is not None:
             positions = left[at : at + len(known.nodes)]
-            if [nodes[p] for p in positions] == known.nodes:
-                outputs = tuple([value for inner in known.nodes for value in inner.outputs])
-                steps.append(_Step(positions, known.inputs, outputs, names.of_copies(known)))
+            if list(map(nodes.__getitem__, positions)) == known.nodes:
+                steps.append(_Step(positions, known.inputs, known.outputs, names.of_copies(known)))
                 at += len(positions)
                 continue
         does = None if _is_apart(node) else (node.op, names.of_attributes(node.attrs), node.location)
@@ -231,29 +227,32 @@ def _is_apart(node: Node) -> bool:
     return CAN_FAIL in node.op.traits or ORDERED in node.op.traits
 
 
-def _kinds(graph: Graph) -> list[Kind]:
-    """The components that have twins."""
+def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
+    """The components that have twins, and the positions of the nodes of all twins."""
+    gone: set[int] = set()
     if len(graph.nodes) < FEW or "components" in config.disable:
-        return []
+        return [], gone
     names = _Names()
     found = _components(graph, _steps(graph, names))
     if len(found) < 2:
-        return []
+        return [], gone
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
     given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
-    for component in found:
-        key = _key(graph, component, given, literals, names)
+    for component, steps in found:
+        key = _key(graph, component, steps, given, literals, names)
         if key is None:
             continue
         if key in kinds:
             kinds[key].twins.append(component)
+            for step in steps:
+                gone.update(step.positions)
         else:
             kinds[key] = Kind(component, [])
-    return [kind for kind in kinds.values() if kind.twins]
+    return [kind for kind in kinds.values() if kind.twins], gone
 
 
-def _components(graph: Graph, steps: Sequence[_Step]) -> list[Component]:
-    """All components that have nodes."""
+def _components(graph: Graph, steps: Sequence[_Step]) -> list[tuple[Component, list[_Step]]]:
+    """All components that have nodes, with these."""
     parents: list[int] = []
     number: dict[Value, int] = {}  # of arrays: any number in its component
 
@@ -280,16 +279,31 @@ def _components(graph: Graph, steps: Sequence[_Step]) -> list[Component]:
                 number[value] = first
         return first
 
-    of_steps = [connect((*step.inputs, *step.outputs)) for step in steps]
+    of_steps: list[int] = []
+    for step in steps:
+        known = connect(step.inputs)
+        if known < 0:
+            known = connect(step.outputs)
+        else:
+            number.update(dict.fromkeys(step.outputs, known))  # numbers, too, which nobody asks for
+        of_steps.append(known)
     for effect in graph.effects:
         connect((effect.target, effect.value))
-    found = defaultdict[int, Component](Component)
+    found: dict[int, tuple[Component, list[_Step]]] = {}
     for step, known in zip(steps, of_steps, strict=True):
         if known >= 0:
-            found[root(known)].steps.append(step)
+            place = root(known)
+            if place not in found:
+                found[place] = Component(), []
+            found[place][1].append(step)
+
+    nobody = None, ()
 
     def owner(value: Value) -> Component | None:
-        return found.get(root(number[value])) if value in number else None
+        if value.type.on_host or value not in number:
+            return None
+        component, _ = found.get(root(number[value]), nobody)
+        return component
 
     for position, value in enumerate(graph.outputs):
         if (component := owner(value)) is not None:
@@ -333,6 +347,7 @@ class _Names:
 def _key(
     graph: Graph,
     component: Component,
+    steps: Sequence[_Step],
     given: frozenset[Value],
     literals: Mapping[Value, Hashable],
     names: _Names,
@@ -354,7 +369,7 @@ def _key(
         return found
 
     key: list[Hashable] = []
-    for step in component.steps:
+    for step in steps:
         if step.does is None:
             return None
         key += (step.does, *map(name, step.inputs))
@@ -362,5 +377,6 @@ def _key(
     key += [name(graph.outputs[i]) for i in component.outputs]
     key.append(len(component.outputs))
     for i in component.effects:
-        key += [name(graph.effects[i].target), name(graph.effects[i].value)]
+        effect = graph.effects[i]
+        key += [local.get(value) or name(value) for value in (effect.target, effect.value)]
     return tuple(key) if given.issuperset(inputs) else None

@@ -111,7 +111,7 @@ class Recording(Builder):
     def differ(self, op: Op) -> None:
         """A place that moves with a loop is asked for what is not the same in all rounds."""
 
-    def emit_copy(self, pattern: Pattern, before: Sequence[Value]) -> list[Value]:
+    def emit_copy(self, pattern: Pattern, before: Sequence[Value]) -> tuple[Value, ...]:
         """Append the nodes of a pattern on values of this recording; gives the values of the copy."""
         if not self.defined.issuperset(pattern.others):
             for value in pattern.others:
