@@ -190,17 +190,16 @@ def _copied(node: Node, values: dict[Value, Value]) -> Node:
 class _Step(NamedTuple):
     """A node, or nodes that are known to be copies of others.
 
-    positions: in the graph; inputs: what is used and not computed; outputs: what is computed; does: equal for
-    steps that do the same to their inputs; None if it can fail, or must keep an order.
+    positions: in the graph; inputs: what is used and not computed; outputs: what is computed.
     """
 
-    positions: list[int]
+    positions: Sequence[int]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    does: Hashable | None
+    what: Node | Copied
 
 
-def _steps(graph: Graph, names: "_Names") -> list[_Step]:
+def _steps(graph: Graph) -> list[_Step]:
     """The nodes of the graph, but for constants, as steps."""
     nodes = graph.nodes
     left = [position for position, node in enumerate(nodes) if node.op is not ops.constant]
@@ -213,11 +212,10 @@ def _steps(graph: Graph, names: "_Names") -> list[_Step]:
         if known is not None:
             positions = left[at : at + len(known.nodes)]
             if list(map(nodes.__getitem__, positions)) == known.nodes:
-                steps.append(_Step(positions, known.inputs, known.outputs, names.of_copies(known)))
+                steps.append(_Step(positions, known.inputs, known.outputs, known))
                 at += len(positions)
                 continue
-        does = None if _is_apart(node) else (node.op, names.of_attributes(node.attrs), node.location)
-        steps.append(_Step([left[at]], node.inputs, node.outputs, does))
+        steps.append(_Step((left[at],), node.inputs, node.outputs, node))
         at += 1
     return steps
 
@@ -232,10 +230,10 @@ def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
     gone: set[int] = set()
     if len(graph.nodes) < FEW or "components" in config.disable:
         return [], gone
-    names = _Names()
-    found = _components(graph, _steps(graph, names))
+    found = _components(graph, _steps(graph))
     if len(found) < 2:
         return [], gone
+    names = _Names()
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
     given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
     for component, steps in found:
@@ -328,11 +326,13 @@ class _Names:
         found = self._same.get(id(type))
         return self._add(id(type), type) if found is None else found
 
-    def of_copies(self, copied: Copied) -> int | None:
-        """Of the kind of some copies; None if one of the nodes has no twin."""
-        known = id(copied.kind)
+    def of_step(self, what: Node | Copied) -> Hashable | None:
+        """Equal for steps that do the same to their inputs; None for one that can have no twin."""
+        if isinstance(what, Node):
+            return None if _is_apart(what) else (what.op, self.of_attributes(what.attrs), what.location)
+        known = id(what.kind)
         if known not in self._kinds:
-            self._kinds[known] = None if any(map(_is_apart, copied.nodes)) else -1 - len(self._kinds)
+            self._kinds[known] = None if any(map(_is_apart, what.nodes)) else -1 - len(self._kinds)
         return self._kinds[known]
 
     def of_attributes(self, attrs: Mapping[str, Any]) -> int:
@@ -370,9 +370,10 @@ def _key(
 
     key: list[Hashable] = []
     for step in steps:
-        if step.does is None:
+        does = names.of_step(step.what)
+        if does is None:
             return None
-        key += (step.does, *map(name, step.inputs))
+        key += (does, *map(name, step.inputs))
         local.update(zip(step.outputs, itertools.count(len(local))))
     key += [name(graph.outputs[i]) for i in component.outputs]
     key.append(len(component.outputs))
