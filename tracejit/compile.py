@@ -9,23 +9,26 @@ store, too.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracejit import collector, ops
+from tracejit.assembly.copies import are_copyable
 from tracejit.assembly.launch import launch, load_executor
 from tracejit.assembly.loops import Cut
 from tracejit.assembly.schedule import Planned, Schedule
 from tracejit.assembly.words import Job
 from tracejit.codegen.objects.link import anticipate
+from tracejit.config import config
 from tracejit.engine import native
 from tracejit.ir.graph import Graph
-from tracejit.passes.components import Twins
+from tracejit.passes.components import Copies, Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import is_legal, legalize, with_changes
-from tracejit.passes.memory.plan import PlannedTask, naive_bytes, plan
+from tracejit.passes.memory.plan import MemoryPlan, PlannedTask, naive_bytes, plan
 from tracejit.targets import job, join, target_of
 
 Aliases = Sequence[Sequence[int]]
@@ -45,18 +48,39 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     needed = clean(twins.reduced, times, graph.notes)
     fused = form_kernels(needed, times, missed)
     with timed(times, "components"):
-        whole = twins.expanded(fused)
         naive = naive_bytes(needed, twins.weights(needed))
-    check("components", whole)
-    with timed(times, "legalize"):
-        if whole is not fused and not aliases and is_legal(with_agreement(fused)):
-            legal = with_changes(whole)  # copies of what is legal are legal
-        else:
-            legal = legalize(with_agreement(whole), aliases)
-    check("legalize", legal)
+
+    def planned(part: MemoryPlan, copies: Copies | None, whole: Callable[[], MemoryPlan]) -> Planned:
+        return Planned(part, copies, whole, naive, len(graph.nodes), tuple(missed), times)
+
+    if twins.kinds and not aliases and is_legal(with_agreement(fused)):
+        with timed(times, "plan"):
+            part = plan(with_changes(fused))
+        if are_copyable(part):
+            whole = functools.cache(lambda: plan(_expanded(twins, fused)))
+            if config.verify or config.dump:
+                whole()
+            return planned(part, twins.copies(fused), whole)
+        legal = _expanded(twins, fused)
+    else:
+        with timed(times, "components"):
+            expanded = twins.expanded(fused)
+        check("components", expanded)
+        with timed(times, "legalize"):
+            legal = legalize(with_agreement(expanded), aliases)
+        check("legalize", legal)
     with timed(times, "plan"):
         memory = plan(legal, aliases)
-    return Planned(memory, naive, len(graph.nodes), tuple(missed), times)
+    return planned(memory, None, lambda: memory)
+
+
+def _expanded(twins: Twins, fused: Graph) -> Graph:
+    """The legal graph of all components: copies of what is legal are legal."""
+    expanded = twins.expanded(fused)
+    check("components", expanded)
+    legal = with_changes(expanded)
+    check("legalize", legal)
+    return legal
 
 
 @collector.at_rest()
@@ -78,7 +102,7 @@ def _jobs_of_loops(
     """The jobs of the loops, and where runs of rounds have to be cut for them, or `everywhere`."""
     jobs: dict[PlannedTask, Job] = {}
     cuts: set[tuple[int, int]] = set()
-    for task in planned.memory.tasks:
+    for task in planned.part.tasks:
         if task.node.op is ops.loop:
             try:
                 jobs[task] = job(task)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from tests.graphs import F4, assert_same_meaning, random_graph
+from tests.graphs import F4, assert_same, assert_same_meaning, random_graph, random_inputs
+from tests.launching import launch
 from tracejit import compile, ops
-from tracejit.compile import plan_graph
+from tracejit.compile import compile_graph, plan_graph
 from tracejit.config import config
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.ops.structure import keep_callback
 from tracejit.passes import components
 from tracejit.passes.components import Twins
 from tracejit.passes.driver import optimize
+from tracejit.passes.memory.aliases import is_task
 
 X = ArrayType((3,), F4)
 
@@ -52,7 +56,7 @@ def test_random_graphs_keep_their_meaning(seed):
     assert_same_meaning(verify(twins.expanded(passed)), graph, seed)
 
 
-def updates(count: int, change=lambda b, k, x: x) -> Graph:
+def updates(count: int, change=lambda b, k, x: x, *, returns: bool = True) -> Graph:
     b = Builder()
     rate = b.input(ArrayType((), F4, HOST))
     effects = []
@@ -61,7 +65,7 @@ def updates(count: int, change=lambda b, k, x: x) -> Graph:
         half = b.emit(ops.constant, **constant_of(0.5, F4))
         step = b.emit(ops.multiply, b.emit(ops.multiply, change(b, k, g), half), rate)
         effects.append(Effect(w, b.emit(ops.subtract, w, step, location="model.py:7")))
-    return b.graph([effects[-1].value], effects)
+    return b.graph([effects[-1].value] if returns else [], effects)
 
 
 def test_one_of_each_kind_is_left():
@@ -70,7 +74,7 @@ def test_one_of_each_kind_is_left():
     twins = Twins(graph)
     assert [len(kind.twins) for kind in twins.kinds] == [3]
     assert len(twins.reduced.nodes) == 8
-    assert twins.reduced.inputs == graph.inputs
+    assert twins.reduced.inputs == (*graph.inputs[:3], *graph.inputs[-2:])
     fused = twins.expanded(optimize(twins.reduced))
     assert [n.op.name for n in fused.nodes if n.op is not ops.constant] == ["fused"] * 5
     assert {n.location for n in fused.nodes if n.op is ops.fused} == {"model.py:7"}
@@ -135,8 +139,7 @@ def test_copies_of_what_is_legal_are_legal(change, looks, monkeypatch):
     seen = []
     legalized = compile.legalize
     monkeypatch.setattr(compile, "legalize", lambda *given: seen.append(given) or legalized(*given))
-    graph = updates(8, change)
-    graph = Graph(graph.inputs, graph.nodes, (), graph.effects)
+    graph = updates(8, change, returns=False)
     found = plan_graph(graph)
     assert len(seen) == looks
     monkeypatch.setattr(config, "disable", frozenset({"components"}))
@@ -144,6 +147,84 @@ def test_copies_of_what_is_legal_are_legal(change, looks, monkeypatch):
     assert len(found.memory.tasks) == len(wanted.memory.tasks)
     assert found.planned_bytes == wanted.planned_bytes
     assert_same_meaning(verify(found.memory.graph), graph)
+
+
+def counted(function, given: list[Graph]):
+    """`function`, which notes the graphs that it is given."""
+    return lambda graph, *more: given.append(graph) or function(graph, *more)
+
+
+def results(count: int) -> Graph:
+    """A new array of each of some arrays, and a product in its place of two of three."""
+    b = Builder()
+    outputs, effects = [], []
+    rate = b.input(ArrayType((), F4, HOST))
+    for k in range(count):
+        x = b.input(X)
+        outputs.append(b.emit(ops.exp, x))
+        if k % 3:
+            effects.append(Effect(x, b.emit(ops.multiply, x, rate)))
+    return b.graph(outputs, effects)
+
+
+def callbacks(count: int) -> Graph:
+    """Updates behind a node that can fail, and one that keeps an order."""
+    updated = updates(count, returns=False)
+    b = Builder()
+    b.inputs = list(updated.inputs)
+    b.emit(ops.check_index, b.input(ArrayType((3,), np.dtype("int64"))), extent=3, axis=0)
+    b.emit(ops.callback, b.input(X), id=keep_callback(lambda x: None))
+    b.nodes += updated.nodes
+    return b.graph(updated.outputs, updated.effects)
+
+
+@pytest.mark.parametrize(
+    "graph", [updates(9, returns=False), updates(8, attribute, returns=False), results(9), callbacks(5)]
+)
+def test_the_program_with_copies_is_that_of_the_whole_graph(graph, monkeypatch):
+    planned = []
+    monkeypatch.setattr(compile, "plan", counted(compile.plan, planned))
+    copied = compile_graph(graph)
+    assert sum(map(is_task, planned[0].nodes)) <= 4 < len(copied.tasks)
+    monkeypatch.setattr(compile, "are_copyable", lambda memory: False)
+    whole = compile_graph(graph)
+    assert [t._replace(callable=None) for t in copied.tasks] == [
+        t._replace(callable=None) for t in whole.tasks
+    ]
+    assert list(copied.program.template) == list(whole.program.template)
+    assert copied.program.patches == whole.program.patches
+    assert copied.program.arguments == whole.program.arguments
+    assert copied.text() == whole.text()
+    assert (copied.lines, copied.segments) == (whole.lines, whole.segments)
+    assert (copied.naive_bytes, copied.operations) == (whole.naive_bytes, whole.operations)
+    assert [kernel.locations for kernel in copied.kernels] == [kernel.locations for kernel in whole.kernels]
+
+
+def test_the_whole_graph_is_planned_when_somebody_asks_for_it(monkeypatch):
+    planned = []
+    monkeypatch.setattr(config, "verify", False)
+    monkeypatch.setattr(compile, "plan", counted(compile.plan, planned))
+    schedule = compile_graph(updates(9, returns=False))
+    assert [sum(map(is_task, graph.nodes)) for graph in planned] == [1]
+    assert len(schedule.plan.tasks) == len(schedule.tasks) == 9
+    assert schedule.graph is schedule.plan.graph is planned[1]
+
+
+def test_tasks_that_need_memory_of_the_launch_are_planned_together():
+    graph = updates(5, lambda b, k, x: b.emit(ops.sort, b.emit(ops.exp, x), axis=0), returns=False)
+    schedule = compile_graph(graph)
+    assert schedule.planned_bytes > 0
+    assert len(schedule.tasks) == len(schedule.plan.tasks) == 15
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_copied_tasks_compute_the_same(seed, monkeypatch):
+    graph = copies(random_graph(seed, nodes=6), 3)
+    arrays = random_inputs(graph, seed)
+    found = launch(compile_graph(graph), arrays)
+    monkeypatch.setattr(compile, "are_copyable", lambda memory: False)
+    for got, expected in zip(found, launch(compile_graph(graph), arrays), strict=True):
+        assert_same(got, expected)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import engine
+from tracejit.assembly.copies import Parts, with_copies
 from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
@@ -49,9 +50,9 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> S
     """
     times = planned.times
     with timed(times, "lower"):
-        drafts = [job(task) for task in planned.memory.tasks]
+        drafts = [job(task) for task in planned.part.tasks]
     with timed(times, "kernels"):
-        runs = _runs(planned.memory.tasks, drafts, join)
+        runs = _runs(planned.part.tasks, drafts, join)
         jobs = [run.job for run in runs]
         executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
@@ -78,8 +79,7 @@ def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> li
 
 
 def _schedule(planned: Planned, runs: Sequence[Run], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
-    memory = planned.memory
-    graph = memory.graph
+    memory, copies = planned.part, planned.copies
     blocks = _Blocks(memory)
     kernels = iter(loaded)
     jobs = [run.job for run in runs]
@@ -118,37 +118,42 @@ def _schedule(planned: Planned, runs: Sequence[Run], loaded: Sequence[tuple[Kern
             )
         )
     modes = _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags)
+    parts = Parts(tasks, blocks.template, blocks.patches, modes, range(len(tasks)))
+    if copies is not None:
+        parts = with_copies(parts, memory.graph, copies)
+    graph = memory.graph if copies is None else copies.whole
 
     def program_of(tasks: Sequence[engine.Task], modes: Sequence[int]) -> engine.Program:
         return engine.Program(
             tasks,
-            blocks.template,
-            blocks.patches,
+            parts.template,
+            parts.patches,
             blocks.arenas,
             max((this.scratch for this in jobs), default=0),
             modes,
-            lambda index, status, block: _failure(memory.tasks, runs[index], status, block),
+            lambda index, status, block: _failure(memory.tasks, runs[parts.origins[index]], status, block),
             keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
         )
 
     def with_commit() -> engine.Program:
-        noted = [t._replace(uses=(*t.uses, len(modes))) if t.can_fail else t for t in tasks]
-        return program_of(noted, [*modes, engine.FRESH])
+        point = len(parts.modes)
+        noted = [t._replace(uses=(*t.uses, point)) if t.can_fail else t for t in parts.tasks]
+        return program_of(noted, [*parts.modes, engine.FRESH])
 
-    program = program_of(tasks, modes)
+    program = program_of(parts.tasks, parts.modes)
+    segments = [run.numbers for run in runs] if copies is None else [(n,) for n in range(len(parts.tasks))]
     return Schedule(
-        graph=graph,
-        plan=memory,
+        whole=planned.whole,
         program=program,
-        tasks=tuple(tasks),
-        segments=tuple([run.numbers for run in runs]),
+        tasks=tuple(parts.tasks),
+        segments=tuple(segments),
         kernels=_infos(jobs, lines, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program, blocks) if blocks.tokens or blocks.tags else program.launch,
         commit=_commit(with_commit, blocks),
         naive_bytes=planned.naive_bytes,
         operations=planned.operations,
-        lines=lines,
+        lines=tuple([lines[n] for n in parts.origins]),
         missed=planned.missed,
         times=planned.times,
     )

@@ -22,6 +22,7 @@ from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import Names
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
+from tracejit.passes.components import Copies
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.plan import MemoryPlan
 
@@ -91,13 +92,24 @@ def _converted(type: ArrayType, value: Any) -> Any:
 
 
 class Planned(NamedTuple):
-    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage."""
+    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage.
 
-    memory: MemoryPlan
+    `part` is the plan of a graph whose tasks have `copies` in that of the whole, which `whole` makes when
+    somebody asks for it; without copies, it is that of the whole.
+    """
+
+    part: MemoryPlan
+    copies: Copies | None
+    whole: Callable[[], MemoryPlan]
     naive_bytes: int
     operations: int
     missed: tuple[Missed, ...]
     times: dict[str, float]
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The plan of the whole graph."""
+        return self.whole()
 
     @property
     def planned_bytes(self) -> int:
@@ -125,13 +137,13 @@ class KernelInfo(NamedTuple):
 class Schedule(NamedTuple):
     """A compiled graph.
 
-    `tasks` are the engine's, `segments` the tasks of the plan that each of them runs, `lines` the user's
-    lines; `operations` is how many were recorded; `times` are seconds spent in each stage of compiling.
-    `launch` returns at once, `commit` when nothing of the launch can fail any more, or raises.
+    `whole` gives its plan, which may be made when somebody asks for it. `tasks` are the engine's, `segments`
+    the tasks of the plan that each of them runs, `lines` the user's lines; `operations` is how many were
+    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once, `commit` when
+    nothing of the launch can fail any more, or raises.
     """
 
-    graph: Graph
-    plan: MemoryPlan
+    whole: Callable[[], MemoryPlan]
     program: Program
     tasks: tuple[Task, ...]
     segments: tuple[tuple[int, ...], ...]
@@ -144,6 +156,16 @@ class Schedule(NamedTuple):
     lines: tuple[tuple[str, ...], ...]
     missed: tuple[Missed, ...]
     times: dict[str, float]
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The memory plan."""
+        return self.whole()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of kernels."""
+        return self.plan.graph
 
     @property
     def planned_bytes(self) -> int:

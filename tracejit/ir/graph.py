@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,17 @@ class Node:
         return value
 
 
+class Copied(NamedTuple):
+    """Nodes that are known to be copies: all with one `kind`, an object, do the same in the same order, each
+    to its own `inputs`, which are what they use and do not compute. `outputs` are all that they compute.
+    """
+
+    kind: object
+    nodes: list[Node]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Effect:
     """The content of a storage after the call: that bound to input `target` holds `value`."""
@@ -80,8 +91,10 @@ class Graph:
     """A pure function in single-assignment form, plus effects on the storages of its inputs.
 
     notes: what any floor has worked out of this graph, by name: a cache, but for ``runs``, ``cuts``,
-           ``ranges`` and ``unrolled``, which passes read. Nothing there refers to the graph itself: such a
-           cycle could keep large arrays alive until a garbage collection.
+           ``ranges`` and ``unrolled``, which passes read, and ``copied``, a list of `Copied`, which spares
+           them a search; those nodes stand in a row, apart from constants, or are not in the graph. Nothing
+           there refers to the graph itself: such a cycle could keep large arrays alive until a garbage
+           collection.
     """
 
     inputs: tuple[Value, ...]

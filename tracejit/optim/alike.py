@@ -18,9 +18,10 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.recording import lock, quiet
 from tracejit.frontend.recording.storage import interned
-from tracejit.frontend.recording.trace import Trace
+from tracejit.frontend.recording.trace import MOST, Trace
 from tracejit.ir.graph import Node, Value
 from tracejit.ops import constant
 from tracejit.passes.cse import attributes_key
@@ -41,28 +42,46 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
         yield from rows
         return
     kinds: dict[Hashable, _Kind] = {}
-    for row in rows:
-        is_known = False
-        with quiet:  # once for a row: to hush the watcher takes longer than much of what is done here
-            with lock:
-                before = _contents(trace, row)
-                if before is not None:
-                    kind = kinds.setdefault(_key(row, before), _Kind())
-                    if is_known := kind.is_known:
-                        kind.repeat(trace, row, before)
-            trace.end_operation()
-        if is_known:
-            continue
+    remaining = iter(rows)
+    while True:
+        # Once for many rows: to hush the watcher takes longer than much of what is done here.
+        with quiet, lock:
+            row, kind, before = _next_unknown(trace, remaining, kinds)
+        trace.end_operation()
+        if row is None:
+            return
         start = len(trace.nodes)
         yield row
-        if before is not None:
+        if kind is not None:
             with quiet, lock:
-                kind.note(trace.nodes[start:], before, _contents(trace, row))
+                kind.note(trace, trace.nodes[start:], before, _contents(trace, _arrays(row)))
 
 
-def _contents(trace: Trace, row: Row) -> list[Value] | None:
-    """The contents of a row's arrays, if it has only contiguous whole arrays and gaps; else None."""
-    arrays = _arrays(row)
+def _next_unknown(
+    trace: Trace, rows: Iterator[Row], kinds: dict[Hashable, _Kind]
+) -> tuple[Row | None, _Kind | None, list[Value]]:
+    """The next row that has to be recorded, its kind, if it can have one, and its contents. Rows before it
+    become copies. None: there is no further row, or there are too many.
+    """
+    for row in rows:
+        arrays = _arrays(row)
+        before = _contents(trace, arrays)
+        if before is None:
+            return row, None, []
+        key = _key(row, arrays, before)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = _Kind()
+        if kind.pattern is None:
+            return row, kind, before
+        kind.repeat(trace, arrays, before)
+        if len(trace.nodes) > MOST:
+            break
+    return None, None, []
+
+
+def _contents(trace: Trace, arrays: Sequence[Any]) -> list[Value] | None:
+    """The contents of a row's arrays, if these are contiguous whole arrays; else None."""
     for x in arrays:
         if not isinstance(x, ArrayCore) or not x._view.is_whole(x._storage.type.shape):
             return None
@@ -70,29 +89,32 @@ def _contents(trace: Trace, row: Row) -> list[Value] | None:
 
 
 def _arrays(row: Row) -> list[Any]:
+    """What a row has, but for gaps."""
     return [x for x in row if x is not None]
 
 
-def _key(row: Row, before: list[Value]) -> Hashable:
+def _key(row: Row, arrays: Sequence[Any], before: list[Value]) -> Hashable:
     """The key of a row's kind."""
-    arrays = _arrays(row)
     storages = [x._storage for x in arrays]
-    same = [storages.index(s) for s in storages] + [before.index(v) for v in before]
+    same = (*map(storages.index, storages), *map(before.index, before))
     gaps = [x is None for x in row]
     types = [id(interned(s.type)) for s in storages]  # their own hash takes long
-    return *types, *same, *[x._view.writable for x in arrays], *gaps
+    return (*types, *same, *[x._view.writable for x in arrays], *gaps)
 
 
 class _Kind:
-    """The recording of the first row of a kind, and whether others are known to be alike."""
+    """The recording of the first row of a kind, and the pattern of all, once another one was alike."""
 
     def __init__(self) -> None:
-        self.is_known = False
+        self.pattern: Pattern | None = None
         self._nodes: list[Node] | None = None
         self._before: list[Value] = []
         self._after: list[Value] = []
+        self._changed: list[tuple[int, Value, int | None]] = []
 
-    def note(self, nodes: Sequence[Node], before: list[Value], after: list[Value] | None) -> None:
+    def note(
+        self, trace: Trace, nodes: Sequence[Node], before: list[Value], after: list[Value] | None
+    ) -> None:
         """Compare what was recorded for a row with the first one, if this is not that."""
         nodes = [node for node in nodes if node.op is not constant]  # literals are common to all rows
         if after is None:  # the body has changed what an array is a view of
@@ -101,20 +123,23 @@ class _Kind:
             self._nodes, self._before, self._after = nodes, before, after
             return
         values = dict(zip(self._before, before, strict=True))
-        self.is_known = (
+        if (
             len(nodes) == len(self._nodes)
             and all(_is_alike(*pair, values) for pair in zip(self._nodes, nodes, strict=True))
             and [values.get(v, v) for v in self._after] == after
-        )
+        ):
+            pattern = self.pattern = Pattern(self._nodes, self._before)
+            trace.copied += pattern.known(self._nodes, {}), pattern.known(nodes, values)
+            pairs = enumerate(zip(self._before, self._after, strict=True))
+            self._changed = [(i, new, pattern.place(new)) for i, (old, new) in pairs if new is not old]
 
-    def repeat(self, trace: Trace, row: Row, before: list[Value]) -> None:
+    def repeat(self, trace: Trace, arrays: Sequence[Any], before: list[Value]) -> None:
         """Record the same for another row."""
-        assert self._nodes is not None
-        values = dict(zip(self._before, before, strict=True))
-        trace.emit_copies(self._nodes, values)
-        for x, old, new in zip(_arrays(row), self._before, self._after, strict=True):
-            if new is not old:
-                trace.write(x._storage, x._view, values.get(new, new))
+        assert self.pattern is not None
+        values = trace.emit_copy(self.pattern, before)
+        for position, new, place in self._changed:
+            x = arrays[position]
+            trace.write(x._storage, x._view, new if place is None else values[place])
 
 
 def _is_alike(one: Node, other: Node, values: dict[Value, Value]) -> bool:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import quiet
 from tracejit.optim.alike import each
 
 
@@ -25,20 +26,21 @@ def rows(name: str, params: Any, grads: Any, *others: Any) -> Iterator[tuple[Any
     leaves, structure = trees.flatten(params)
     columns = [leaves, *(aligned(name, structure, tree) for tree in (grads, *others))]
     found = [row for row in zip(*columns, strict=True) if row[1] is not None]
-    for row in found:
-        if not isinstance(row[0], ArrayCore):
-            path = next(p for p, leaf in trees.leaves_with_paths(params, "params") if leaf is row[0])
-            raise locate(
-                ArgumentError(f"optim.{name}: {path} is a {type(row[0]).__name__}, expected an NDArray"),
-                user_location(),
-            )
-        if isinstance(row[1], ArrayCore) and row[1].shape != row[0].shape:
-            path = next(p for p, leaf in trees.leaves_with_paths(params, "params") if leaf is row[0])
-            raise locate(
-                ShapeError(f"optim.{name}: {path} has shape {row[0].shape}, its gradient {row[1].shape}"),
-                user_location(),
-            )
-    return each(found)
+    with quiet:
+        wrong = next((row for row in found if not _agree(*row)), None)
+    if wrong is None:
+        return each(found)
+    p, g, *_ = wrong
+    path = next(path for path, leaf in trees.leaves_with_paths(params, "params") if leaf is p)
+    error: TracejitError = ArgumentError(f"optim.{name}: {path} is a {type(p).__name__}, expected an NDArray")
+    if isinstance(p, ArrayCore):
+        error = ShapeError(f"optim.{name}: {path} has shape {p.shape}, its gradient {g.shape}")
+    raise locate(error, user_location())
+
+
+def _agree(p: Any, g: Any, *others: Any) -> bool:
+    """Whether a parameter is an array, and its gradient has its shape."""
+    return isinstance(p, ArrayCore) and (not isinstance(g, ArrayCore) or g.shape == p.shape)
 
 
 def check_state(name: str, state: Any, *keys: str) -> None:

@@ -10,18 +10,19 @@ names of values: operators, types, attributes, literals, locations, effects and 
     %5 = negative(%4)
     return %3, %5
 
-What can fail, or must keep an order, has no twin.
+What can fail, or must keep an order, has no twin. Nodes that were recorded as copies of others (note
+``copied``) are compared in one step.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from collections import defaultdict
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.config import config
-from tracejit.ir.graph import Effect, Graph, Node, Value
+from tracejit.ir.graph import Copied, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ORDERED
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
@@ -31,16 +32,15 @@ FEW = 64
 
 
 class Component:
-    """Nodes that arrays connect, by position in their graph.
+    """A part of a graph that arrays connect.
 
     inputs: what they use of the graph's inputs, in the order of first use; outputs, effects: positions of
     those that are theirs.
     """
 
-    __slots__ = ("effects", "inputs", "nodes", "outputs")
+    __slots__ = ("effects", "inputs", "outputs")
 
     def __init__(self) -> None:
-        self.nodes: list[int] = []
         self.inputs: list[Value] = []
         self.outputs: list[int] = []
         self.effects: list[int] = []
@@ -53,24 +53,48 @@ class Kind(NamedTuple):
     twins: list[Component]
 
 
+class Copy(NamedTuple):
+    """A copy of some nodes of a graph, by their positions. Arguments are a graph's inputs, then its outputs;
+    those of the copies are of the whole graph.
+    """
+
+    nodes: list[int]
+    arguments: dict[int, int]
+
+
+class Copies(NamedTuple):
+    """What makes a program of the reduced graph one of the whole graph.
+
+    behind: by position in the reduced graph: the copies that stand behind a node, in order.
+    arguments: the arguments of the whole graph that those of the reduced one are.
+    whole: the graph.
+    """
+
+    behind: dict[int, list[Copy]]
+    arguments: list[int]
+    whole: Graph
+
+
 class Twins:
     """A graph, and `reduced`, the same with only the first component of each kind."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.kinds = _kinds(graph)
+        self.kinds, gone = _kinds(graph)
         absent = [twin for kind in self.kinds for twin in kind.twins]
         self._outputs = _without(len(graph.outputs), (twin.outputs for twin in absent))
         self._effects = _without(len(graph.effects), (twin.effects for twin in absent))
-        self.reduced = self._reduced(absent) if absent else graph
+        self.reduced = self._reduced(absent, gone) if absent else graph
 
-    def _reduced(self, absent: Sequence[Component]) -> Graph:
+    def _reduced(self, absent: Sequence[Component], gone: set[int]) -> Graph:
         graph = self.graph
-        kept = [graph.nodes[p] for p in _without(len(graph.nodes), (twin.nodes for twin in absent))]
+        kept = [node for position, node in enumerate(graph.nodes) if position not in gone]
         outputs = tuple([graph.outputs[i] for i in self._outputs])
         used = {value for node in kept for value in node.inputs}.union(outputs)
         nodes = [node for node in kept if node.op is not ops.constant or node.output in used]
-        return Graph(graph.inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
+        theirs = {value for twin in absent for value in twin.inputs if not value.type.on_host}
+        inputs = tuple([value for value in graph.inputs if value not in theirs])
+        return Graph(inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
 
     def weights(self, passed: Graph) -> dict[Node, int]:
         """The number of copies of each node of `passed`, where that is more than one."""
@@ -104,6 +128,25 @@ class Twins:
             self.graph.inputs, tuple(nodes), tuple([results[i] for i in range(count)]), tuple(effects)
         )
 
+    def copies(self, passed: Graph) -> Copies:
+        """How a program of `passed` becomes one of what `expanded` makes of it, in the same order."""
+        graph = self.graph
+        number = {value: i for i, value in enumerate(graph.inputs)}
+        first = len(graph.inputs)
+        left = {value: i for i, value in enumerate(self.reduced.inputs)}
+        reduced = {output: len(left) + i for i, output in enumerate(self._outputs)}
+        behind: dict[int, list[Copy]] = {}
+        for kind, positions, _ in self._found(passed):
+            if not positions:
+                continue
+            mine = [left[v] for v in kind.first.inputs] + [reduced[i] for i in kind.first.outputs]
+            copies = behind.setdefault(positions[-1], [])
+            for twin in kind.twins:
+                theirs = [number[v] for v in twin.inputs] + [first + i for i in twin.outputs]
+                copies.append(Copy(positions, dict(zip(mine, theirs, strict=True))))
+        arguments = [number[v] for v in left] + [first + i for i in self._outputs]
+        return Copies(behind, arguments, graph)
+
     def _results_of(self, component: Component) -> list[int]:
         """Positions of the results of a component among those of the graph."""
         return component.outputs + [len(self.graph.outputs) + i for i in component.effects]
@@ -127,7 +170,7 @@ class Twins:
             yield kind, sorted(needed), values
 
 
-def _without(count: int, taken: Iterable[Sequence[int]]) -> list[int]:
+def _without(count: int, taken: Iterable[Iterable[int]]) -> list[int]:
     """The positions up to `count` that are not `taken`."""
     gone = {position for positions in taken for position in positions}
     return [position for position in range(count) if position not in gone]
@@ -144,28 +187,70 @@ def _copied(node: Node, values: dict[Value, Value]) -> Node:
 # ------------------------------------------------------------------------------------------- finding them
 
 
-def _kinds(graph: Graph) -> list[Kind]:
-    """The components that have twins."""
+class _Step(NamedTuple):
+    """A node, or nodes that are known to be copies of others.
+
+    positions: in the graph; inputs: what is used and not computed; outputs: what is computed.
+    """
+
+    positions: Sequence[int]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    what: Node | Copied
+
+
+def _steps(graph: Graph) -> list[_Step]:
+    """The nodes of the graph, but for constants, as steps."""
+    nodes = graph.nodes
+    left = [position for position, node in enumerate(nodes) if node.op is not ops.constant]
+    copied: dict[Node, Copied] = {c.nodes[0]: c for c in graph.notes.get("copied", ()) if c.nodes}
+    steps: list[_Step] = []
+    at = 0
+    while at < len(left):
+        node = nodes[left[at]]
+        known = copied.get(node)
+        if known is not None:
+            positions = left[at : at + len(known.nodes)]
+            if list(map(nodes.__getitem__, positions)) == known.nodes:
+                steps.append(_Step(positions, known.inputs, known.outputs, known))
+                at += len(positions)
+                continue
+        steps.append(_Step((left[at],), node.inputs, node.outputs, node))
+        at += 1
+    return steps
+
+
+def _is_apart(node: Node) -> bool:
+    """Whether there is no twin of what has this node."""
+    return CAN_FAIL in node.op.traits or ORDERED in node.op.traits
+
+
+def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
+    """The components that have twins, and the positions of the nodes of all twins."""
+    gone: set[int] = set()
     if len(graph.nodes) < FEW or "components" in config.disable:
-        return []
-    found = _components(graph)
+        return [], gone
+    found = _components(graph, _steps(graph))
     if len(found) < 2:
-        return []
+        return [], gone
+    names = _Names()
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
-    given, kinds, names = frozenset(graph.inputs), dict[Hashable, Kind](), _Names()
-    for component in found:
-        key = _key(graph, component, given, literals, names)
+    given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
+    for component, steps in found:
+        key = _key(graph, component, steps, given, literals, names)
         if key is None:
             continue
         if key in kinds:
             kinds[key].twins.append(component)
+            for step in steps:
+                gone.update(step.positions)
         else:
             kinds[key] = Kind(component, [])
-    return [kind for kind in kinds.values() if kind.twins]
+    return [kind for kind in kinds.values() if kind.twins], gone
 
 
-def _components(graph: Graph) -> list[Component]:
-    """All components that have nodes."""
+def _components(graph: Graph, steps: Sequence[_Step]) -> list[tuple[Component, list[_Step]]]:
+    """All components that have nodes, with these."""
     parents: list[int] = []
     number: dict[Value, int] = {}  # of arrays: any number in its component
 
@@ -192,16 +277,31 @@ def _components(graph: Graph) -> list[Component]:
                 number[value] = first
         return first
 
-    of_nodes = [connect((*node.inputs, *node.outputs)) for node in graph.nodes]
+    of_steps: list[int] = []
+    for step in steps:
+        known = connect(step.inputs)
+        if known < 0:
+            known = connect(step.outputs)
+        else:
+            number.update(dict.fromkeys(step.outputs, known))  # numbers, too, which nobody asks for
+        of_steps.append(known)
     for effect in graph.effects:
         connect((effect.target, effect.value))
-    found = defaultdict[int, Component](Component)
-    for position, known in enumerate(of_nodes):
+    found: dict[int, tuple[Component, list[_Step]]] = {}
+    for step, known in zip(steps, of_steps, strict=True):
         if known >= 0:
-            found[root(known)].nodes.append(position)
+            place = root(known)
+            if place not in found:
+                found[place] = Component(), []
+            found[place][1].append(step)
+
+    nobody = None, ()
 
     def owner(value: Value) -> Component | None:
-        return found.get(root(number[value])) if value in number else None
+        if value.type.on_host or value not in number:
+            return None
+        component, _ = found.get(root(number[value]), nobody)
+        return component
 
     for position, value in enumerate(graph.outputs):
         if (component := owner(value)) is not None:
@@ -213,17 +313,27 @@ def _components(graph: Graph) -> list[Component]:
 
 
 class _Names:
-    """Small numbers for types and attributes in keys: to hash these takes long, and most of
+    """Small numbers for types, attributes and kinds of copies in keys: to hash these takes long, and most of
     those that are equal are one object.
     """
 
     def __init__(self) -> None:
         self._equal: dict[Hashable, int] = {}
         self._same: dict[int, int] = {}
+        self._kinds: dict[int, int | None] = {}
 
     def of_type(self, type: ArrayType) -> int:
         found = self._same.get(id(type))
         return self._add(id(type), type) if found is None else found
+
+    def of_step(self, what: Node | Copied) -> Hashable | None:
+        """Equal for steps that do the same to their inputs; None for one that can have no twin."""
+        if isinstance(what, Node):
+            return None if _is_apart(what) else (what.op, self.of_attributes(what.attrs), what.location)
+        known = id(what.kind)
+        if known not in self._kinds:
+            self._kinds[known] = None if any(map(_is_apart, what.nodes)) else -1 - len(self._kinds)
+        return self._kinds[known]
 
     def of_attributes(self, attrs: Mapping[str, Any]) -> int:
         found = self._same.get(id(attrs))
@@ -237,6 +347,7 @@ class _Names:
 def _key(
     graph: Graph,
     component: Component,
+    steps: Sequence[_Step],
     given: frozenset[Value],
     literals: Mapping[Value, Hashable],
     names: _Names,
@@ -258,15 +369,15 @@ def _key(
         return found
 
     key: list[Hashable] = []
-    for position in component.nodes:
-        node = graph.nodes[position]
-        if CAN_FAIL in node.op.traits or ORDERED in node.op.traits:
+    for step in steps:
+        does = names.of_step(step.what)
+        if does is None:
             return None
-        key += (node.op, *map(name, node.inputs), names.of_attributes(node.attrs), node.location)
-        for value in node.outputs:
-            local[value] = len(local)
+        key += (does, *map(name, step.inputs))
+        local.update(zip(step.outputs, itertools.count(len(local))))
     key += [name(graph.outputs[i]) for i in component.outputs]
     key.append(len(component.outputs))
     for i in component.effects:
-        key += [name(graph.effects[i].target), name(graph.effects[i].value)]
+        effect = graph.effects[i]
+        key += [local.get(value) or name(value) for value in (effect.target, effect.value)]
     return tuple(key) if given.issuperset(inputs) else None

@@ -17,6 +17,7 @@ written out has the rule of the operator that it is (`tracejit.passes.attention`
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 
@@ -76,8 +77,8 @@ def gradient(
     """Append to `builder` the cotangents of `wrt`, from those of `outputs`; None: no dependence.
 
     `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the
-    sums that come from no single node: an output that is named twice. Nodes are appended under `guard`, but
-    steps are queried without it.
+    sums that come from no single node: an output that is named twice. Nodes are appended under `guard`, many
+    at once, but steps are queried without it.
     """
     total: dict[Value, Value] = {}
     with guard():
@@ -89,30 +90,33 @@ def gradient(
             _accumulate(builder, total, output, seed, location)
     attentions = written_out(nodes)
     nodes, active = nodes_between(nodes, wrt)
-    for node in reversed(nodes):
-        known = [total.get(v) for v in node.outputs]
-        if all(ct is None for ct in known):
-            continue
-        found: Sequence[Value | None] = ()
-        if isinstance(node, Step):
-            sums = node.pull_back_onto(builder, known, active, [total.get(v) for v in node.inputs])
-            if sums is not None:
-                total |= {v: ct for v, ct in zip(node.inputs, sums, strict=True) if ct is not None}
-                continue
-            found = node.pull_back(builder, known, active)
-        with guard():
-            operands = node.inputs
-            if isinstance(node, Node):
+
+    def accumulate(operands: Sequence[Value], found: Sequence[Value | None]) -> None:
+        for value, cotangent in zip(operands, found, strict=True):
+            if cotangent is not None and value in active:
+                _accumulate(builder, total, value, cotangent, location)
+
+    for is_step, run in itertools.groupby(reversed(nodes), lambda node: isinstance(node, Step)):
+        with nullcontext() if is_step else guard():
+            for node in run:
+                known = [total.get(v) for v in node.outputs]
+                if all(ct is None for ct in known):
+                    continue
+                if isinstance(node, Step):
+                    sums = node.pull_back_onto(builder, known, active, [total.get(v) for v in node.inputs])
+                    if sums is not None:
+                        total |= {v: ct for v, ct in zip(node.inputs, sums, strict=True) if ct is not None}
+                        continue
+                    found = node.pull_back(builder, known, active)
+                    with guard():
+                        accumulate(node.inputs, found)
+                    node.pulled_back(builder, [total.get(v) for v in node.inputs])
+                    continue
                 location, attention, ct = node.location, attentions.get(node), known[0]
                 if attention is not None and ct is not None and attention.takes_all(active, wrt):
-                    operands, found = attention.operands, attention.pull_back(builder, ct)
+                    accumulate(attention.operands, attention.pull_back(builder, ct))
                 else:
-                    found = pull_back(builder, node, known)
-            for value, cotangent in zip(operands, found, strict=True):
-                if cotangent is not None and value in active:
-                    _accumulate(builder, total, value, cotangent, location)
-        if isinstance(node, Step):
-            node.pulled_back(builder, [total.get(v) for v in node.inputs])
+                    accumulate(node.inputs, pull_back(builder, node, known))
     return [total.get(v) for v in wrt]
 
 

@@ -163,8 +163,17 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
         leaves.append(tree)
         return LEAF
     kind, keys, children = found
-    below = tuple([_flatten(child, leaves) for child in children])
+    if len({type(child) for child in children}) == 1 and _is_leaf(children[0]):  # so are all others
+        leaves += children
+        below: tuple[Structure, ...] = (LEAF,) * len(children)
+    else:
+        below = tuple([_flatten(child, leaves) for child in children])
     return Structure(kind, keys, below, factory_of(tree) if issubclass(kind, dict) else None)
+
+
+def _is_leaf(tree: Any) -> bool:
+    """Whether a tree is a leaf, which its type decides."""
+    return children_of(tree) is None and not hasattr(type(tree), "__tree__")
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:

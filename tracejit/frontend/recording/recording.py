@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -38,9 +38,10 @@ from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.graph import Builder, Copied, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
@@ -76,6 +77,7 @@ class Recording(Builder):
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes = [], []
+        self.copied: list[Copied] = []  # of the nodes, those that are known to be copies
         self.bound: list[Bound] = []
         self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
@@ -109,12 +111,16 @@ class Recording(Builder):
     def differ(self, op: Op) -> None:
         """A place that moves with a loop is asked for what is not the same in all rounds."""
 
-    def emit_copies(self, nodes: Iterable[Node], values: dict[Value, Value]) -> None:
-        """Append `nodes` on other values of the same types, to which their outputs are added."""
-        for node in nodes:
-            outputs = self.copy(node, [values.get(v, v) for v in node.inputs])
-            values.update(zip(node.outputs, outputs, strict=True))
-            self.defined.update(outputs)
+    def emit_copy(self, pattern: Pattern, before: Sequence[Value]) -> tuple[Value, ...]:
+        """Append the nodes of a pattern on values of this recording; gives the values of the copy."""
+        if not self.defined.issuperset(pattern.others):
+            for value in pattern.others:
+                self.known(value)
+        copied, values = pattern.copy(before)
+        self.nodes += copied.nodes
+        self.defined.update(values)
+        self.copied.append(copied)
+        return values
 
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
@@ -304,7 +310,10 @@ class Recording(Builder):
 
     def finish(self, outputs: list[Value]) -> Graph:
         """The graph with these outputs and an effect for every written window."""
-        return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
+        graph = self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
+        if self.copied:
+            graph.notes["copied"] = self.copied
+        return graph
 
 
 kept: weakref.WeakKeyDictionary[Value, Bound | Literal] = weakref.WeakKeyDictionary()

@@ -180,11 +180,24 @@ class Trace(Recording):
             return known[0]
         if not known:
             self._mark(storage)
-            others = [s for s in self._candidates(storage) if self.windows.get(s) and self.share(s, storage)]
-            if others:
-                self._refuse_shared(storage, *others)
+            if storage.shared or storage in self.parents or storage in self.used_parts:
+                others = [
+                    s for s in self._candidates(storage) if self.windows.get(s) and self.share(s, storage)
+                ]
+                if others:
+                    self._refuse_shared(storage, *others)
             return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
+
+    def _new_window(self, storage: Storage, wanted: View, windows: list[Window]) -> Window:
+        """Bring in all of a storage, in the shape of `wanted` if that shows all of it in order."""
+        if windows or wanted.shape != storage.type.shape:
+            return super()._new_window(storage, wanted, windows)
+        value = Value(storage.type)
+        window = Window(storage, 0, storage.type.size, value)
+        self._add_input(value, window)
+        windows.append(window)
+        return window
 
     def _refuse_shared(self, *storages: Storage) -> NoReturn:
         """Begin again with storages that share memory as views of one, or give up."""
@@ -291,7 +304,7 @@ class Trace(Recording):
         """Forget what was recorded, but for what arrays hold (see `Looks.carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
-        self.inputs, self.nodes, self.bound = [], [], []
+        self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
         self.defined, self.scalars = set(), {}
         self.draws.counters = []
         self.bytes = 0

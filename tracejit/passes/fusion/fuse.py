@@ -151,7 +151,8 @@ class _Fuser:
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
-                    and not (group.products and self.stays_alone(group, readers, needed))
+                    and not group.is_complete
+                    and not (group.products and self.serialises(group, readers, needed))
                     and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
@@ -163,7 +164,9 @@ class _Fuser:
             group = self.partition.start(position, node, earlier)
             group.is_kernel = is_kernel
         group.operands, group.shape, group.domain, group.rows = fit
-        group.products += (node,) * (node.op is ops.matmul)
+        if node.op is ops.matmul:
+            group.products += (node,)
+            group.is_complete = self.stays_alone(node)
         group.can_fail |= CAN_FAIL in node.op.traits
         group.writes |= self.writes(node)
         group.touched.update(origins, node.outputs)
@@ -197,14 +200,11 @@ class _Fuser:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
-    def stays_alone(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
-        """Whether the product of `group` takes no epilogue: with one it would wait for others, be a single
-        unit of much work, or be computed in full where half is enough.
+    def stays_alone(self, product: Node) -> bool:
+        """Whether a product takes no epilogue: with one it would be a single unit of much work, or all of it
+        would be computed where half is enough.
         """
-        products = group.products
-        return any(
-            self.free.is_gram(each) or would_be_one_unit(each) for each in products
-        ) or self.serialises(group, readers, needed)
+        return self.free.is_gram(product) or would_be_one_unit(product)
 
     def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
         """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those

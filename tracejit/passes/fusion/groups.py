@@ -25,7 +25,8 @@ class Group:
     last: the position of its last node.
     bits: those of every group that went into it; before: those of all groups that must run earlier; behind:
     at least those of the groups in `after`, which wait for it, and at most its own besides.
-    is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
+    is_kernel: whether it is a generated kernel, and is_complete: one that takes no more nodes;
+    shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     operands: the most of these that its kernel reads and writes;
     products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
@@ -38,6 +39,7 @@ class Group:
     behind: int = 0
     after: set[Group] = field(default_factory=set)
     is_kernel: bool = True
+    is_complete: bool = False
     shape: tuple[int, ...] | None = None
     domain: Domain | None = None
     rows: Rows | None = None
@@ -114,6 +116,7 @@ class Partition:
             self._preceding[first] |= self._preceding.pop(other)
             first.touched |= other.touched
             first.products += other.products
+            first.is_complete |= other.is_complete
             first.can_fail |= other.can_fail
             first.writes |= other.writes
             del self.groups[other]
