@@ -63,6 +63,7 @@ def predict(net: str) -> dict[str, dict[str, float]]:
     """Seconds from step to step, by link and number of ranks, from the costs on this process."""
     from tracejit import engine  # the process that starts all this needs none
     from tracejit.distributed.measuring import measure_program
+    from tracejit.distributed.simulation import WITHIN
 
     with contextlib.redirect_stdout(sys.stderr):
         step = measure_program([PROGRAM, net])
@@ -72,7 +73,7 @@ def predict(net: str) -> dict[str, dict[str, float]]:
         found[link] = {}
         for ranks in RANKS:
             cores = engine.processors() / ranks
-            told = step.predict(ranks, latency, bandwidth, cores=cores, control=0.0)
+            told = step.predict(ranks, latency, bandwidth, cores=cores, costs=WITHIN, control=0.0)
             found[link][str(ranks)] = told.seconds
     return found
 

@@ -334,7 +334,7 @@ def _add_simulate(rooms: Any) -> None:
     parser.add_argument(
         "--imitated",
         action="store_true",
-        help="a link as by TRACEJIT_LINK, which delays no messages of control",
+        help="a link as by TRACEJIT_LINK between ranks of one machine, which delays no messages of control",
     )
     _add_program(parser)
     parser.set_defaults(run=_simulate)
@@ -354,6 +354,7 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
         )
     # It loads the frontend, which the commands for the store do not need.
     measuring = importlib.import_module("tracejit.distributed.measuring")
+    simulation = importlib.import_module("tracejit.distributed.simulation")
     step = measuring.measure_program(command)
     console.print(
         f"step: {len(step.work)} tasks, {step.seconds * 1e3:.2f} ms of work, {_size(step.nbytes)} exchanged",
@@ -361,9 +362,9 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
     )
     columns = ("ranks", "step ms", "alone ms", "link ms", "efficiency")
     table = _table(*columns, numbers=columns)
-    control = 0.0 if options.imitated else None
+    control, costs = (0.0, simulation.WITHIN) if options.imitated else (None, None)
     for count in ranks:
-        found = step.predict(count, latency, bandwidth, cores=options.cores, control=control)
+        found = step.predict(count, latency, bandwidth, cores=options.cores, costs=costs, control=control)
         times = [f"{1e3 * seconds:.2f}" for seconds in (found.seconds, found.alone, found.link)]
         table.add_row(str(count), *times, f"{found.efficiency:.2f}")
     console.print(table)

@@ -79,7 +79,7 @@ def is_sending(board, exchange):
 
 @native
 def place_of(board, exchange, offset, phase):
-    """What the others are told: where a part lies, or the address of an array that they read there."""
+    """The word that the others are told: where a part lies, or the address of an array that they read."""
     if get(exchange, EXCHANGE_DIRECT) != 0:
         return get(exchange, EXCHANGE_ARRAY)
     return get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD) + offset + phase

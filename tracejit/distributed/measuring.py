@@ -157,7 +157,7 @@ class Step:
         latency, bandwidth: of the network, in seconds and bytes per second, for each rank.
         cores:              processors of each rank, a fraction where ranks share them; None: all of this
                             machine.
-        costs:              of communication, in processor time; None: those of this release.
+        costs:              of communication, in processor time; None: those of this release between machines.
         control:            seconds that messages of control take; None: `latency`.
         Raises ArgumentError for no ranks, cores or bandwidth.
 

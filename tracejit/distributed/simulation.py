@@ -81,6 +81,12 @@ class Costs(NamedTuple):
     wake: float = 1.3e-4
 
 
+WITHIN = Costs(operation=2e-5, wake=6.5e-5)
+"""Costs between ranks of one machine, whose exchanges machine code begins and ends, also on an imitated link.
+`Costs()` are of messages between machines, which Python sends.
+"""
+
+
 class Prediction(NamedTuple):
     """The times of a step on so many ranks, in seconds.
 
