@@ -284,7 +284,9 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
 the first operand.
 """
 
-OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky", "fft", "irfft"})
+OF_COMPLEX = frozenset(
+    {"sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"}
+)
 """Those that take complex numbers, too."""
 
 
