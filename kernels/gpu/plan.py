@@ -287,7 +287,7 @@ the first operand.
 OF_COMPLEX = frozenset(
     {"sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"}
 )
-"""Those that take complex numbers, too."""
+"""Operators that take complex numbers, too."""
 
 
 def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:

@@ -42,7 +42,7 @@ def complex_goes_before(a, b):
 
 
 def order_of(dtype):
-    """What compares elements of a dtype."""
+    """The comparison of elements of a dtype."""
     return complex_goes_before if isinstance(dtype, types.Complex) else number_goes_before
 
 
