@@ -31,7 +31,7 @@ ELSEWHERE = DEVICE != "cpu:0"
 MARK = "cpu(reason): is about the CPU, and runs on no other device"
 MISSING = f"does not run on {DEVICE} yet"
 TOLD = "CUDA_ERROR_", "gpu:0 has no memory", "there is no memory for an array", "'DeviceError", "CacheInfo("
-"""Of a failure of the driver: its error, its name among outcomes that a test compares, and counts of replays."""
+"""Of a failure of the driver: its error, its name where a test compares outcomes, and counts of replays."""
 
 TABLE = pathlib.Path(__file__).parent / "gpu" / "not_there_yet.txt"
 
@@ -78,7 +78,12 @@ class Elsewhere:
             report.longrepr = f"It runs on {DEVICE} now: take its line out of {TABLE.name}"
         elif listed and MISSING in str(report.longrepr):
             report.outcome, report.wasxfail = "skipped", "not there yet"
-        elif report.failed and FAILURES and self.driver.failed and any(told in str(report.longrepr) for told in TOLD):
+        elif (
+            report.failed
+            and FAILURES
+            and self.driver.failed
+            and any(told in str(report.longrepr) for told in TOLD)
+        ):
             report.outcome, report.wasxfail = "skipped", "the driver failed"
         return report
 

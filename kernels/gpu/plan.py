@@ -284,8 +284,10 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
 the first operand.
 """
 
-OF_COMPLEX = frozenset({"solve", "inv", "slogdet", "cholesky", "fft", "irfft"})
-"""Those that take complex numbers, too."""
+OF_COMPLEX = frozenset(
+    {"sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"}
+)
+"""Operators that take complex numbers, too."""
 
 
 def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:

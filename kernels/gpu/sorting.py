@@ -8,19 +8,42 @@ different, so `argsort` is stable.
 
 from __future__ import annotations
 
-from numba import int64
+from numba import int64, types
 
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gpu.numbers import imag_of, real_of
 from tracejit.kernels.gpu.plan import Lines, Pairs, Search
 from tracejit.kernels.gpu.threads import blocks_for_each, for_each
 from tracejit.kernels.gpu.words import barrier, thread_x, threads_x
 
 
 @subroutine
-def goes_before(a, b):
+def number_goes_before(a, b):
     """Whether `a` comes before `b`: nan is above all."""
     return a < b or (a == a and b != b)
+
+
+@subroutine
+def complex_goes_before(a, b):
+    """The same for complex numbers: by their real parts, then their imaginary parts; those with nan come
+    last, first those whose real part is a number, as in NumPy.
+    """
+    a_real, a_imag, b_real, b_imag = real_of(a), imag_of(a), real_of(b), imag_of(b)
+    if a_real != a_real or b_real != b_real:
+        if a_real != a_real and b_real != b_real:
+            return number_goes_before(a_imag, b_imag)
+        return a_real == a_real
+    if (a_imag != a_imag) != (b_imag != b_imag):
+        return a_imag == a_imag
+    if a_real != b_real:
+        return a_real < b_real
+    return number_goes_before(a_imag, b_imag)
+
+
+def order_of(dtype):
+    """The comparison of elements of a dtype."""
+    return complex_goes_before if isinstance(dtype, types.Complex) else number_goes_before
 
 
 def make_network(exchange):
@@ -59,6 +82,7 @@ def start_of(block, unit):
 
 def make_sort(dtype, itemsize):
     """Elements in ascending order."""
+    goes_before = order_of(dtype)
 
     @subroutine
     def exchange(line, keys, i, j, count, stride):
@@ -87,6 +111,7 @@ def make_sort(dtype, itemsize):
 
 def make_argsort(dtype, itemsize):
     """Positions in ascending order of the elements; of equal ones in their own."""
+    goes_before = order_of(dtype)
 
     @subroutine
     def exchange(line, keys, i, j, count, stride):
@@ -116,6 +141,7 @@ def make_argsort(dtype, itemsize):
 
 def make_search_sorted(dtype, itemsize):
     """A kernel of the places where values go in sorted rows, by binary search."""
+    goes_before = order_of(dtype)
 
     @subroutine
     def search(block, unit):

@@ -64,15 +64,9 @@ def largest_of_block(places, sizes, size, place):
     while step > 0:
         if thread < step:
             one, other = sizes[thread], sizes[thread + step]
-            if one != one and other != other:
-                tie = True
-            else:
-                tie = one == other
-            if tie:
-                further = places[thread + step] < places[thread]
-            else:
-                further = other > one or other != other
-            if further:
+            larger = other > one or (other != other and one == one)
+            equal = other == one or (other != other and one != one)
+            if larger or (equal and places[thread + step] < places[thread]):
                 sizes[thread] = other
                 places[thread] = places[thread + step]
         barrier()

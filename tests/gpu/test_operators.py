@@ -74,6 +74,22 @@ def test_sorting(gpu):
             np.testing.assert_array_equal(tj.argsort(there, axis=axis).numpy(), wanted)
 
 
+def test_sorting_and_searching_complex_numbers(gpu):
+    """By real parts, then imaginary ones; nan in either last, in NumPy's order."""
+    parts = np.array([0, 1, -1, np.nan, np.inf, -0.0])
+    x = (parts[:, None] + 1j * np.zeros(6)).ravel()
+    x.imag = np.tile(parts, 6)
+    x = RNG.permutation(x)
+    there = tj.asarray(x, device=gpu)
+    np.testing.assert_array_equal(tj.sort(there).numpy(), np.sort(x))
+    np.testing.assert_array_equal(tj.argsort(there).numpy(), np.argsort(x, kind="stable"))
+    for side in ("left", "right"):
+        found = tj.searchsorted(tj.sort(there), there, side=side)
+        np.testing.assert_array_equal(found.numpy(), np.searchsorted(np.sort(x), x, side))
+    z = (RNG.integers(-3, 3, (4, 50)) + 1j * RNG.integers(-3, 3, (4, 50))).astype(np.complex64)
+    np.testing.assert_array_equal(tj.sort(tj.asarray(z, device=gpu), axis=0).numpy(), np.sort(z, axis=0))
+
+
 def test_searching(gpu):
     x, values = np.sort(SPECIAL[0]), SPECIAL.ravel()
     for side in ("left", "right"):

@@ -15,7 +15,7 @@ simulated = pytest.mark.cpu("plans are run by NumPy, on memory that it sees")
 COMPILED = ("lu", "durbin", "fdtd_2d", "cavity", "rounds_of_rows")
 """The programs that also run as machine code."""
 
-IN_ORDER = pytest.param("cavity", marks=pytest.mark.cpu("GPUs have no sweeps, which go through rows in order"))
+IN_ORDER = pytest.param("cavity", marks=pytest.mark.cpu("GPUs have no sweeps, which take rows in order"))
 
 
 def arrays(arguments, wrap):

@@ -14,6 +14,8 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft
 from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Builder
+from tracejit.ir.types import ArrayType
 from tracejit.passes.fusion.fuse import fuse
 from tracejit.targets import emit
 
@@ -55,6 +57,26 @@ def test_random_graphs(seed):
         if node.op is ops.fused and not has_panel(node):
             runner.check(node, inputs, rng=rng, exact=False)
         with np.errstate(all="ignore"):
+            values.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 70), 1), ((70, 3), 0), ((2, 9, 40), 2), ((1, 1), 1)])
+@pytest.mark.parametrize("op", [ops.cumulative_sum, ops.cumulative_prod], ids=str)
+def test_running_sums_of_any_number_of_threads(op, shape, axis, dtype):
+    """Longer than a block has threads, and shorter; with a fold, and a store that reads what was summed."""
+    rng = np.random.default_rng(5)
+    b = Builder()
+    x = b.input(ArrayType(shape, np.dtype(dtype)))
+    total = b.emit(op, b.emit(ops.negative, x), axis=axis)
+    graph = fuse(b.graph([b.emit(ops.subtract, total, x), b.emit(ops.sum, total, axes=(axis,))]))
+    given = rng.choice([-1, 1, 1], shape).astype(dtype)
+    for seed in range(4):
+        values = {x: given}
+        for node in graph.nodes:
+            inputs = [values[v] for v in node.inputs]
+            if node.op is ops.fused:
+                runner.check(node, inputs, rng=np.random.default_rng(seed), exact=False)
             values.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
 
 

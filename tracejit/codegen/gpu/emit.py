@@ -14,7 +14,8 @@ accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units.
 - COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
   share a unit's columns. Accumulators are combined along y.
 
-A running sum is left to the first thread. A thread takes several elements at a time: it reads all of them
+For a running sum, the threads take as many elements as there are threads, combine them in a tree, and go on
+with what comes out at the end. Otherwise a thread takes several elements at a time: it reads all of them
 before it writes, so that many reads are under way. At `scratch` in the GPU's memory there are
 `Lowered.scratch` bytes for each of the bx blocks. A kernel that fails lowers the int64 at `failure` to its
 status: the smallest of all threads', so that every run reports the same error.
@@ -233,7 +234,7 @@ class _Kernel(Source):
             case "tile":
                 assert step.access is not None
                 self.read(step, self.element(step.access))
-            case "fold" | "scan":
+            case "fold":
                 self.accumulate_step(step, total, value)
             case "finish":
                 same = self.spec.accumulators[step.position] == step.dtype
@@ -278,8 +279,6 @@ class _Kernel(Source):
             error = f"{self.accumulate('sum_error')}({total}, {value})"
             self.line(f"e{step.position} = e{step.position} + {error}")
         self.line(f"{total} = {self.function(COMBINE[step.function], dtype)}({total}, {value})")
-        if step.kind == "scan":
-            self.line(f"v{step.result} = {total}")
 
     def reduce_row(self, section: Section) -> None:
         """The threads' loop over the reduced dimensions, then the combination of their accumulators."""
@@ -293,10 +292,9 @@ class _Kernel(Source):
         self.set_bases([section], range(spec.kept, spec.lane), "q")
         first, last = self.bounds(spec.lane)
         if any(step.kind == "scan" for step in steps):
-            with self.block("if thread == 0:"), self.block(f"for i{spec.lane} in range({first}, {last}):"):
-                self.in_lane = True
-                self.steps(section.steps)
-                self.in_lane = False
+            self.in_lane = True
+            self.scan(section, first, last, "thread", lambda i: self.line(f"i{spec.lane} = {i}"))
+            self.in_lane = False
         else:
             self.strided(section, first, last)
         self.bases, self.depth = before, depth
@@ -308,6 +306,7 @@ class _Kernel(Source):
         spec = self.spec
         steps = self.start(section)
         dims = range(spec.kept, spec.kept + spec.reduced)
+        self.line("cell = line * threads + thread")
         before, depth = dict(self.bases), self.depth
         for d in dims[:-1]:
             first, last = self.bounds(d)
@@ -321,15 +320,61 @@ class _Kernel(Source):
             self.set_bases([section], dims, "q")
 
         if any(step.kind == "scan" for step in steps):
-            with self.block("if line == 0:"), self.block(f"for i{dims[-1]} in range({first}, {last}):"):
-                move(f"i{dims[-1]}")
-                self.steps(section.steps)
+            self.scan(section, first, last, "line", move)
         else:
             self.loop(section, first, last, "line", move)
         self.bases, self.depth = before, depth
-        self.line("cell = line * threads + thread")
         self.combine_threads(steps, "line", "cell")
         self.wait_for_scans()
+
+    # ---- running sums
+
+    def scan(self, section: Section, first: str, last: str, member: str, move: Callable[[str], None]) -> None:
+        """The loop over [first, last) of a section with running sums: all that differ in `member` go through
+        it together, an element each. Those behind the end compute what the last one does, and write nothing.
+        """
+        self.line(f"begin = {first}")
+        with self.block(f"while begin < {last}:"):
+            self.line(f"within = begin + {member} < {last}")
+            move(f"min(begin + {member}, {last} - 1)")
+            for step in section.steps:
+                in_variable = step.kind == "keep" and self.spec.orientation == "columns"
+                if step.kind == "scan":
+                    self.scan_step(step, member)
+                elif step.kind == "fold" or (step.kind in WRITES and not in_variable):
+                    with self.block("if within:"):
+                        self.one(step)
+                else:
+                    self.one(step)
+            self.line(f"begin += {member}s")
+
+    def scan_step(self, step: Step, member: str) -> None:
+        """The running sums of as many elements as there are members, in a tree through shared memory; what
+        came before them all is in the accumulator.
+        """
+        in_rows = member == "thread"
+        place, distance = ("thread", "step") if in_rows else ("cell", "step * threads")
+        end = "threads - 1" if in_rows else "(lines - 1) * threads + thread"
+        dtype = self.spec.accumulators[step.position]
+        combine = self.function(COMBINE[step.function], dtype)
+        shared, total, own = f"shared_{dtype}", f"t{step.position}", f"own{step.position}"
+        value = f"v{step.args[0]}"
+        self.line(f"{own} = {value if dtype == step.dtype else f'{self.type(dtype)}({value})'}")
+        with self.block("if not within:"):
+            self.line(f"{own} = {self.identity(step)}")
+        self.line(f"{shared}[{place}] = {own}")
+        self.line(self.word("barrier"))
+        self.line("step = 1")
+        with self.block(f"while step < {member}s:"):
+            with self.block(f"if {member} >= step:"):
+                self.line(f"{own} = {combine}({shared}[{place} - {distance}], {own})")
+            self.line(self.word("barrier"))
+            self.line(f"{shared}[{place}] = {own}")
+            self.line(self.word("barrier"))
+            self.line("step = 2 * step")
+        self.line(f"v{step.result} = {combine}({total}, {own})")
+        self.line(f"{total} = {combine}({total}, {shared}[{end}])")
+        self.line(self.word("barrier"))
 
     # ---- shared memory
 
