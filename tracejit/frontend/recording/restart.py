@@ -36,6 +36,7 @@ class Assumptions:
     whole:    storages that enter the trace whole, though arguments view parts of them: the body uses other
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
+    rolled:   a few rounds of loops over Python's `range` stand for all: recording all has become long.
     place:    the device on which the body has NumPy arrays among the arguments.
     stores:   what code of the body assigns, where one of it read a number before another one was known to
               assign it. None: that has not been so.
@@ -48,6 +49,7 @@ class Assumptions:
     reached: set[int] = field(default_factory=set)
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
+    rolled: bool = False
     place: Device = CPU
     stores: Mentions | None = None
 
@@ -66,6 +68,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
+        rolled: bool | None = None,
         place: Device | None = None,
         stores: Mentions | None = None,
         reached: Any = None,
@@ -74,7 +77,7 @@ class Restart(BaseException):
     ):
         super().__init__("recording starts again")
         self._found: dict[str, Any] = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
-        self._found |= {"place": place, "stores": stores}
+        self._found |= {"rolled": rolled, "place": place, "stores": stores}
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:
