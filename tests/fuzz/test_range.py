@@ -1,7 +1,8 @@
 """Random programs with loops over `tj.range`, which index by the loop variable, draw random numbers, nest,
 and have gradients.
 
-The oracle is Python's `range` in the place of `tj.range`, recorded with the pass `roll` left out. Values are
+The oracle is Python's `range` in the place of `tj.range`, or of a `range` of which a few rounds are recorded
+as the body is long (`loops.plain`), recorded with the pass `roll` left out. Values are
 equal bit for bit where all operators are elementwise. Gradients add up over rounds, which fused kernels of
 the unrolled recording may do in another order.
 """
@@ -17,6 +18,7 @@ import pytest
 import tracejit as tj
 from tests.fuzz.count import COUNT
 from tracejit import config
+from tracejit.frontend.recording.loops import plain as ranges_of_python
 
 VALUES = (
     *("x*0.5+y", "tj.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i+1]", "tj.maximum(x, y)", "x*(i*0.125)", "x+i"),
@@ -86,3 +88,25 @@ def test_range(seed, monkeypatch):
                     np.testing.assert_array_equal(one, other, err_msg=text)
                 else:
                     np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=text)
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_range_of_a_long_body(seed, monkeypatch):
+    text = program(random.Random(seed)).replace(" rounds(", " range(")
+    namespace: dict[str, Any] = {"tj": tj}
+    exec(compile(text, f"<program {seed}>", "exec"), namespace)
+    monkeypatch.setattr(ranges_of_python, "LONG", 12)
+    monkeypatch.setattr(ranges_of_python, "ROUNDS", 4)
+    traced, plain = tj.jit(namespace["f"]), tj.jit(namespace["f"])
+    for n in (24, 24, 21):
+        found, wanted = arguments(), arguments()
+        tj.random.seed(n)
+        results = [np.asarray(v) for v in tj.tree.leaves((traced(*found, n, None), found))]
+        counter = tj.random.stream().counter
+        with monkeypatch.context() as patched:
+            patched.setattr(config, "disable", frozenset({"roll"}))
+            tj.random.seed(n)
+            expected = [np.asarray(v) for v in tj.tree.leaves((plain(*wanted, n, None), wanted))]
+        assert tj.random.stream().counter == counter, text
+        for one, other in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=text)

@@ -158,9 +158,7 @@ class _TracedCall:
         try:
             surroundings.scan(self.function, self.arguments.objects)
             trace.body = Body(surroundings.changes, self._containers, surroundings.executed)
-            function = self.function
-            if trace.looks.segments is not None:
-                function = with_own_builtins(function, counts=bool(trace.assumed.counted))
+            function = with_own_builtins(self.function, looks=trace.looks.segments is not None)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:

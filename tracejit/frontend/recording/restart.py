@@ -40,6 +40,7 @@ class Assumptions:
     aliased:  storages that enter the trace whole, though arguments view parts of them: the body uses other
               parts, too, or may compare the argument with what it finds by name.
     unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
+    rolled:   a few rounds of loops over Python's `range` stand for all: recording all has become long.
     place:    the device on which the body has NumPy arrays among the arguments.
     stores:   what code of the body assigns, where one of it read a number before another one was known to
               assign it. None: that has not been so.
@@ -53,6 +54,7 @@ class Assumptions:
     reached: set[int] = field(default_factory=set)
     aliased: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
+    rolled: bool = False
     place: Device = CPU
     stores: Mentions | None = None
     required: Sequence[Mapping[str, str]] = ()
@@ -80,6 +82,7 @@ class Restart(BaseException):
         counted: bool | None = None,
         math: bool | None = None,
         picks: bool | None = None,
+        rolled: bool | None = None,
         place: Device | None = None,
         stores: Mentions | None = None,
         reached: Any = None,
@@ -93,8 +96,10 @@ class Restart(BaseException):
             "counted": counted,
             "math": math,
             "picks": picks,
+            "rolled": rolled,
+            "place": place,
+            "stores": stores,
         }
-        self._found |= {"place": place, "stores": stores}
         self._reached, self._aliased, self._unrolled = reached, aliased, unrolled
 
     def correct(self, assumed: Assumptions) -> None:

@@ -27,6 +27,7 @@ from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looks import Looks, look_at
+from tracejit.frontend.recording.loops import plain
 from tracejit.frontend.recording.loops.induction import value_of
 from tracejit.frontend.recording.loops.ranges import Nest
 from tracejit.frontend.recording.number import NumberProxy
@@ -246,7 +247,9 @@ class Trace(Recording):
         super().write(storage, wanted, new)
 
     def end_operation(self) -> None:
-        """Refuse a recording that takes too long to plan."""
+        """Record a few rounds of loops if there are very many; refuse what takes too long to plan."""
+        if len(self.nodes) > plain.LONG and self.nest.has_plain:
+            self.interrupt(Restart(rolled=True))
         if len(self.nodes) > MOST:
             self.give_up(
                 f"the body records more than {MOST:,} operations",

@@ -1,11 +1,11 @@
-"""`float`, `int`, `min`, `max` as a traced body finds them, so that what they give stays a run-time number.
+"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: what they give stays a run-time number.
 
 ``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
 number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
 the same code, globals and closure, but with builtins of its own, in which these names are functions that
 give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's. The
 smaller of two numbers is one that a replay computes if both are of one type; else Python compares them, and
-the answer is guarded.
+the answer is guarded. What `range` does: `recording.loops.plain`.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
 body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
@@ -24,7 +24,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
-from tracejit.frontend.recording.loops.counters import counted_range
+from tracejit.frontend.recording.loops.plain import range_of_body
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.recording import thread
 
@@ -63,17 +63,17 @@ OURS = {
     "int": _int,
     "min": functools.partial(_of_numbers, min),
     "max": functools.partial(_of_numbers, max),
+    "range": range_of_body,
 }
-COUNTING = {**OURS, "range": counted_range}
 
 
-def with_own_builtins(function: Any, *, counts: bool = False) -> Any:
+def with_own_builtins(function: Any, *, looks: bool) -> Any:
     """The function with builtins of its own, if it calls one of these names; else the function itself.
 
-    counts: whether its `range` gives run-time numbers.
+    looks: whether it may look at values of arrays; if not, only `range` is its own.
     """
     if type(function) is types.MethodType:
-        own = with_own_builtins(function.__func__, counts=counts)
+        own = with_own_builtins(function.__func__, looks=looks)
         return function if own is function.__func__ else types.MethodType(own, function.__self__)
     if type(function) is not types.FunctionType:
         return function
@@ -83,7 +83,7 @@ def with_own_builtins(function: Any, *, counts: bool = False) -> Any:
     found = facts(function.__code__)
     asked = {name for name, attribute in found.uses if attribute}
     called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: ours for name, ours in (COUNTING if counts else OURS).items() if name in called}
+    ours = {name: ours for name, ours in OURS.items() if name in called and (looks or name == "range")}
     return _copy(function, held, vars(builtins) | ours) if ours else function
 
 

@@ -6,8 +6,8 @@ that it can depend on is the same*. `states` says what that is: the place in the
 they lead to, what was written elsewhere. Arrays may hold other content then, and numbers of the call other
 values, as no code of Python's has looked at them.
 
-**A count that is known before** (`tj.range`; Python's own `range` is unrolled). Nothing needs to be computed
-to know that there is a next round, so the loop becomes a node `loop` of the graph:
+**A count that is known before** (`tj.range`, and Python's own `range` in long bodies, see `plain`). Nothing
+needs to be computed to know that there is a next round, so the loop becomes a node `loop` of the graph:
 
     for i in tj.range(n):            `ranges`     the iterator; two rounds are recorded, then ``for`` ends
         x = x * w + i                `induction`  i is a number that moves: 1 more in each round

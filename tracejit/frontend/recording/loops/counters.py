@@ -27,7 +27,6 @@ from tracejit.frontend.python.bytecode import instructions, operations
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import IDENTITY
-from tracejit.frontend.recording.recording import thread
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -77,14 +76,11 @@ def counter(value: Any, numbers: Numbers) -> Any:
     return proxy
 
 
-def counted_range(*bounds: Any) -> Any:
-    """Python's `range` as a body with counters finds it."""
-    trace, frame = thread.trace, sys._getframe(1)
-    if trace is None or not trace.assumed.counted or not all(_is_whole(bound, trace) for bound in bounds):
-        return builtins.range(*bounds)
+def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...]) -> Any:
+    """Python's ``range(*bounds)``, whole numbers, as a body with counters finds it in this frame."""
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
-    place = _for_after(frame.f_code, frame.f_lasti)
+    place = for_after(frame.f_code, frame.f_lasti)
     if place is None or type(step) is not int or step == 0:
         return builtins.range(*bounds)
     numbers = trace.numbers
@@ -94,7 +90,8 @@ def counted_range(*bounds: Any) -> Any:
     return made
 
 
-def _is_whole(bound: Any, trace: Trace) -> bool:
+def is_whole(bound: Any, trace: Trace) -> bool:
+    """Whether a bound of a range is a whole number, perhaps one of the call."""
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
 
 
@@ -124,7 +121,7 @@ def enclosing(code: types.CodeType, offset: int) -> list[int]:
 
 
 @functools.lru_cache(maxsize=256)
-def _for_after(code: types.CodeType, offset: int) -> int | None:
+def for_after(code: types.CodeType, offset: int) -> int | None:
     """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
     known = operations(code)
     following = [i for i in known if i.offset > offset][:2]  # the offset of a call may be in its caches

@@ -89,7 +89,14 @@ class Range:
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
             distance = self.stop - self.start if step > 0 else self.start - self.stop
             count = (distance + (abs(step) - 1)) // abs(step)
-        return RangeLoop(trace, frame, self.start, step, count) if count >= LEAST else None
+        return self._loop(trace, frame, self.start, step, count) if count >= self._least() else None
+
+    def _least(self) -> int:
+        """The least rounds of a loop."""
+        return LEAST
+
+    def _loop(self, *parts: Any) -> RangeLoop:
+        return RangeLoop(*parts)
 
 
 def range(*bounds: Any) -> Range:
@@ -141,7 +148,7 @@ def may_roll(frame: types.FrameType) -> bool:
     places = trace.unrolled if trace is not None else None
     if places is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
         return False
-    return _site_of(frame) not in places
+    return site_of(frame) not in places
 
 
 def record_all(reason: str) -> None:
@@ -150,7 +157,7 @@ def record_all(reason: str) -> None:
         thread.trace.nest.loops[-1].unroll(reason)
 
 
-def _site_of(frame: types.FrameType) -> Hashable:
+def site_of(frame: types.FrameType) -> Hashable:
     """The place of a loop; of one in this package, the place where people's code calls it."""
     caller: types.FrameType | None = frame
     while caller is not None and is_ours(caller):
@@ -175,11 +182,15 @@ class Nest:
     """The loops over `tj.range` that are being recorded.
 
     loops:  outermost first.
+    ended:  places of loops that have ended, so that a few rounds stand for all.
     values: of the graph, for numbers that differ from round to round.
+    has_plain: whether loops over Python's `range` might be recorded so, too (see `plain`).
     """
 
     def __init__(self) -> None:
         self.loops: list[RangeLoop] = []
+        self.ended: set[Hashable] = set()
+        self.has_plain = False
         self.values: dict[Value, Moving | Varying] = {}
 
 
@@ -188,7 +199,7 @@ class RangeLoop:
 
     def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, count: Any) -> None:
         self.trace = trace
-        self.site = _site_of(frame)
+        self.site = site_of(frame)
         self.location = user_location() or frame.f_code.co_filename
         self.start, self.step, self.count = start, step, count
         self.round = -1  # the one being recorded
@@ -256,6 +267,7 @@ class RangeLoop:
             return False
         if self.outside is not None:
             raise locate(OutOfBoundsError(self.outside.message), self.outside.location)
+        self.check(before.nodes)
         count = self.count - (self.round - 1)
         try:
             loop_of(self, before, header, count, self.location)
@@ -266,7 +278,11 @@ class RangeLoop:
         self._draw_on(before)
         self._move_to_last(header)
         trace.nest.loops.remove(self)
+        trace.nest.ended.add(self.site)
         return True
+
+    def check(self, begin: int) -> None:
+        """Refuse the round that was recorded from a node on, if a loop of such rounds is not wanted."""
 
     def _draw_on(self, before: Header) -> None:
         """The further rounds draw random numbers, each as many as the one recorded since `before`."""
