@@ -48,7 +48,7 @@ def range_of_body(*bounds: Any) -> Any:
     if trace.assumed.counted:
         return counted_range(trace, frame, bounds)
     plain = builtins.range(*map(unproxied, bounds))
-    may_be_long = len(plain) >= ROUNDS and not (trace.tapes or trace.looks.cuts or trace.numbers.plain)
+    may_be_long = len(plain) >= ROUNDS and not (trace.tapes or trace.looks.cuts or trace.numbers.concrete)
     if may_be_long and for_after(frame.f_code, frame.f_lasti) is not None:
         if trace.assumed.rolled:
             start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
