@@ -9,7 +9,10 @@ import tracejit as tj
 from tests.fuzz import running
 from tracejit.errors import ReadOnlyError
 from tracejit.frontend.arrays import trees
+from tracejit.ir.graph import Graph
 from tracejit.optim import alike
+from tracejit.passes import components
+from tracejit.passes.components import Twins
 
 SHAPES = [(3,), (2, 2), (3,), (3,), (2, 2), (2, 2), (), (3,)]
 
@@ -165,3 +168,23 @@ def test_gradients_computed_in_the_call_are_of_few_kinds():
 
     with running.simulated():
         assert tj.jit(step, strict=True)([tj.ones(2) for _ in range(9)], tj.ones(2)) == 2
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_recorded_copies_are_the_twins_that_a_search_finds(name, shared, monkeypatch):
+    """Parts that share an array have no twins, whether their nodes are known to be copies or not."""
+    monkeypatch.setattr(components, "FEW", 1)
+
+    def step(params, grads, held):
+        OPTIMIZERS[name](params, [g * grads[0].sum() for g in grads] if shared else grads, held)
+
+    params = [tj.ones(3) for _ in range(6)] + [tj.ones(2) for _ in range(5)]
+    graph = tj.jit(step).graph(params, [p + 1 for p in params], state(name, params))
+    assert len(graph.notes["copied"]) == 11
+    found = Twins(graph)
+    searched = Twins(Graph(graph.inputs, graph.nodes, graph.outputs, graph.effects))
+    assert [len(kind.twins) for kind in found.kinds] == [len(kind.twins) for kind in searched.kinds]
+    assert bool(found.kinds) is not shared
+    assert found.reduced.nodes == searched.reduced.nodes
+    assert found.reduced.inputs == searched.reduced.inputs

@@ -89,7 +89,7 @@ def _contents(trace: Trace, arrays: Sequence[Any]) -> list[Value] | None:
 
 
 def _arrays(row: Row) -> list[Any]:
-    """What a row has, but for gaps."""
+    """The arrays of a row, without its gaps."""
     return [x for x in row if x is not None]
 
 

@@ -63,7 +63,7 @@ class Copy(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """What makes a program of the reduced graph one of the whole graph.
+    """The way from a program of the reduced graph to one of the whole graph.
 
     behind: by position in the reduced graph: the copies that stand behind a node, in order.
     arguments: the arguments of the whole graph that those of the reduced one are.

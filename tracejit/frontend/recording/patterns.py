@@ -37,7 +37,7 @@ class Pattern:
         self._ops = [node.op for node in nodes]
 
     def _picked(self, values: Sequence[Value]) -> Pick:
-        """What picks the values in the place of these."""
+        """A function that picks the values in the place of these."""
         places = [self._places[value] for value in values]
         if len(places) > 1:
             return itemgetter(*places)
