@@ -16,7 +16,7 @@ from tracejit.ops.communicate import exchange
 
 WORLD = MPI.COMM_WORLD
 NODE = Node(exchange, (), (), {"combine": "sum", "priority": 0, "token": None})
-SIZES = [10, 9_000, 70_000, 300_001, 1_000_003, 1_500_003]
+SIZES = [10, 9_000, 70_000, 180_001, 300_001, 1_100_003]
 ROUNDS = 3
 SHIFT = 997
 

@@ -70,7 +70,7 @@ def test_notices_arrive_in_order_by_key_also_where_there_is_no_room_for_them():
 
 
 def test_exchanges_in_any_order_through_any_memory():
-    """Three ranks: without shared memory, with too little, with enough, and on an imitated link."""
+    """Three ranks: without shared memory, with too little, and reading arrays where they lie."""
     status, output = jobs.run(3, PROGRAM)
     assert status == 0, output
     for blocks in (0, 1, 8, 2):
