@@ -281,6 +281,10 @@ class Recording(Builder):
         else:
             window.value = value
 
+    def varies(self, number: Any) -> bool:
+        """Whether an integer differs from call to call: what it indexes is picked when the call runs then."""
+        return False
+
     def share(self, one: Storage, other: Storage) -> bool:
         """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
         if one is other:

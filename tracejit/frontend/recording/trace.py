@@ -273,7 +273,7 @@ class Trace(Recording):
         """Whether an integer differs from call to call: it is found in an array, counts rounds, or an earlier
         trace was for another value of it.
         """
-        if type(number) is not NumberProxy or type(number._value) is not int or self.numbers.closed:
+        if not (self.assumed.picks and type(number) is NumberProxy and type(number._value) is int):
             return False
         source = number._source
         return self.numbers.is_noted(source) or self.assumed.has_varied(source, number._value)
