@@ -256,3 +256,20 @@ def test_errors_name_the_line(monkeypatch):
     with pytest.raises(IndexError, match="test_range_plain"):
         beyond(x)
     np.testing.assert_array_equal(x, np.arange(30.0))
+
+
+def test_triangular_loops_are_left_to_the_pass():
+    def orthogonal(m):
+        q = m * 0.0
+        for k in range(48):
+            q[:, k] = m[:, k] / tj.sqrt(m[:, k] @ m[:, k])
+            for j in range(k + 1, 48):
+                m[:, j] -= q[:, k] * (q[:, k] @ m[:, j])
+        return q
+
+    f = tj.jit(orthogonal, strict=True)
+    given = np.random.default_rng(0).normal(size=(48, 48))
+    q = f(tj.asarray(given)).numpy()
+    np.testing.assert_allclose(q.T @ q, np.eye(48), atol=1e-9)
+    (schedule,) = f.schedules()
+    assert len(schedule.tasks) < 60  # 1,128 rounds

@@ -10,6 +10,8 @@ than `LONG` operations are recorded in a body that has begun a ``for`` over at l
 the recording starts again, and such loops are recorded like those over `tj.range`. What `tj.range` cannot
 stand for is recorded round by round, as before. No loop begins so behind `LONG` operations of a second
 recording, unless it has ended at this place before: if it had to be unrolled, these would be recorded again.
+Nor does one with other numbers of rounds at one place: in triangular loops, equal rounds are found better
+when all are there.
 
 With the pass `roll` disabled all rounds are recorded. Only code of the traced function itself finds this
 `range` (see `surroundings.numbers_found`).
@@ -69,7 +71,12 @@ class _PlainRange(Range):
         is_new = site_of(frame) not in trace.nest.ended
         if (is_new and len(trace.nodes) > LONG) or not may_roll(frame):
             return None
-        return super()._rounds(trace, frame)
+        rounds = super()._rounds(trace, frame)
+        if rounds is not None:
+            count = len(builtins.range(*map(unproxied, (self.start, self.stop, self.step))))
+            if trace.nest.counts.setdefault(rounds.site, count) != count:
+                rounds.unroll("the number of rounds differs from one time to the next")
+        return rounds
 
     def _loop(self, *parts: Any) -> RangeLoop:
         return _PlainLoop(*parts)

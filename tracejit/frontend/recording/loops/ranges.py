@@ -184,12 +184,14 @@ class Nest:
     loops:  outermost first.
     ended:  places of loops that have ended, so that a few rounds stand for all.
     values: of the graph, for numbers that differ from round to round.
+    counts: of rounds, by places of loops over Python's `range`.
     has_plain: whether loops over Python's `range` might be recorded so, too (see `plain`).
     """
 
     def __init__(self) -> None:
         self.loops: list[RangeLoop] = []
         self.ended: set[Hashable] = set()
+        self.counts: dict[Hashable, int] = {}
         self.has_plain = False
         self.values: dict[Value, Moving | Varying] = {}
 
