@@ -20,9 +20,8 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
 	tests/frontend/test_interop.py
 
-# Two processes, and a file's tests in one of them: they share kernels and fixtures. The order is that of
-# tests/conftest.py.
-TOGETHER := -n auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
+# Two processes, and a file's tests in one of them: they share kernels and fixtures.
+TOGETHER := -n auto --maxprocesses 2 --dist loadfile
 
 # Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
 unexport PYTHONDONTWRITEBYTECODE

@@ -13,19 +13,6 @@ import tempfile
 
 import pytest
 
-LONGEST = (
-    *("distributed/test_ranks", "distributed/test_faults", "fuzz/test_programs", "frontend/test_complex"),
-    *("kernels/images/test_images", "distributed/test_examples_on_ranks", "frontend/test_half"),
-    *("frontend/test_linalg", "semantics/test_determinism", "frontend/test_direct", "test_unloading"),
-    *("frontend/test_forward_mode", "gpu/test_operators", "kernels/scalar/test_transcendental"),
-    *("semantics/test_interrupts", "test_compile", "semantics/test_watching", "frontend/test_checkpoint"),
-    *("kernels/attention/test_attention", "gpu/test_other_device", "semantics/test_tree"),
-    *("kernels/library/test_library", "test_examples", "frontend/test_vmap", "frontend/test_assignment"),
-)
-"""Files whose tests take ten seconds or more, the longest first: they begin first, so that two processes end
-together. (pytest-xdist would begin with the files that have most tests.)
-"""
-
 os.environ.setdefault("TRACEJIT_VERIFY", "1")
 SPAN = 100
 STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
@@ -38,11 +25,6 @@ def pytest_configure(config):
     config.addinivalue_line("markers", MARK)
     if ELSEWHERE:
         config.pluginmanager.register(Elsewhere())
-
-
-def pytest_collection_modifyitems(items):
-    places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,8 +10,6 @@ import tomllib
 
 import setuptools
 
-from tests.conftest import LONGEST
-
 ROOT = pathlib.Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -67,7 +65,3 @@ def test_docstrings_stand_alone():
     found = [(str(file), line.group()) for file in files for line in CONTINUING.finditer(file.read_text())]
     assert not found
     assert CONTINUING.search('def size(x):\n    """What `x` takes."""')
-
-
-def test_files_of_tests_that_begin_first_are_there():
-    assert [name for name in LONGEST if not (ROOT / "tests" / f"{name}.py").exists()] == []
