@@ -160,6 +160,13 @@ def sees_later_writes_in_a_round(x, scores):
     return row * 1.0
 
 
+def sees_later_writes_through_two_picks(x, scores):
+    cube = x.reshape(2, 2, 3)
+    part = cube[int(scores.argmax()) % 2][int(scores.argmin()) % 2]
+    x *= 2.0
+    return part + 0.0
+
+
 def returns_a_row(x, scores):
     return x[int(scores.argmax())]
 
@@ -175,7 +182,7 @@ def of_its_own_array(x, scores):
 
 VIEWS = [
     writes_to_a_row, adds_to_rows, sees_later_writes, sees_later_writes_in_a_round, returns_a_row,
-    keeps_a_row, of_its_own_array,
+    keeps_a_row, of_its_own_array, sees_later_writes_through_two_picks,
 ]  # fmt: skip
 
 

@@ -26,23 +26,25 @@ class Picks:
 
     def __init__(self, refuse: Callable[[], None]) -> None:
         self.refuse = refuse
-        self._bases: weakref.WeakKeyDictionary[Storage, weakref.ref[Storage]] = weakref.WeakKeyDictionary()
+        self._bases: weakref.WeakKeyDictionary[Storage, tuple[weakref.ref[Storage], ...]]
+        self._bases = weakref.WeakKeyDictionary()
 
     def note(self, copy: Storage, base: Storage) -> None:
-        """Elements of `base` were copied."""
-        self._bases[copy] = weakref.ref(base)
+        """Elements of `base`, which may be a copy itself, were copied."""
+        self._bases[copy] = weakref.ref(base), *self._bases.get(base, ())
 
     def base_of(self, storage: Storage) -> Storage | None:
-        """The storage of which this one has copied elements, if it is alive."""
-        base = self._bases.get(storage)
-        return None if base is None else base()
+        """The first storage, of those of which this one has elements, that is alive."""
+        return next((base for known in self._bases.get(storage, ()) if (base := known()) is not None), None)
 
     def check_write(self, storage: Storage) -> None:
         """Somebody writes to a storage."""
-        if self._bases and any(storage in (copy, base()) for copy, base in self._bases.items()):
+        if any(
+            storage is copy or any(storage is base() for base in bases) for copy, bases in self._bases.items()
+        ):
             self.refuse()
 
     def check_end(self) -> None:
         """The body has run: what is alive may be compared with the array of which it is a part."""
-        if any(base() is not None for base in self._bases.values()):
+        if any(base() is not None for bases in self._bases.values() for base in bases):
             self.refuse()
