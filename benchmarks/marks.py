@@ -87,6 +87,11 @@ def _firsts(names: Iterable[str]) -> Callable[[Findings], Labelled]:
     return lambda found: [row for name in names for row in _first(name)(found)]
 
 
+def _again(workload: str, part: str = "first") -> Callable[[Findings], Labelled]:
+    """The first call of a process with what an earlier one left on disk, or a part of that call."""
+    return _at(workload, "workloads", workload, "sides", OURS, "warm", part)
+
+
 def _together(side: str, names: Sequence[str]) -> Callable[[Findings], Labelled]:
     """The geometric mean of ratios to one side; None unless all were measured."""
 
@@ -210,12 +215,17 @@ MARKS = [
     Mark("MobileNetV2 and U-Net step", 0.9, _best("mobilenetv2", "u-net")),
     Mark("convolutions of 3 x 3, results", 0.75, _geometric_mean([*RESULTS])),
     Mark("convolutions of 3 x 3, both gradients", 0.85, _geometric_mean([*GRADIENTS])),
+    Mark("AdamW over 2,000 arrays, of torch's foreach", 0.3, _against("adamw-2000", "torch:foreach")),
     Mark("import tracejit", 0.15, _at("", "cold", "import tracejit"), "s"),
     Mark("first call, MLP, store with executor only", 1.0, _first(STEP), "s"),
     Mark("first call, MLP, empty store", 2.0, _at(STEP, "cold", "empty", "first"), "s"),
     Mark("first call, LSTM, store with executor only", 3.0, _first("lstm"), "s"),
     Mark("first call, transformer, store with executor only", 3.0, _first("transformer"), "s"),
     Mark("first call in a new process, filled store", 0.06, _at(STEP, "cold", "filled", "first"), "s"),
+    Mark("first call with stored kernels, ResNet-18", 0.3, _again("resnet18"), "s"),
+    Mark("first call with stored kernels, GPT", 0.4, _again("gpt-128"), "s"),
+    Mark("of it recording", 0.1, _again("gpt-128", "record"), "s"),
+    Mark("first call with stored kernels, AdamW over 2,000 arrays", 0.3, _again("adamw-2000"), "s"),
     Mark("new batch size", 0.015, _at(STEP, "cold", "new batch", "seconds"), "s"),
     Mark("new batch size, kernels compiled", 0, _at(STEP, "cold", "new batch", "compiled"), "kernels"),
     Mark("replay, 12 arrays and 2 numbers, Python", 10, _at("", "engine", "python"), "us"),

@@ -1,4 +1,6 @@
-"""One Adam update of four million parameters: four arrays read, three written, little arithmetic."""
+"""One Adam update of four million parameters: four arrays read, three written, little arithmetic; and one
+AdamW step over two thousand small arrays, which measures what each array costs.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,17 @@ from benchmarks.workload import Side, Workload, normal
 
 COUNT = 4_000_000
 LEARNING_RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+ARRAYS, SHAPE, DECAY = 2000, (8, 8), 0.01
 
 
 def make_data() -> dict[str, np.ndarray]:
     """Parameters and a gradient."""
     return {"p": normal(COUNT), "g": normal(COUNT, seed=1)}
+
+
+def many_data() -> dict[str, np.ndarray]:
+    """Two thousand small parameters and their gradients, each as one array."""
+    return {"p": normal(ARRAYS, *SHAPE), "g": normal(ARRAYS, *SHAPE, seed=1)}
 
 
 def in_tracejit(tj: Any, data: dict[str, np.ndarray]) -> Side:
@@ -151,6 +159,39 @@ def in_numexpr(numexpr: Any, data: dict[str, np.ndarray]) -> Side:
     return Side(step, lambda: {name: names[name] for name in ("p", "m", "v")})
 
 
+def many_in_tracejit(tj: Any, data: dict[str, np.ndarray]) -> Side:
+    @tj.jit
+    def update(params, gradients, state):
+        tj.optim.adamw(params, gradients, state, LEARNING_RATE, BETA1, BETA2, EPSILON, weight_decay=DECAY)
+
+    p, g = [tj.asarray(a) for a in data["p"]], [tj.asarray(a) for a in data["g"]]
+    state = tj.optim.adam_state(p)
+
+    def read():
+        found = {"p": p, "m": state["first"], "v": state["second"]}
+        return {name: np.stack([a.numpy() for a in arrays]) for name, arrays in found.items()}
+
+    return Side(lambda: update(p, g, state), read, update)
+
+
+def many_in_torch(torch: Any, data: dict[str, np.ndarray]) -> Side:
+    """The multi-tensor functions; torch.compile takes minutes for so many arrays."""
+    params = [torch.from_numpy(a).clone().requires_grad_() for a in data["p"]]
+    for p, g in zip(params, data["g"], strict=True):
+        p.grad = torch.from_numpy(g)
+    adamw = torch.optim.AdamW(
+        params, LEARNING_RATE, (BETA1, BETA2), EPSILON, weight_decay=DECAY, foreach=True
+    )
+
+    def read():
+        states = [adamw.state[p] for p in params]
+        found = {"p": [p.detach() for p in params]}
+        found |= {name: [s[key] for s in states] for name, key in (("m", "exp_avg"), ("v", "exp_avg_sq"))}
+        return {name: np.stack(tensors) for name, tensors in found.items()}
+
+    return Side(adamw.step, read)
+
+
 WORKLOADS = [
     Workload(
         "adam-4M",
@@ -165,5 +206,8 @@ WORKLOADS = [
             "numba": in_numba,
             "numexpr": in_numexpr,
         },
-    )
+    ),
+    Workload(
+        "adamw-2000", "graph", many_data, {"tracejit": many_in_tracejit, "torch:foreach": many_in_torch}
+    ),
 ]
