@@ -7,7 +7,7 @@ cache (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, AC
 parts of the operands exchanged). Each tile prefetches a few rows of the next sliver.
 
     for i, k: a block of A, read where it lies, or copied
-        for j: a sliver of B
+        for each product, j: a sliver of B
             for each tile: C[i, j] += A[i, k] @ B[k, j]
 
 Each element of C is a chain of fused multiply-adds in the order of `k`, cut into pieces of about equal
@@ -41,11 +41,22 @@ def part_of(extent, most, step):
     return ((extent + parts - 1) // parts + step - 1) // step * step
 
 
+@subroutine
+def sliver_width(rest):
+    """The width of the next sliver, if so many bytes of a row are left. A tile of a single vector waits for
+    its own sums and for A: five vectors are three and two.
+    """
+    if TILE_BYTES < rest <= TILE_BYTES + VECTOR_BYTES:
+        return TILE_BYTES - VECTOR_BYTES
+    return min(rest, TILE_BYTES)
+
+
 def make_slivers(dtype, itemsize):
     """Make ``slivers(right, at, extents, memory)``: a sliver of an array, and the address to prefetch,
     as `make_tiles` takes them.
 
-    right: address, strides down and across; at: byte of a row, row, first row of the block of A
+    right: address, strides down and across
+    at: byte of a row, row, first row of the block of A, distance of the matrix from the first one
     extents: rows, bytes of a row; bytes of a whole row of B, row after the last of the block
     memory: address of room for a copy
     """
@@ -53,7 +64,8 @@ def make_slivers(dtype, itemsize):
 
     @subroutine
     def slivers(right, at, extents, memory):
-        (b, b_down, b_across), (j, k, s), (some, wide, width, last) = right, at, extents
+        (b, b_down, b_across), (j, k, s, further), (some, wide, width, last) = right, at, extents
+        b += further
         begin = b + k * b_down + j // itemsize * b_across
         if b_across != itemsize:
             copy_sliver(memory, begin, b_across, wide // itemsize, some)
@@ -61,15 +73,16 @@ def make_slivers(dtype, itemsize):
         ahead = 0
         if k + some < last:
             ahead = begin + some * b_down
-        elif j + TILE_BYTES < width:
-            ahead = b + s * b_down + j + TILE_BYTES
+        elif j + wide < width:
+            ahead = b + s * b_down + j + wide
         return (begin, b_down, memory), ahead
 
     return slivers
 
 
 def make_packed_product(dtype, itemsize, slivers=None):
-    """Make ``packed(left, right, target, extents, add, copied, memory)``, which computes a panel.
+    """Make ``packed(left, right, target, extents, add, copied, memory, batch)``, which computes a panel of
+    one product, or of several that share A.
 
     left, right: address of the operand, strides down and across; `slivers` may take another `right`
     target: address of the panel, stride down
@@ -77,14 +90,15 @@ def make_packed_product(dtype, itemsize, slivers=None):
     add: whether to add to C
     copied: whether blocks of A are copied, too
     memory: address of room for the copies, see `tracejit.kernels.gemm.plan.packing`
+    batch: the number of products, the distances of their right operands and of their panels
 
-    Strides are bytes.
+    Strides and distances are bytes. A block of A serves all products before the next one is copied.
     """
     slivers, tiles = slivers or make_slivers(dtype, itemsize), make_tiles(dtype, itemsize)
 
     @subroutine
-    def packed(left, right, target, extents, add, copied, memory):
-        (a, a_down, a_across), (c, c_down) = left, target
+    def packed(left, right, target, extents, add, copied, memory, batch):
+        (a, a_down, a_across), (c, c_down), (products, b_apart, c_apart) = left, target, batch
         rows, width, depth = extents
         height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, SQUARE)
         span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
@@ -99,21 +113,23 @@ def make_packed_product(dtype, itemsize, slivers=None):
                     across = copy_lines(room, start, a_across, last - s, count * itemsize)
                 if copied:
                     start = room
-                for j in range(0, width, TILE_BYTES):
-                    place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
-                    for k in range(s, last, step):
-                        some = min(step, last - k)
-                        at, whole = (j, k, s), (some, wide, width, last)
-                        (b, b_down, copy), ahead = slivers(right, at, whole, memory)
-                        piece = (start + (k - s) * across, down, across)
-                        tiles(
-                            piece,
-                            (b, b_down, copy),
-                            (ahead, b_down),
-                            place,
-                            (count, some, wide),
-                            (add | (k > 0), k == s),
-                        )
+                for n in range(products):
+                    j, top = 0, c + n * c_apart + i * c_down
+                    while j < width:
+                        wide = sliver_width(width - j)
+                        for k in range(s, last, step):
+                            some = min(step, last - k)
+                            at, whole = (j, k, s, n * b_apart), (some, wide, width, last)
+                            (b, b_down, copy), ahead = slivers(right, at, whole, memory)
+                            tiles(
+                                (start + (k - s) * across, down, across),
+                                (b, b_down, copy),
+                                (ahead, b_down),
+                                (top + j, c_down),
+                                (count, some, wide),
+                                (add | (k > 0), k == s),
+                            )
+                        j += wide
 
     return packed
 
@@ -149,11 +165,12 @@ def make_tiles(dtype, itemsize):
         count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
         tile_down, below = TILE_ROWS * a_down, TILE_ROWS * c_down
         if width != TILE_BYTES:
-            for j in range(0, width, VECTOR_BYTES):
-                columns = min(VECTOR_BYTES, width - j) // itemsize
-                for i in range(count):
-                    left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, columns)
-                    narrow_tile(left, (b + j, b_down, 0), (c + i * below + j, c_down), some, add, dtype)
+            for i in range(count):
+                left, some = (
+                    (a + i * tile_down, a_down, a_across),
+                    (rows - i * TILE_ROWS, depth, width // itemsize),
+                )
+                narrow_tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
             return
         if (count > 1) & (b != copy):
             tile_and_copy(block, sliver, target, extents, add, dtype)

@@ -293,7 +293,7 @@ def is_copied(layout: GemmLayout, itemsize: int) -> bool:
     """Whether blocks of A are copied first: if A exceeds the L1 cache, and B has enough slivers. A copy
     streams long lines; tiles would read many short ones, which may conflict in the sets of a cache.
     """
-    return layout.n * itemsize >= 4 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
+    return layout.n * itemsize >= 3 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
 
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:

@@ -174,7 +174,7 @@ def make_float_product(dtype, itemsize):
         target = (c + r0 * n + c0 * itemsize, n)
         extents = (r1 - r0, (c1 - c0) * itemsize, k)
         copied = slot(block, Gemm.A_COPIED) != 0
-        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED))
+        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED), (1, 0, 0))
 
     return product
 

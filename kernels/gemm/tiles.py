@@ -17,7 +17,7 @@ find nothing to improve, and take as long as for the rest of a product. Until th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from llvmlite import ir
 from numba import int64, types
@@ -30,6 +30,9 @@ from tracejit.kernels.gemm.plan import TILE_BYTES, TILE_ROWS, VECTOR_BYTES
 
 HEIGHTS = (2, 4, TILE_ROWS)
 """The heights of tiles in rows."""
+
+WIDTHS = (1, 2, 3, TILE_BYTES // VECTOR_BYTES)
+"""The widths of narrow tiles in vectors."""
 
 ITEMSIZE = {"float": 4, "double": 8}
 """The sizes of LLVM's float types in bytes."""
@@ -86,7 +89,7 @@ def _declare(name):
 
 tile, tile_and_copy, narrow_tile = map(_declare, NAMES)
 """A tile of as many rows as needed; one of the most rows that also copies its rows of B for further tiles;
-one of the most rows, one vector wide or less.
+one of the most rows, as wide as needed.
 """
 
 # ----------------------------------------------------------------------------------------------- definitions
@@ -99,10 +102,14 @@ FUNCTIONS = {scalar: frozenset(_function(name, scalar) for name in NAMES) for sc
 def definitions(scalar: str) -> str:
     """The tiles of numbers of LLVM's type `scalar`, as LLVM assembly."""
     vectors = TILE_BYTES // VECTOR_BYTES
-    tallest = _Tile(scalar, TILE_ROWS, vectors, copies=True), _Narrow(scalar, TILE_ROWS, 1)
-    bodies = [_of_any_height(scalar, vectors), *([*tile.begin(), *tile.lines()] for tile in tallest)]
+    copying = _Tile(scalar, TILE_ROWS, vectors, copies=True)
+    bodies = [
+        _of_any_height(scalar, vectors),
+        _choice("%rows", [(copying, TILE_ROWS)]),
+        _of_any_width(scalar),
+    ]
     parameters = ", ".join([*(f"i64 %{word}" for word in WORDS), "i1 %add"])
-    text = [*_declarations(tallest[0])]
+    text = [*_declarations(copying)]
     for name, body in zip(NAMES, bodies, strict=True):
         text += [f"define void @{_function(name, scalar)}({parameters}) nounwind {{", *body, "}"]
     return "\n".join(text)
@@ -119,32 +126,40 @@ def _declarations(tile: _Tile) -> Iterator[str]:
 def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
     """Tiles of all heights, and the dispatch to one."""
     tiles = [_Tile(scalar, height, vectors) for height in HEIGHTS]
-    yield from tiles[0].begin()
-    for tile, taller in zip(tiles, [*tiles[1:], None], strict=True):
-        if taller is not None:
-            h = tile.height
-            yield f"  %enough{h} = icmp sle i64 %rows, {h}"
-            yield f"  br i1 %enough{h}, label %tile{h}, label %taller{h}"
-            yield f"tile{h}:"
+    return _choice("%rows", [(tile, len(tile.rows)) for tile in tiles])
+
+
+def _of_any_width(scalar: str) -> Iterator[str]:
+    """Narrow tiles of all widths, and the dispatch to one."""
+    tiles = [
+        _Narrow(scalar, TILE_ROWS, vectors, whole)
+        for whole, vectors in zip((0, *WIDTHS), WIDTHS, strict=False)
+    ]
+    return _choice("%columns", [(tile, len(tile.columns) * tile.lanes) for tile in tiles])
+
+
+def _choice(extent: str, tiles: Sequence[tuple[_Tile, int]]) -> Iterator[str]:
+    """The first of some tiles that is as large as an extent; the last one is the largest."""
+    yield "  %last = sub i64 %rows, 1"
+    for tile, size in tiles[:-1]:
+        yield f"  %enough{tile.name} = icmp sle i64 {extent}, {size}"
+        yield f"  br i1 %enough{tile.name}, label %tile{tile.name}, label %beyond{tile.name}"
+        yield f"tile{tile.name}:"
         yield from tile.lines()
-        if taller is not None:
-            yield f"taller{h}:"
+        yield f"beyond{tile.name}:"
+    yield from tiles[-1][0].lines()
 
 
 class _Tile:
-    """The instructions of a tile; value names begin with its height: a function may have several tiles."""
+    """The instructions of a tile; names of values have its `name` in them: a function may have several."""
 
     def __init__(self, scalar: str, height: int, vectors: int, *, copies: bool = False) -> None:
-        self.scalar, self.height, self.copies = scalar, height, copies
+        self.scalar, self.copies, self.name = scalar, copies, f"{height}x{vectors}"
         self.itemsize = ITEMSIZE[scalar]
         self.lanes = VECTOR_BYTES // self.itemsize
         self.vector, self.suffix = f"<{self.lanes} x {scalar}>", f"v{self.lanes}f{8 * self.itemsize}"
         self.rows, self.columns = range(height), range(vectors)
-        self.cells = [f"{height}.{r}.{v}" for r in self.rows for v in self.columns]
-
-    def begin(self) -> Iterator[str]:
-        """The start of a function."""
-        yield "  %last = sub i64 %rows, 1"
+        self.cells = [f"{self.name}.{r}.{v}" for r in self.rows for v in self.columns]
 
     def lines(self) -> Iterator[str]:
         """The loop over the depth, which carries the tile; then the update of C."""
@@ -154,7 +169,7 @@ class _Tile:
 
     def row_starts(self) -> Iterator[str]:
         """The addresses of the rows of A and C. Surplus rows of the tile repeat the last one."""
-        h = self.height
+        h = self.name
         yield f"  br label %rows{h}"
         yield f"rows{h}:"
         for r in self.rows:
@@ -165,7 +180,7 @@ class _Tile:
         yield f"  br label %depth{h}"
 
     def loop(self) -> Iterator[str]:
-        h, vector = self.height, self.vector
+        h, vector = self.name, self.vector
         yield f"depth{h}:"
         yield f"  %k{h} = phi i64 [0, %rows{h}], [%next{h}, %depth{h}]"
         for cell in self.cells:
@@ -196,7 +211,7 @@ class _Tile:
 
     def result(self) -> Iterator[str]:
         """The stores of the tile to C; all of C is read first if it is added to, as rows may repeat."""
-        h = self.height
+        h = self.name
         yield f"end{h}:"
         yield f"  br i1 %add, label %add{h}, label %put{h}"
         yield f"add{h}:"
@@ -236,25 +251,37 @@ class _Tile:
 
 
 class _Narrow(_Tile):
-    """A tile one vector wide, with masked loads and stores for as many columns as there are."""
+    """A tile with masked loads and stores for as many columns as there are; the first `whole` vectors are."""
 
-    def begin(self) -> Iterator[str]:
-        numbers = ", ".join(f"i32 {n}" for n in range(self.lanes))
-        yield from super().begin()
-        yield "  %count = trunc i64 %columns to i32"
-        yield from self.spread("counts", "i32 %count")
-        yield f"  %used = icmp slt <{self.lanes} x i32> <{numbers}>, %counts"
+    def __init__(self, scalar: str, height: int, vectors: int, whole: int) -> None:
+        super().__init__(scalar, height, vectors)
+        self.whole = whole
+
+    def lines(self) -> Iterator[str]:
+        h = self.name
+        yield f"  %count{h} = trunc i64 %columns to i32"
+        yield from self.spread(f"counts{h}", f"i32 %count{h}")
+        for v in self.columns[self.whole :]:
+            lanes = ", ".join(f"i32 {v * self.lanes + n}" for n in range(self.lanes))
+            yield f"  %used{h}.{v} = icmp slt <{self.lanes} x i32> <{lanes}>, %counts{h}"
+        yield from super().lines()
 
     def load(self, name: str, row: str, v: int) -> Iterator[str]:
+        if v < self.whole:
+            yield from super().load(name, row, v)
+            return
         yield from self.address(name, row, v)
-        arguments = f"ptr %to.{name}, i32 {self.itemsize}, {self.mask}, {self.vector} zeroinitializer"
+        arguments = f"ptr %to.{name}, i32 {self.itemsize}, {self.mask(v)}, {self.vector} zeroinitializer"
         yield f"  %{name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({arguments})"
 
     def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
+        if v < self.whole:
+            yield from super().store(name, row, v, how)
+            return
         yield from self.address(f"{how}.{name}", row, v)
-        arguments = f"{self.vector} %{name}, ptr %to.{how}.{name}, i32 {self.itemsize}, {self.mask}"
+        arguments = f"{self.vector} %{name}, ptr %to.{how}.{name}, i32 {self.itemsize}, {self.mask(v)}"
         yield f"  call void @llvm.masked.store.{self.suffix}.p0({arguments})"
 
-    @property
-    def mask(self) -> str:
-        return f"<{self.lanes} x i1> %used"
+    def mask(self, v: int) -> str:
+        """The lanes of vector `v` that are columns."""
+        return f"<{self.lanes} x i1> %used{self.name}.{v}"

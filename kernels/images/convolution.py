@@ -20,7 +20,7 @@ from tracejit.kernels.gemm.plan import NEAR_BYTES, TILE_BYTES
 from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
-from tracejit.kernels.images.products import make_product
+from tracejit.kernels.images.products import make_product, make_products
 from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
 
@@ -147,16 +147,17 @@ def make_conv2d(dtype, itemsize):
     """The convolution; tiles take columns in slivers where these are worth it."""
     gather, _ = make_columns(dtype, itemsize)
     _, copy = make_rows(dtype, itemsize)
-    multiply, gathers = make_product(dtype, itemsize), are_worth_it()
+    multiply, multiply_all = make_product(dtype, itemsize), make_products(dtype, itemsize)
+    gathers = are_worth_it()
     by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
-        groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
+        groups, panels, parts = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.PARTS)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
         entry, room = slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
-            group, first, last = images_of(block, unit // panels)
+            group, first, last = images_of(block, unit // panels // parts)
             r0, r1 = rows_of(block, unit % panels)
             x = slot(block, C.FIRST) + itemsize * (first * groups + group) * channels * area
             w = slot(block, C.SECOND) + itemsize * group * filters * depth
@@ -166,12 +167,21 @@ def make_conv2d(dtype, itemsize):
             count = (r1 - r0) * places
             width = (last - first) * count
             weights, extents = (w, depth, False), (filters, width, depth)
-            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
-                seen = (x + itemsize * r0 * places, area, False)
-                multiply(entry, weights, seen, (y, out_area), extents, False, room)
+            if slot(block, C.DIRECT) != 0:
+                f0 = unit // panels % parts * slot(block, C.PART)
+                some = min(slot(block, C.PART), filters - f0)
+                multiply_all(
+                    entry,
+                    (w + itemsize * f0 * depth, depth, False),
+                    (x + itemsize * r0 * places, area, False),
+                    (y + itemsize * f0 * out_area, out_area),
+                    (some, count, depth),
+                    (last - first, groups * channels * area, groups * filters * out_area),
+                    room,
+                )
                 continue
             if gathers and slot(block, C.TOGETHER) == 1 and are_gathered(block):
-                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= 4 * TILE_BYTES)
+                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= 3 * TILE_BYTES)
                 by_slivers(
                     (w, itemsize * depth, itemsize),
                     (block, x, r0 * places),
@@ -180,6 +190,7 @@ def make_conv2d(dtype, itemsize):
                     False,
                     copied,
                     room,
+                    (1, 0, 0),
                 )
                 continue
             for n in range(last - first):
@@ -202,7 +213,7 @@ def make_input_gradient(dtype, itemsize):
     """The gradient with respect to the images."""
     _, scatter = make_columns(dtype, itemsize)
     clear, copy = make_rows(dtype, itemsize)
-    multiply = make_product(dtype, itemsize)
+    multiply, multiply_all = make_product(dtype, itemsize), make_products(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
@@ -216,9 +227,13 @@ def make_input_gradient(dtype, itemsize):
             y = slot(block, C.FIRST) + itemsize * (first * groups + group) * filters * out_area
             w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
             x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
-            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
+            if slot(block, C.DIRECT) != 0:
+                left, batch = (
+                    (w, depth, True),
+                    (last - first, groups * filters * area, groups * channels * area),
+                )
                 extents = (size, area, filters)
-                multiply(entry, (w, depth, True), (y, area, False), (x, area), extents, False, room)
+                multiply_all(entry, left, (y, area, False), (x, area), extents, batch, room)
                 continue
             for n in range(last - first):
                 clear(x + itemsize * n * groups * channels * area, size * area)

@@ -1,9 +1,11 @@
 """Matrix products within kernels over images: in packed register tiles if the machine has them, or by BLAS.
 
     product(entry, left, right, target, extents, add, room)         # C = A @ B, or C += A @ B
+    products(entry, left, right, target, extents, batch, room)      # C[n] = A @ B[n]
 
 left, right: address, leading stride, whether the operand is transposed
 target: address, leading stride; extents: rows, columns, depth
+batch: number of products, distances of their right operands and of their targets
 entry: address of `?gemm`; room: address of scratch memory, `tracejit.kernels.images.windows.PACKING` bytes
 
 Strides count elements.
@@ -46,6 +48,49 @@ def make_blas_product(dtype):
     return by_blas
 
 
+def make_products(dtype, itemsize):
+    """Make ``products``, which share their left operand; see the module."""
+    by_blas = make_blas_product(dtype)
+
+    @subroutine
+    def one_by_one(entry, left, right, target, extents, batch):
+        (b, b_leading, turned), (c, leading), (count, b_apart, c_apart) = right, target, batch
+        for n in range(count):
+            of_product = (b + n * b_apart * itemsize, b_leading, turned)
+            by_blas(entry, left, of_product, (c + n * c_apart * itemsize, leading), extents, False)
+
+    if not are_worth_it():
+
+        @subroutine
+        def plain(entry, left, right, target, extents, batch, room):
+            one_by_one(entry, left, right, target, extents, batch)
+
+        return plain
+
+    packed = make_packed_product(dtype, itemsize)
+
+    @subroutine
+    def products(entry, left, right, target, extents, batch, room):
+        (rows, columns, depth), (c, leading), (count, b_apart, c_apart) = extents, target, batch
+        if min(rows, columns) < TILED or depth < 2:
+            one_by_one(entry, left, right, target, extents, batch)
+            return
+        wide, (_, _, turned) = columns * itemsize, left
+        copied = (rows * depth * itemsize > NEAR_BYTES) & ((count * wide >= 3 * TILE_BYTES) | turned)
+        packed(
+            strided(left, itemsize),
+            strided(right, itemsize),
+            (c, leading * itemsize),
+            (rows, wide, depth),
+            False,
+            copied,
+            room,
+            (count, b_apart * itemsize, c_apart * itemsize),
+        )
+
+    return products
+
+
 def make_product(dtype, itemsize):
     """The product; see the module."""
     by_blas = make_blas_product(dtype)
@@ -66,7 +111,7 @@ def make_product(dtype, itemsize):
             by_blas(entry, left, right, target, extents, add)
             return
         wide, (_, _, turned) = columns * itemsize, left
-        copied = (rows * depth * itemsize > NEAR_BYTES) & ((wide >= 4 * TILE_BYTES) | turned)
+        copied = (rows * depth * itemsize > NEAR_BYTES) & ((wide >= 3 * TILE_BYTES) | turned)
         packed(
             strided(left, itemsize),
             strided(right, itemsize),
@@ -75,6 +120,7 @@ def make_product(dtype, itemsize):
             add,
             copied,
             room,
+            (1, 0, 0),
         )
 
     return product

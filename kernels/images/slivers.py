@@ -76,7 +76,7 @@ def make_gathered_slivers(dtype, itemsize):
 
     @subroutine
     def slivers(right, at, extents, memory):
-        (block, x, place), (j, k, _), (some, wide, _, _) = right, at, extents
+        (block, x, place), (j, k, _, _), (some, wide, _, _) = right, at, extents
         places, done, count = slot(block, C.OUT_WIDTH), 0, wide // itemsize
         while done < count:
             p = place + j // itemsize + done

@@ -14,7 +14,7 @@ class Convolution(enum.IntEnum):
 
     FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
     ``conv2d_weight_gradient``, where w may be several, each the sum of TOGETHER rows of places. PART: the
-    number of channels, or rows of columns, in a unit of the gradients.
+    number of filters in a unit of ``conv2d``, of channels or rows of columns in one of the gradients.
     """
 
     ENTRY = 0  # address of `?gemm`

@@ -9,12 +9,13 @@ depth is channels * window and a column holds the elements under the window at o
 for a panel of rows of places in the worker's scratch memory, right before a product reads them (Chellapilla,
 Puri and Simard, 2006, by panels), or a sliver at a time (`tracejit.kernels.images.slivers`). Where the window
 is one element and the stride 1, an image is its own columns (DIRECT = 1). Where images are small, several are
-one product (TOGETHER). Products are those of `tracejit.kernels.images.products`. Groups of one channel and
-one filter have kernels of their own (see `tracejit.kernels.images.depthwise`, and for many narrow images
-`tracejit.kernels.images.channelwise`). Windows of 3 x 3 take fewer multiplications (see
-`tracejit.kernels.images.winograd_plan`) where that is worth it.
+one product, or share the weights that a unit reads (TOGETHER). Products are those of
+`tracejit.kernels.images.products`. Groups of one channel and one filter have kernels of their own (see
+`tracejit.kernels.images.depthwise`, and for many narrow images `tracejit.kernels.images.channelwise`).
+Windows of 3 x 3 take fewer multiplications (see `tracejit.kernels.images.winograd_plan`) where that is worth
+it.
 
-    conv2d                  unit = (images, group, panel): gather columns, multiply
+    conv2d                  unit = (images, group, part of the filters, panel): gather columns, multiply
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
     conv2d_weight_gradient  unit = (group, part of the depth): all images in order, gather, multiply, add
     conv2d_weight_sums      unit = (sum, group, part of the depth): the same for some rows of places
@@ -35,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
-from tracejit.kernels.gemm.plan import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES
+from tracejit.kernels.gemm.plan import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES, TILE_ROWS
 from tracejit.kernels.split import Call, ceil_div
 
 Shape = Sequence[int]
@@ -53,6 +54,8 @@ LEAST_UNITS = 4  # of a gradient to weights, if its depth allows it
 DEPTHS = 256  # most rows of columns in a part of a weight's gradient
 SUM_PLACES = 1024  # least in a sum: adding the sums then costs below 5 %
 SUMS_BYTES = 1 << 23  # of all sums
+SHARED_WEIGHTS = 1 << 16  # elements from which on units of several small images share them
+SHARED_ROWS = 64  # of weights, least in a unit: so many use a sliver of an image
 LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
 LANES = 16  # channels that are computed side by side: a cache line of float32
@@ -156,24 +159,49 @@ def _together(sizes: Sizes, panels: int, parts: int) -> int:
 
 def _forward(sizes: Sizes) -> Split:
     depth = sizes.channels * sizes.window
+    if _are_shared(sizes):
+        return _sharing(sizes, sizes.filters)
     rows, panels = _panels(sizes, depth, max(sizes.images * sizes.groups, 1))
-    together = _together(sizes, panels, 1)
+    together = 1 if sizes.direct else _together(sizes, panels, 1)
     lines = depth + sizes.filters if together > 1 else 0 if sizes.direct else depth
     units = ceil_div(sizes.images, together) * sizes.groups * panels
-    return (rows, panels, depth, 1, together), units, lines * together * rows * sizes.row_bytes
+    return (rows, panels, sizes.filters, 1, together), units, lines * together * rows * sizes.row_bytes
+
+
+def _are_shared(sizes: Sizes) -> bool:
+    """Whether several images use the weights that a unit reads: images that are their own columns, and have
+    fewer elements than the weights.
+    """
+    small = sizes.out_height * sizes.out_width <= COLUMNS
+    return sizes.direct and small and sizes.channels * sizes.filters > SHARED_WEIGHTS
+
+
+def _sharing(sizes: Sizes, extent: int) -> Split:
+    """Units of some rows of the weights, of which there are `extent`, and as many images as leave enough
+    units.
+    """
+    tasks, most = sizes.images * sizes.groups, max(extent // SHARED_ROWS, 1)
+    together = max(1, min(sizes.images, tasks * most // UNITS))
+    sets = ceil_div(sizes.images, together) * sizes.groups
+    parts = min(most, ceil_div(UNITS, max(sets, 1)))
+    part = ceil_div(ceil_div(extent, parts), TILE_ROWS) * TILE_ROWS
+    parts = ceil_div(extent, part)
+    return (sizes.out_height, 1, part, parts, together), sets * parts, 0
 
 
 def _input_gradient(sizes: Sizes) -> Split:
     """Parts of the channels; their panels come one after the other, as places share elements of x."""
+    if _are_shared(sizes):
+        return _sharing(sizes, sizes.channels)
     wanted = ceil_div(UNITS, max(sizes.images * sizes.groups, 1))
     least = ceil_div(COLUMNS, sizes.out_width) * sizes.row_bytes * sizes.window
     most = sizes.channels if sizes.direct else max(LEAST_CHANNELS, 2 * COLUMN_BYTES // least)
     part = min(sizes.channels, most, max(LEAST_CHANNELS, ceil_div(sizes.channels, wanted)))
     parts = ceil_div(sizes.channels, part)
     rows, panels = _panels(sizes, part * sizes.window, 0)
-    together = _together(sizes, panels, parts)
+    together = 1 if sizes.direct else _together(sizes, panels, parts)
     lines = part * sizes.window + (sizes.filters if together > 1 else 0)
-    scratch = 0 if sizes.direct and together == 1 else lines * together * rows * sizes.row_bytes
+    scratch = 0 if sizes.direct else lines * together * rows * sizes.row_bytes
     units = ceil_div(sizes.images, together) * sizes.groups * parts
     return (rows, panels, part, parts, together), units, scratch
 

@@ -146,7 +146,7 @@ def test_special_values_stay_in_their_rows_and_columns(dtype, at):
 def test_a_large_first_factor_is_copied_and_a_small_one_is_not(dtype, transposed):
     rng = np.random.default_rng(1)
     itemsize = np.dtype(dtype).itemsize
-    n, k = 4 * TILE_BYTES // itemsize, SPAN_BYTES // itemsize + 3
+    n, k = 3 * TILE_BYTES // itemsize, SPAN_BYTES // itemsize + 3
     few = NEAR_BYTES // (k * itemsize)
     a, b = random_array(rng, (BLOCK_ROWS + 9, k), dtype), random_array(rng, (k, n), dtype)
     a = np.asfortranarray(a) if transposed else a

@@ -226,6 +226,30 @@ def test_small_images_are_multiplied_together(kernels, monkeypatch):
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("extents", [(7, 7), (14, 14), (3, 5), (1, 81)])
+def test_small_images_share_the_weights_of_a_unit(kernels, dtype, extents):
+    rng = np.random.default_rng(2)
+    attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 2}
+    x = rng.normal(size=(11, 2 * 129, *extents)).astype(dtype)
+    w = rng.normal(size=(2 * 515, 129, 1, 1)).astype(dtype)
+    groups = (array.reshape(11, 2, -1, *extents) for array in (x, rng.normal(size=(11, 2 * 515, *extents))))
+    x_groups, y_groups = (array.astype(float) for array in groups)
+    weights = w.reshape(2, 515, 129).astype(float)
+    y = np.einsum("ngchw,goc->ngohw", x_groups, weights).reshape(11, -1, *extents)
+    back = np.einsum("ngohw,goc->ngchw", y_groups, weights).reshape(x.shape)
+    gradient = y_groups.reshape(y.shape).astype(dtype)
+    cases = (("conv2d", [x, w], {}, y), ("conv2d_input_gradient", [gradient, w], {"extents": extents}, back))
+    for name, arrays, extra, expected in cases:
+        call = window_call(name, [a.shape for a in (*arrays, expected)], attrs | extra, str(x.dtype))
+        assert call.words[Convolution.TOGETHER] > 1
+        assert call.units >= windows.UNITS
+        result = np.full(expected.shape, np.nan, dtype)
+        run(kernels, name, arrays, attrs | extra, result, lambda units: random_ranges(rng, units), threads=2)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(result, expected, rtol=0, atol=100 * np.finfo(dtype).eps * scale)
+
+
 def test_work_is_shared_out():
     attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
 
