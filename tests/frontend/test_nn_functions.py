@@ -166,6 +166,20 @@ def test_ignored_labels(weight, ignored, run):
         np.testing.assert_allclose(got, rows.sum() / factors.sum(), rtol=1e-13)
 
 
+@pytest.mark.parametrize("label", [-1, 5, -7, 9])
+def test_a_label_out_of_range_is_told_as_it_is(label, run):
+    labels = np.array([0, label, 1])
+    functions = {
+        "nn.cross_entropy": lambda x, labels: tj.nn.cross_entropy(x, labels),
+        "nn.nll_loss": lambda x, labels: tj.nn.nll_loss(x, labels),
+        "nn.embedding": lambda x, labels: tj.nn.embedding(labels, x),
+    }
+    for name, function in functions.items():
+        table = X[: 5 if name == "nn.embedding" else 3]
+        with pytest.raises(tj.errors.OutOfBoundsError, match=rf"{name}: label {label} is .*expected 0 to 4"):
+            run(function, *map(tj.asarray, (table, labels)))
+
+
 # ---- norms
 
 

@@ -15,6 +15,7 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Trait
+from tracejit.ops.movement import what_is_wrong
 from tracejit.passes.memory.aliases import can_fail
 
 
@@ -63,7 +64,11 @@ def _unnamed(node: Node, status: int, where: str) -> BaseException:
         if "what" not in n.attrs
     ]
     told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
-    told += [n.attrs["what"] for n in checks if "what" in n.attrs]
+    told += [
+        what_is_wrong(n.attrs["what"], f"number {status - 1}", n.attrs["extent"])
+        for n in checks
+        if "what" in n.attrs
+    ]
     unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)) + where)
     return locate(unnamed, checks[0].location if checks else node.location)
 

@@ -77,7 +77,7 @@ def ctc_loss(
         ("label_lengths", lengths, (batch,)),
     ):
         check_shape(name, what, x, shape, "for the batch of log_probabilities")
-    places = _with_blanks(in_range(found, classes, 1), integer(f"{name}: blank", blank))
+    places = _with_blanks(in_range(name, found, classes, 1), integer(f"{name}: blank", blank))
     emitted = steps[:, arange(batch, device=steps.device)[:, None], places]  # (steps, batch, places)
     likelihood = _likelihood(emitted, _skippable(places), inputs, lengths, count)
     impossible = likelihood <= NEVER / 2

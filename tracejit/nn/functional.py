@@ -53,10 +53,11 @@ def class_numbers(name: str, labels: Any) -> Any:
     return dispatch.cast(array, np.dtype("int64"))
 
 
-def in_range(labels: Any, classes: int, axis: int) -> Any:
+def in_range(name: str, labels: Any, classes: int, axis: int) -> Any:
     """`labels`, checked at run time for their range; a negative one must not count from the end."""
     outside = dispatch.apply(ops.where, labels < 0, labels - classes, labels)
-    return dispatch.emit(ops.check_index, outside, extent=classes, axis=axis)
+    what = f"{name}: label {{label}} is out of range; expected 0 to {{last}}"
+    return dispatch.emit(ops.check_index, outside, extent=classes, axis=axis, what=what)
 
 
 def hits(labels: Any, classes: int, axis: int) -> Any:
@@ -99,7 +100,7 @@ def embedding(labels: Any, table: Any, /) -> NDArray:
     """
     rows = dispatch.as_array("nn.embedding", table)
     check_dimensions("nn.embedding", "table", rows, 2, "(rows, features)")
-    found = in_range(class_numbers("nn.embedding", labels), rows.shape[0], 0)
+    found = in_range("nn.embedding", class_numbers("nn.embedding", labels), rows.shape[0], 0)
     return dispatch.emit(ops.gather, rows, found, axis=0)
 
 

@@ -104,7 +104,7 @@ class _Counted:
         if ignore_index is not None:
             self.ignored = found == integer(f"{name}: ignore_index", ignore_index)
             found = where(self.ignored, 0, found)
-        self.labels = in_range(found, classes, axis)
+        self.labels = in_range(name, found, classes, axis)
         self.factors = factors
 
     def weights(self, dtype: np.dtype) -> Any:

@@ -5,7 +5,7 @@ update(base, x; view)      base, with the elements that `view` means replaced by
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
 check_index(index; extent, axis, what) negative ones wrapped; an error at run time if out of range, which
-                                       says `what` is wrong, or by default which index
+                                       says `what` is wrong (see `what_is_wrong`), or by default which index
 """
 
 from __future__ import annotations
@@ -256,13 +256,24 @@ def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = ""
     return types[0]
 
 
+def what_is_wrong(what: str, label: object, extent: int) -> str:
+    """The `what` of a check, with the label and the largest one that there is. Negative labels are checked as
+    indices less by `extent`, so that they do not count from the end.
+
+    >>> what_is_wrong("label {label} is not one of 0 to {last}", 7, 5)
+    'label 7 is not one of 0 to 4'
+    """
+    return what.replace("{label}", str(label)).replace("{last}", str(extent - 1))
+
+
 def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int, what: str = "") -> np.ndarray:
     wrapped = np.where(index < 0, index + extent, index)
     bad = (wrapped < 0) | (wrapped >= extent)
     if bad.any():
+        first = index[bad].flat[0]
         raise OutOfBoundsError(
-            what
-            or f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
+            what_is_wrong(what, first + extent if first < 0 else first, extent)
+            or f"index {first} is out of bounds for axis {axis} with extent {extent}; "
             f"expected {-extent} to {extent - 1}"
         )
     return wrapped
