@@ -28,9 +28,11 @@ class Picks:
         self.refuse = refuse
         self._bases: weakref.WeakKeyDictionary[Storage, tuple[weakref.ref[Storage], ...]]
         self._bases = weakref.WeakKeyDictionary()
+        self._are_there = False  # to walk through the empty dictionary takes as long as a write
 
     def note(self, copy: Storage, base: Storage) -> None:
         """Elements of `base`, which may be a copy itself, were copied."""
+        self._are_there = True
         self._bases[copy] = weakref.ref(base), *self._bases.get(base, ())
 
     def base_of(self, storage: Storage) -> Storage | None:
@@ -39,7 +41,7 @@ class Picks:
 
     def check_write(self, storage: Storage) -> None:
         """Somebody writes to a storage."""
-        if any(
+        if self._are_there and any(
             storage is copy or any(storage is base() for base in bases) for copy, bases in self._bases.items()
         ):
             self.refuse()
