@@ -104,7 +104,7 @@ class Channel:
         if window is None or not window.ranks.issuperset(members):
             return None
         return window.exchange(
-            array, combine, members, self.key, self._priority, whole=whole, beside=self._beside
+            array, combine, members, self.key, self._priority, whole=whole, in_order=not self._beside
         )
 
     def forget(self, near: Near) -> None:

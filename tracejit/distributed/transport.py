@@ -123,8 +123,8 @@ class Transport:
             window.imitate(self._outbox.link)
         self._lock = _Turns()
         self._active: list[Operation] = []
-        together = window is not None and len(window.ranks) == self.size
-        self._control = Control(world.Dup(), window.notices if window and together else None)
+        self._together = window is not None and len(window.ranks) == self.size
+        self._control = Control(world.Dup(), window.notices if window and self._together else None)
         self._lockstep = 0
         self._process = os.getpid()
 
@@ -152,7 +152,7 @@ class Transport:
 
     def resume(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
         """Go on with an exchange that machine code has begun for a task."""
-        steps = self._resumed(node, near, results, tag)
+        steps = self._resumed(node, near, results, self._data, tag)
         with self._lock:
             waiting = next(steps)  # from now on the exchange is forgotten when it fails
         self._begin(node, steps, done, near.begun, waiting)
@@ -164,10 +164,15 @@ class Transport:
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """An operation on the calling thread."""
         self._lockstep += 1
-        steps = self._steps(node, operands, results, self._alone, self._lockstep)
-        waiting = self._run_ahead(steps)
-        if waiting is None:
+        near = self._run_ahead(node, results)
+        if near is None:
+            steps, waiting = self._steps(node, operands, results, self._alone, self._lockstep), []
+        elif near.ended:
             return
+        else:
+            steps = self._resumed(node, near, results, self._alone, self._lockstep)
+            with self._lock:
+                waiting = next(steps)
         failures: list[BaseException | None] = []
         self._begin(node, steps, failures.append, waiting=waiting)
 
@@ -180,24 +185,32 @@ class Transport:
         if failures[0] is not None:
             raise failures[0]
 
-    def _run_ahead(self, steps: Steps) -> Sequence[Any] | None:
-        """Take the steps of an operation while nothing else is under way and they wait for machine code only.
-        Returns what it waits for then, or None where it has ended.
+    def _run_ahead(self, node: Node, results: Sequence[np.ndarray]) -> Near | None:
+        """Have machine code run an exchange of one array while nothing else is under way. Returns the
+        exchange, which may have stopped, or wait for long; None for what machine code does not begin.
         """
+        window, members = self._window, members_of(node, self.rank) or self._members
+        if window is None or node.op is not ops.exchange or len(results) > 1 or len(members) == 1:
+            return None
+        if not (self._together or window.ranks.issuperset(members)):
+            return None
+        (array,), attrs = results, node.attrs
         with self._lock:
-            if self._active or self._window is None or self.broken or os.getpid() != self._process:
-                return ()
-            try:
-                for waiting in steps:
-                    if not all(type(each) is Near for each in waiting):
-                        return waiting
-                    self._window.notices.poll(PATROL)
-                    if not all(each.Test() for each in waiting):
-                        return waiting
-            except Exception as error:
-                steps.close()
-                raise self._failed(error) from error
-        return None
+            if self._active or self.broken or window.notices.waits or os.getpid() != self._process:
+                return None
+            near = window.exchange(
+                array,
+                attrs["combine"],
+                members,
+                self._key(self._alone, self._lockstep),
+                attrs["priority"],
+                whole=array.nbytes <= SMALL,
+                in_order=True,
+                patience=PATROL,
+            )
+            if near is not None and near.ended:
+                window.forget(near)
+        return near
 
     def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or there is other work."""
@@ -406,12 +419,14 @@ class Transport:
         return self._message(pair.receive, node.attrs["rank"], outs[0])
 
     def _channel(self, comm: Any, number: int, priority: int) -> Channel:
-        tag = KEYS * (number % NUMBERS)
-        key = tag + KEYS * NUMBERS * (comm is self._alone)
-        beside = comm is not self._alone
+        tag, key, beside = KEYS * (number % NUMBERS), self._key(comm, number), comm is not self._alone
         return Channel(
             self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members, beside=beside
         )
+
+    def _key(self, comm: Any, number: int) -> int:
+        """The first key of the notices of an operation."""
+        return KEYS * (number % NUMBERS + NUMBERS * (comm is self._alone))
 
     def _within(self, members: tuple[int, ...]) -> Transport:
         """This transport for some of the ranks, which are counted from 0 on."""
@@ -452,15 +467,15 @@ class Transport:
         finally:
             channel.forget(near)
 
-    def _resumed(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int) -> Steps:
-        """The rest of an exchange that machine code has begun for a task."""
+    def _resumed(self, node: Node, near: Near, results: Sequence[np.ndarray], comm: Any, tag: int) -> Steps:
+        """The rest of an exchange that machine code has begun."""
         inner = self if near.members == self._members else self._within(near.members)
-        channel = inner._channel(self._data, tag, node.attrs["priority"])
+        channel = inner._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
-        flat = outs[0] if near.array is None else near.array
+        flat = outs[0] if near.joined is None else near.joined
         yield from inner._near(channel, near, flat, node.attrs["combine"], whole=flat.nbytes <= SMALL)
-        if near.array is not None:
-            take_apart(near.array, outs)
+        if near.joined is not None:
+            take_apart(near.joined, outs)
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """A block at a time: while the sums of one travel, so do the slices of the next."""
