@@ -164,6 +164,11 @@ class Near:
         return bool(self._words[EXCHANGE_STATE >> 3] == ENDED)
 
     @property
+    def whole(self) -> bool:
+        """Whether all ranks combine the whole array."""
+        return bool(self._words[EXCHANGE_WHOLE >> 3])
+
+    @property
     def has_slices(self) -> bool:
         """Whether it has stopped after this rank's slice was combined."""
         return bool(self._words[EXCHANGE_STATE >> 3] != SLICES_NOWHERE)

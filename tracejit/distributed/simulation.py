@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-SMALL = 1 << 15  # as in `transport`: up to so many bytes an array is sent whole to all ranks
+SMALL, PAIR = 1 << 15, 1 << 20  # as in `transport`: up to so many bytes an array is sent whole to all ranks
 LAUNCHES = 8  # simulated steps; the last four are told
 PIECES = 16  # a phase's messages are sent in so many pieces at most, between which urgent ones overtake
 NEVER = math.inf
@@ -274,7 +274,7 @@ class _Rank:
     def _phases(self, what: Work) -> list[float]:
         """The bytes that a rank sends in each phase of an operation."""
         others, nbytes = self._ranks - 1, what.nbytes
-        if what.kind == "exchange" and nbytes > SMALL:
+        if what.kind == "exchange" and nbytes > (PAIR if self._ranks == 2 else SMALL):
             return [nbytes * others / self._ranks] * 2
         if what.kind == "reduce_scatter":
             return [nbytes * others / self._ranks]

@@ -6,7 +6,7 @@ on one thread: that of communication (see `engine.hosts`). MPI itself moves byte
 
 *Exchange.* Rank r owns slice r of the array. Each rank sends slice j to rank j, which combines the slices in
 a balanced tree and sends the result to all: the bytes of a ring, and bits that depend on the values only.
-Small arrays go to all ranks at once, and each combines them alike.
+Small arrays go to all ranks at once, and each combines them alike; between two ranks larger ones do, too.
 
 *Control.* Ranks tell each other what they are about to exchange, whether they have failed, that they end, and
 why (see `control`). So a rank that raises, ends early or does something else is named where the others wait
@@ -47,6 +47,7 @@ from tracejit.kernels.ranks.layout import KEYS, NUMBERS
 from tracejit.ops.communicate import Done, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
+PAIR = 1 << 20  # the same between two ranks beside kernels: no more bytes, and half of the notices
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
@@ -146,7 +147,7 @@ class Transport:
         if len(dtypes) > 1 or not all(isinstance(size, int) for size in sizes) or not all(sizes):
             return None
         (dtype,), count = dtypes, len(types)
-        whole = sum(sizes) * dtype.itemsize <= SMALL
+        whole = _is_whole(sum(sizes) * dtype.itemsize, len(members), beside=True)
         combine, priority = node.attrs["combine"], node.attrs["priority"]
         return self._window.plan(sizes, dtype, combine, members, priority, count, 2 * count, whole=whole)
 
@@ -204,7 +205,7 @@ class Transport:
                 members,
                 self._key(self._alone, self._lockstep),
                 attrs["priority"],
-                whole=array.nbytes <= SMALL,
+                whole=_is_whole(array.nbytes, len(members), beside=False),
                 in_order=True,
                 patience=PATROL,
             )
@@ -437,7 +438,7 @@ class Transport:
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         with self._scratch.joined(outs) as flat:
-            whole = flat.nbytes <= SMALL
+            whole = _is_whole(flat.nbytes, self.size, beside=channel.beside)
             near = channel.exchange(flat, combine, whole=whole)
             if near is not None:
                 yield from self._near(channel, near, flat, combine, whole=whole)
@@ -473,7 +474,7 @@ class Transport:
         channel = inner._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
         flat = outs[0] if near.joined is None else near.joined
-        yield from inner._near(channel, near, flat, node.attrs["combine"], whole=flat.nbytes <= SMALL)
+        yield from inner._near(channel, near, flat, node.attrs["combine"], whole=near.whole)
         if near.joined is not None:
             take_apart(near.joined, outs)
 
@@ -538,6 +539,11 @@ class Transport:
         else:
             for out in outs:
                 yield [channel.take(root, out, into=out)]
+
+
+def _is_whole(nbytes: int, ranks: int, *, beside: bool) -> bool:
+    """Whether an array is sent whole to all ranks, each of which combines them."""
+    return nbytes <= (PAIR if ranks == 2 and beside else SMALL)
 
 
 def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:
