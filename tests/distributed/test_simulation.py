@@ -96,11 +96,13 @@ def test_messages_cost_time_of_their_own():
     assert many == pytest.approx(1998e-5, rel=0.01)
 
 
-def test_the_thread_of_communication_wakes_twice_in_each_of_two_phases():
-    work = [exchange(2 * MEGABYTE, uses=(0,))]
+@pytest.mark.parametrize(("nbytes", "wakes"), [(1000, 2), (MEGABYTE, 4), (2 * MEGABYTE, 4)])
+def test_the_thread_of_communication_wakes_four_times_for_what_is_not_small(nbytes, wakes):
+    """Between two ranks also where the array goes in one phase."""
+    work = [exchange(nbytes, uses=(0,))]
     costs = Costs(0, 0, 0, 0, 1e-3)
     found = predict(work, 2, 0.0, 1e12, cores=2, threads=1, costs=costs).seconds
-    assert found == pytest.approx(4e-3, rel=0.01)
+    assert found == pytest.approx(wakes * 1e-3, rel=0.01)
 
 
 @tj.jit

@@ -67,7 +67,8 @@ class Costs(NamedTuple):
     """Costs of communication on a rank's thread, in seconds.
 
     operation: to begin and end one. message: sent and received. byte: of an array that is combined.
-    wake:      to go on, twice in each phase of an operation, where kernels have used the caches meanwhile.
+    wake:      to go on, twice in each phase of an operation, and four times in an exchange that is not small,
+               where kernels have used the caches meanwhile.
     nap:       the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
@@ -289,7 +290,9 @@ class _Rank:
             return
         rest = phases[1:]
         more = self._messages() - self._costs.operation if rest else 0.0
-        after = more + 2 * self._costs.wake + self._handling(what) / len(self._phases(what))
+        large = what.kind == "exchange" and what.nbytes > SMALL
+        wakes = 4 if large else 2 * len(self._phases(what))  # also of two ranks, which look as often
+        after = more + (wakes * self._costs.wake + self._handling(what)) / len(self._phases(what))
         pieces = min(PIECES, self._ranks - 1)
         for number in range(pieces):
             last = (
