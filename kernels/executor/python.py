@@ -30,6 +30,7 @@ object_of = external("PyLong_FromLongLong", int64(int64))
 append = external("PyList_Append", int32(int64, int64))
 bad_argument = external("PyErr_BadArgument", int32())
 error_occurred = external("PyErr_Occurred", int64())
+pointer_of = external("PyCapsule_GetPointer", int64(int64, int64))
 release_gil = external("PyEval_SaveThread", int64())
 take_gil = external("PyEval_RestoreThread", void(int64))
 

@@ -1,8 +1,8 @@
 """The entry points for Python: of exchanges, notices and blocks, and the wait for what others do (`advance`).
 
 A thread that waits takes every step that can be taken. Between two looks it rests while kernels of this
-process run, whose processor a look takes; where none runs it looks without a pause, and rests longer the
-longer nothing has come.
+process run, whose processor a look takes, unless others wait for its pieces. Where none runs it looks without
+a pause, and rests longer the longer nothing has come.
 """
 
 from __future__ import annotations
@@ -12,6 +12,18 @@ from numba.types import int64, void
 from tracejit.kernels.compiler.memory import pause
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.layout import ENGINE_ACTIVE
+from tracejit.kernels.executor.python import (
+    BUILTIN,
+    RAISED,
+    argument,
+    bad_arguments,
+    error_occurred,
+    integer,
+    object_of,
+    pointer_of,
+    release_gil,
+    take_gil,
+)
 from tracejit.kernels.executor.threads import (
     BILLION,
     MONOTONIC,
@@ -34,7 +46,15 @@ from tracejit.kernels.ranks.layout import (
     BOARD_MORE,
     BOARD_NANOSECONDS,
     BOARD_SECONDS,
+    BOARD_STAGE,
     BOARD_VOTES,
+    EXCHANGE_ARRAY,
+    EXCHANGE_COUNT,
+    EXCHANGE_KEY,
+    EXCHANGE_PRIORITY,
+    EXCHANGE_SUM,
+    EXCHANGE_WAY,
+    EXCHANGE_WHOLE,
     FULL,
     NEVER,
 )
@@ -50,6 +70,7 @@ from tracejit.kernels.ranks.notices import (
     take_notice,
     tell,
 )
+from tracejit.kernels.ranks.staged import has_moved
 from tracejit.kernels.ranks.tasks import ENDS, begin_ready, run_all, take_over
 
 # Nanoseconds.
@@ -57,6 +78,9 @@ SPIN = 300_000  # of looks before a thread rests between them
 REST = 300_000  # after each look while kernels run
 NAP = 20_000  # the first one where none runs
 LONGEST = 1_000_000
+
+STRUCT_DATA = 40
+"""The offset of the address of an array in what its `__array_struct__` points to."""
 
 
 @native
@@ -97,9 +121,9 @@ def is_over(board):
 
 @native
 def look(board):
-    """Look for notices for some microseconds, then let others run."""
+    """Look for notices and pieces for some microseconds, then let others run."""
     for _ in range(get(board, BOARD_LOOKS)):
-        if has_come(board) != 0:
+        if has_come(board) != 0 or has_moved(board) != 0:
             return
         pause()
     sched_yield()
@@ -117,6 +141,7 @@ def rest(board, thread, until):
         usleep(max(0, until - start) // 1000)
 
 
+@native
 def advance(board, thread, duration):
     """Take all steps that can be taken. Go on for so many nanoseconds, or until nothing is awaited, an
     exchange of Python's ends, all have agreed, or there is a task for Python on `thread`, the one of
@@ -127,7 +152,7 @@ def advance(board, thread, duration):
     moved, begun = step(board, thread), now(board)
     quiet, nap, time = begun, NAP, begun
     while moved >= 0 and moved < ENDS and time < begun + duration and is_over(board) == 0:
-        if get(get(board, BOARD_ENGINE), ENGINE_ACTIVE) != 0:
+        if get(get(board, BOARD_ENGINE), ENGINE_ACTIVE) != 0 and get(board, BOARD_STAGE) == 0:
             rest(board, thread, min(time + REST, begun + duration))
         elif time < quiet + SPIN:
             look(board)
@@ -141,9 +166,45 @@ def advance(board, thread, duration):
     return FULL if moved < 0 else int64(moved > 0)
 
 
-def begin_exchange(board, exchange):
-    """See `exchange.begin`."""
-    return begin(board, exchange)
+# --- Entry points -------------------------------------------------------------------------------------------
+
+
+def advance_exchanges(board, thread, duration):
+    """See `advance`."""
+    return advance(board, thread, duration)
+
+
+def begin_builtin(module, arguments, count):
+    """``begin(board, exchange, array, key, count, sum, whole, way, priority, duration)``: begin an exchange
+    of so many elements of an array, which is given as its `__array_struct__`, and go on with all for so many
+    nanoseconds, as `advance` does. Returns whether it has begun (see `exchange.begin`).
+    """
+    if count != 10:
+        return bad_arguments()
+    board, exchange, array = (
+        integer(arguments, 0),
+        integer(arguments, 1),
+        pointer_of(argument(arguments, 2), 0),
+    )
+    if array == 0:
+        return RAISED
+    put(exchange, EXCHANGE_ARRAY, get(array, STRUCT_DATA))
+    put(exchange, EXCHANGE_KEY, integer(arguments, 3))
+    put(exchange, EXCHANGE_COUNT, integer(arguments, 4))
+    put(exchange, EXCHANGE_SUM, integer(arguments, 5))
+    put(exchange, EXCHANGE_WHOLE, integer(arguments, 6))
+    put(exchange, EXCHANGE_WAY, integer(arguments, 7))
+    put(exchange, EXCHANGE_PRIORITY, integer(arguments, 8))
+    duration = integer(arguments, 9)
+    if error_occurred() != 0:
+        return RAISED
+    state = release_gil()
+    begun = begin(board, exchange)
+    if begun != 0 and duration > 0:
+        put(board, BOARD_VOTES, 0)
+        advance(board, 0, duration)
+    take_gil(state)
+    return object_of(begun)
 
 
 def cancel_exchange(board, exchange):
@@ -208,9 +269,9 @@ def link_is_due(link):
 
 
 RANKS = [
-    ("ranks_begin", begin_exchange, int64(int64, int64)),
+    ("ranks_begin", begin_builtin, BUILTIN),
     ("ranks_cancel", cancel_exchange, void(int64, int64)),
-    ("ranks_advance", advance, int64(int64, int64, int64)),
+    ("ranks_advance", advance_exchanges, int64(int64, int64, int64)),
     ("ranks_take_over", take_over_exchange, int64(int64, int64)),
     ("ranks_tell", tell_notice, int64(int64, int64, int64, int64)),
     ("ranks_next_notice", next_notice, int64(int64, int64, int64)),

@@ -1,7 +1,8 @@
 """Exchanges between the ranks of a machine, run for all that are under way by whoever polls (see `tasks`).
 
 Rank r owns slice r of an array: it combines that slice of all arrays, and the others take it from there. What
-others read lies in shared memory (`stored`), or where large arrays are (`direct`).
+others read lies in shared memory, at once (`stored`) or piece by piece (`staged`), or where large arrays are
+(`direct`).
 
 On an imitated link a notice travels as long as the bytes for which it stands; an exchange ends when its own
 have arrived, too.
@@ -16,37 +17,43 @@ from tracejit.kernels.ranks.direct import give_up, run_direct
 from tracejit.kernels.ranks.layout import (
     BOARD_EXCHANGES,
     BOARD_LINK,
+    DIRECT,
     ENDED,
     EXCHANGE_AT,
     EXCHANGE_COPIED,
-    EXCHANGE_DIRECT,
     EXCHANGE_LOST,
     EXCHANGE_MEMBERS,
     EXCHANGE_NEXT,
     EXCHANGE_STATE,
     EXCHANGE_TOLD,
+    EXCHANGE_WAY,
+    IN_BLOCKS,
     PHASES,
     SEAT_AT,
     SEAT_COPIED,
+    STAGED,
     TELLING_SLICES,
 )
 from tracejit.kernels.ranks.link import forget
 from tracejit.kernels.ranks.parts import message_to
+from tracejit.kernels.ranks.staged import abandon_stage, run_staged
 from tracejit.kernels.ranks.stored import begin_stored, run_stored
 
 
 @native
 def run(board, exchange):
     """Take the steps of an exchange that can be taken now; returns whether there was one."""
-    if get(exchange, EXCHANGE_DIRECT) != 0:
+    if get(exchange, EXCHANGE_WAY) == DIRECT:
         return run_direct(board, exchange)
+    if get(exchange, EXCHANGE_WAY) == STAGED:
+        return run_staged(board, exchange)
     return run_stored(board, exchange)
 
 
 @native
 def begin(board, exchange):
     """Begin an exchange; returns whether there was a free block for it, if it needs one."""
-    if get(exchange, EXCHANGE_DIRECT) == 0 and begin_stored(board, exchange) == 0:
+    if get(exchange, EXCHANGE_WAY) == IN_BLOCKS and begin_stored(board, exchange) == 0:
         return 0
     put(exchange, EXCHANGE_STATE, TELLING_SLICES)
     put(exchange, EXCHANGE_TOLD, 0)
@@ -78,5 +85,7 @@ def cancel(board, exchange):
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
             for phase in range(PHASES):
                 forget(get(board, BOARD_LINK), message_to(exchange, member, phase))
-    if get(exchange, EXCHANGE_DIRECT) != 0:
+    if get(exchange, EXCHANGE_WAY) == DIRECT:
         give_up(board)
+    elif get(exchange, EXCHANGE_WAY) == STAGED:
+        abandon_stage(board, exchange)

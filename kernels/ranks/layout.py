@@ -2,7 +2,7 @@
 words. Imports nothing; Python uses it, too.
 
     Part       the memory of one rank: rings of notices to each other rank, counts of those that it has read,
-               then blocks. All ranks read it.
+               a stage with counts of pieces (see `staged`), then blocks. All ranks read it.
     Block      a head, a word for each reader and phase, then what is stored. A word is 1 when the reader has
                read; when all are, the block is free.
     Board      one rank's record of the memory: where the parts are, what has been told and heard, which
@@ -34,9 +34,20 @@ def lost_at(seats: int) -> int:
     return seats * (RING_BYTES + LINE)
 
 
-def notices_bytes(seats: int) -> int:
-    """Bytes of a part before its blocks."""
+STAGE_BYTES, SLOTS = 1 << 19, 2
+"""Bytes of a stage, and for how many pieces of an exchange it has room."""
+
+STORED, COMBINED, TAKEN = 0, 8, 16  # counts of pieces, on a line before the stage
+
+
+def counts_at(seats: int) -> int:
+    """The offset in a part of the counts of pieces."""
     return lost_at(seats) + LINE
+
+
+def start_bytes(seats: int) -> int:
+    """Bytes of a part before its blocks."""
+    return counts_at(seats) + LINE + STAGE_BYTES
 
 
 PHASES = 2
@@ -84,12 +95,16 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_PYTHON,  # 1: tasks are up to Python from the beginning
     BOARD_ROWS,  # address of a row of READ bytes for each seat: what was read of their arrays
     BOARD_MORE,  # 1: an exchange has steps to take that wait for nobody
-) = range(0, 25 * 8, 8)
-BOARD_VECTORS = 25 * 8  # address and bytes of what is read, and of where
+    BOARD_COUNTS,  # of pieces, in a part
+    BOARD_STAGE,  # the exchange that has this rank's stage; 0: none
+    BOARD_PIECES,  # how many pieces those had that have ended
+) = range(0, 28 * 8, 8)
+BOARD_VECTORS = 28 * 8  # address and bytes of what is read, and of where
 BOARD_PEERS = BOARD_VECTORS + 4 * 8  # for each seat:
 PEER_PART, PEER_TOLD, PEER_HEARD = 0, 8, 16  # address; how many notices it was told, and has told
 PEER_PROCESS = 24  # the number of its process
-PEER_BYTES = 32
+PEER_DUE = 32  # its count of pieces taken from which on it needs this rank's stage no more
+PEER_BYTES = 40
 
 HEARD_BYTES = 24
 
@@ -173,15 +188,19 @@ NEVER = (1 << 63) - 1
     EXCHANGE_TASK,  # address of the task that ends with it; 0: Python has begun it
     EXCHANGE_PLAN,  # address of the plan by which the task has begun it
     EXCHANGE_BEGUN,  # when, in nanoseconds
-    EXCHANGE_DIRECT,  # 1: the ranks read one another's arrays where they lie; there is no block
-    EXCHANGE_AT,  # then: bytes of this rank's slice that are combined
+    EXCHANGE_WAY,  # by which the bytes go: IN_BLOCKS, DIRECT, STAGED
+    EXCHANGE_AT,  # DIRECT: bytes of this rank's slice that are combined
     EXCHANGE_LOST,  # and the member, from 1 on, whose array could not be read: it will never end
 ) = range(0, 19 * 8, 8)
-EXCHANGE_SEATS = 19 * 8
+EXCHANGE_DONE = 19 * 8  # STAGED: pieces that this rank has stored, combined and taken
+EXCHANGE_SEATS = 22 * 8
+
+IN_BLOCKS, DIRECT, STAGED = 0, 1, 2
 
 # For each member: its seat, whether its sum has been copied, where its part lies, bytes of its sum that have
-# been read, a message for each phase.
-SEAT_COPIED, SEAT_PART, SEAT_AT, SEAT_MESSAGES = 8, 16, 24, 32
+# been read or what was seen of its progress, its count of pieces before the exchange, a message for each
+# phase.
+SEAT_COPIED, SEAT_PART, SEAT_AT, SEAT_BASE, SEAT_MESSAGES = 8, 16, 24, 32, 40
 SEAT_BYTES = SEAT_MESSAGES + PHASES * MESSAGE_BYTES
 
 
@@ -210,10 +229,11 @@ AWAITING_SLICES = 1
 TELLING_SUMS = 2
 AWAITING_SUMS = 3
 AWAITING_READERS = 4  # the array holds the result, which others read
-AWAITING_LINK = 5  # and notices to others are on an imitated link
-ENDED = 6
-SLICES_NOWHERE = 7  # some come as messages: the rest of the exchange is up to who has begun it
-SUMS_NOWHERE = 8
+MOVING = 5  # piece by piece
+AWAITING_LINK = 6  # notices to others are on an imitated link
+ENDED = 7
+SLICES_NOWHERE = 8  # some come as messages: the rest of the exchange is up to who has begun it
+SUMS_NOWHERE = 9
 
 SUM_FLOAT32 = 0
 SUM_FLOAT64 = 1

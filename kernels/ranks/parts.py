@@ -11,16 +11,18 @@ from tracejit.kernels.ranks.combine import item_of, seat_at
 from tracejit.kernels.ranks.layout import (
     BOARD_HEAD,
     BOARD_LINK,
+    BOARD_PIECES,
+    DIRECT,
     EXCHANGE_ARRAY,
     EXCHANGE_BLOCK,
     EXCHANGE_COUNT,
-    EXCHANGE_DIRECT,
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
     EXCHANGE_PRIORITY,
     EXCHANGE_STATE,
     EXCHANGE_TOLD,
+    EXCHANGE_WAY,
     EXCHANGE_WHOLE,
     LINK_BANDWIDTH,
     MESSAGE_BYTES,
@@ -33,6 +35,7 @@ from tracejit.kernels.ranks.layout import (
     ON_LINK,
     PHASES,
     SEAT_MESSAGES,
+    STAGED,
 )
 from tracejit.kernels.ranks.link import add, time_of
 from tracejit.kernels.ranks.notices import find, tell
@@ -79,9 +82,13 @@ def is_sending(board, exchange):
 
 @native
 def place_of(board, exchange, offset, phase):
-    """The word that the others are told: where a part lies, or the address of an array that they read."""
-    if get(exchange, EXCHANGE_DIRECT) != 0:
+    """The word that the others are told: where a part lies, or the address of an array that they read, or how
+    many pieces have been on this rank's stage.
+    """
+    if get(exchange, EXCHANGE_WAY) == DIRECT:
         return get(exchange, EXCHANGE_ARRAY)
+    if get(exchange, EXCHANGE_WAY) == STAGED:
+        return get(board, BOARD_PIECES)
     return get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD) + offset + phase
 
 
@@ -96,10 +103,10 @@ def tell_all(board, exchange, phase):
             offset, end = offset_of(exchange, part), offset_of(exchange, part + 1)
             if get(exchange, EXCHANGE_WHOLE) != 0:
                 offset, end = 0, offset_of(exchange, members)
-            if (
-                send(board, exchange, member, phase, place_of(board, exchange, offset, phase), end - offset)
-                == 0
-            ):
+            nbytes = end - offset
+            if get(exchange, EXCHANGE_WAY) == STAGED:  # nothing more is told
+                nbytes += offset_of(exchange, me + 1) - offset_of(exchange, me)
+            if send(board, exchange, member, phase, place_of(board, exchange, offset, phase), nbytes) == 0:
                 return 0
         put(exchange, EXCHANGE_TOLD, member + 1)
     put(exchange, EXCHANGE_TOLD, 0)

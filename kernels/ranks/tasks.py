@@ -40,12 +40,13 @@ from tracejit.kernels.ranks.layout import (
     ENDED,
     EXCHANGE_ARRAY,
     EXCHANGE_BEGUN,
-    EXCHANGE_DIRECT,
     EXCHANGE_KEY,
     EXCHANGE_NEXT,
     EXCHANGE_PLAN,
     EXCHANGE_STATE,
     EXCHANGE_TASK,
+    EXCHANGE_WAY,
+    IN_BLOCKS,
     KEYS,
     NUMBERS,
     PLAN_COUNT,
@@ -100,7 +101,7 @@ def is_native(board, task):
     if get(engine, ENGINE_WORKERS) == 0:
         return 0  # what follows it runs on this thread then
     exchange = get(plan, PLAN_FREE)
-    return int64(exchange != 0 and (get(exchange, EXCHANGE_DIRECT) != 0 or has_block(board) != 0))
+    return int64(exchange != 0 and (get(exchange, EXCHANGE_WAY) != IN_BLOCKS or has_block(board) != 0))
 
 
 @native

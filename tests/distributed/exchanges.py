@@ -1,9 +1,11 @@
 """Many exchanges at once, in another order on each rank, through shared memory of any size, read where they
-lie, and as messages; ``exchanges.py`` says how many; `test_window.py` starts it.
+lie, and as messages, and one after the other, as a thread waits for them; ``exchanges.py`` says how many;
+`test_window.py` starts it.
 """
 
 import functools
 import random
+import time
 
 import numpy as np
 from mpi4py import MPI
@@ -51,6 +53,15 @@ def exchange_all(transport, number):
     return len(order)
 
 
+def exchange_in_turn(transport, number):
+    """Each size, waited for; ranks come to it at other times."""
+    for n, size in enumerate(SIZES * 2, start=number):
+        array = value(WORLD.rank, n, size)
+        time.sleep(1e-3 * (n % WORLD.size == WORLD.rank))
+        transport.run(NODE, [array], [array])
+        assert array.tobytes() == tree_of([value(rank, n, size) for rank in range(WORLD.size)]).tobytes()
+
+
 for nbytes, link, direct in (
     (0, None, False),
     (BLOCK, None, False),
@@ -61,5 +72,7 @@ for nbytes, link, direct in (
     assert not direct or window.reads, "this system does not let ranks read one another's memory"
     transport = Transport(WORLD, 60.0, link, window)
     count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))
+    for number in range(ROUNDS):
+        exchange_in_turn(transport, 100 * number)
     assert transport.leave(None, 60.0)
     print(f"exchanged {count} with {window.blocks if window else 0} blocks", flush=True)

@@ -61,6 +61,25 @@ def test_a_rank_whose_large_array_is_read_goes_wrong(what, told):
     assert re.search(told, output), output
 
 
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
+        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange"),
+        ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
+        ("kill", r"(?i)rank 1 .*(\n.*)?signal 9"),
+    ],
+    ids=["raise", "fewer", "sleep", "kill"],
+)
+def test_a_rank_goes_wrong_where_a_thread_waits_for_a_large_array(what, told):
+    """In a checked run, whose exchanges are not beside kernels."""
+    deadline = "4" if what == "sleep" else "60"
+    settings = {"FAULT_SIZE": "524288", "TRACEJIT_CHECK": "1", "TRACEJIT_EXCHANGE_DEADLINE": deadline}
+    status, output = jobs.run(2, PROGRAM, what, **settings)
+    assert status not in (0, 124), output
+    assert re.search(told, output), output
+
+
 def test_an_interrupt_of_the_launcher_ends_all_ranks():
     mark = in_turn("interrupt")
     job = jobs.start(2, PROGRAM, "wait", mark)

@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 from tests.distributed.test_window import windows
+from tracejit.distributed import window as windows_module
 from tracejit.distributed.link import Link
 from tracejit.distributed.window import Window
-from tracejit.kernels.ranks.layout import KEYS
+from tracejit.kernels.ranks.layout import KEYS, STAGE_BYTES
 from tracejit.ops.communicate import combined
 
+pytestmark = pytest.mark.usefixtures("read_from_less_on")
 RNG = np.random.default_rng(0)
 KEY = 6
 NUMBERS = [3, 4, 9, 11]  # of ranks in a world with others
+
+
+@pytest.fixture
+def read_from_less_on(monkeypatch):
+    monkeypatch.setattr(windows_module, "READ", 1 << 18)
 
 
 def values(ranks, size, dtype=np.float32):
@@ -270,6 +277,125 @@ def test_memory_that_cannot_be_read_is_waited_for():
     for _ in range(5):
         one.notices.poll()
     assert (near.Test(), near.peers) == (False, [1])
+
+
+# -- piece by piece ------------------------------------------------------------------------------------------
+
+
+def begin_staged(board, arrays, members, key):
+    return [
+        window.exchange(array, "sum", members, key, whole=False, in_order=True)
+        for window, array in zip(board, arrays, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_exchanges_piece_by_piece_have_the_bits_of_the_tree(ranks, dtype):
+    """Sizes around whole pieces, slices of unequal sizes, and more than a block; one after the other."""
+    members = tuple(range(ranks))
+    board = windows(members, blocks=0)
+    piece = STAGE_BYTES // (2 * ranks) // 64 * 64 // np.dtype(dtype).itemsize
+    sizes = [33_000, 70_001, 262_147, 1_500_000]
+    sizes += [ranks * piece * count + more for count in (1, 3) for more in (-1, 0, 1)]
+    for number, size in enumerate(size for size in sizes if size * np.dtype(dtype).itemsize >= 1 << 17):
+        arrays = values(ranks, size, dtype)
+        expected = tree_of(arrays)
+        begun = begin_staged(board, arrays, members, KEYS * number)
+        advance(board, begun, rounds=1000)
+        for window, near, array in zip(board, begun, arrays, strict=True):
+            assert near.ended
+            window.forget(near)
+            assert array.tobytes() == expected.tobytes()
+
+
+def test_one_exchange_after_the_other_goes_piece_by_piece():
+    """They have begun in the same order; groups of them share no pieces, and others go on beside them."""
+    board = windows(NUMBERS, blocks=4)
+    groups = {0: [0, 1, 2, 3], 3: [1, 3], 6: [0, 2], 9: [1, 2], 12: [0, 1, 2, 3]}  # key: positions, in order
+    arrays = {key: values(len(seats), 300_000 + key) for key, seats in groups.items()}
+    beside = values(4, 50_000)
+    expected = {key: tree_of(found) for key, found in arrays.items()} | {15: tree_of(beside)}
+    begun = []
+    for seat in (2, 0, 3, 1):
+        begun.append(board[seat].exchange(beside[seat], "sum", tuple(NUMBERS), 15, whole=False))
+        for key, seats in groups.items():
+            if seat in seats:
+                members = tuple(NUMBERS[s] for s in seats)
+                array = arrays[key][seats.index(seat)]
+                begun.append(board[seat].exchange(array, "sum", members, key, whole=False, in_order=True))
+                board[seat].notices.poll()
+    advance(board, begun, rounds=1000)
+    for key, found in {**arrays, 15: beside}.items():
+        assert all(array.tobytes() == expected[key].tobytes() for array in found)
+
+
+def test_who_is_behind_is_awaited():
+    one, two, three = board = windows([0, 1, 2], blocks=0)
+    arrays = values(3, 900_000)
+    first, second = begin_staged(board[:2], arrays[:2], (0, 1, 2), KEY)
+    for _ in range(3):
+        one.notices.poll()
+        two.notices.poll()
+    assert (first.Test(), first.peers, second.peers) == (False, [2], [2])
+    (third,) = begin_staged([three], arrays[2:], (0, 1, 2), KEY)
+    for _ in range(9):
+        one.notices.poll()
+        two.notices.poll()
+    assert (first.Test(), first.peers, second.peers) == (False, [2], [2])
+    advance(board, [first, second, third], rounds=1000)
+    assert (first.peers, second.peers, third.peers) == ([], [], [])
+
+
+def test_an_array_is_the_ranks_own_again_before_the_others_have_all_pieces():
+    board = windows([0, 1], blocks=0)
+    arrays, later = values(2, 100_000), values(2, 100_000)
+    expected, last = tree_of(arrays), tree_of(later)
+    begun = begin_staged(board, arrays, (0, 1), KEY)
+    for window in board * 50:
+        if not any(near.ended for near in begun):
+            window.notices.poll()
+    first = 0 if begun[0].ended else 1
+    assert [near.ended for near in begun] == [first == 0, first == 1]
+    assert arrays[first].tobytes() == expected.tobytes()
+    arrays[first][...] = 0
+    (third,) = begin_staged([board[first]], [later[first]], (0, 1), KEY + KEYS)
+    board[first].notices.poll()
+    assert (third.Test(), third.peers) == (False, [1 - first])  # which has not taken all that is on the stage
+    advance(board, begun)
+    assert arrays[1 - first].tobytes() == expected.tobytes()
+    (fourth,) = begin_staged([board[1 - first]], [later[1 - first]], (0, 1), KEY + KEYS)
+    advance(board, [third, fourth])
+    assert all(array.tobytes() == last.tobytes() for array in later)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_the_pieces_of_a_later_exchange_are_none_of_a_cancelled_one(steps):
+    one, two = board = windows([0, 1], blocks=0)
+    arrays, later = values(2, 900_000), values(2, 900_000)
+    cancelled, other = begin_staged(board, arrays, (0, 1), KEY)
+    for _ in range(steps):
+        one.notices.poll()
+        two.notices.poll()
+    one.forget(cancelled)
+    left = arrays[0].copy()
+    begin_staged([one], later[:1], (0, 1), KEY + KEYS)
+    for _ in range(50):
+        one.notices.poll()
+        two.notices.poll()
+    assert (other.Test(), other.peers) == (False, [0])
+    assert arrays[0].tobytes() == left.tobytes()
+
+
+def test_pieces_over_a_link_take_its_time():
+    board, _ = linked((0, 1, 2), 0, 2e-3, 1e8)
+    arrays = values(3, 100_000)
+    expected = tree_of(arrays)
+    start = time.monotonic()
+    begun = begin_staged(board, arrays, (0, 1, 2), KEY)
+    wait(board, begun)
+    assert time.monotonic() - start >= 4 * 100_000 * 2 * 2 / 3 / 1e8 + 2e-3
+    assert all(array.tobytes() == expected.tobytes() for array in arrays)
 
 
 # -- on an imitated link -------------------------------------------------------------------------------------

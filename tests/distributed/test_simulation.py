@@ -46,10 +46,14 @@ def test_work_that_cannot_be_shared_takes_its_time():
 
 @pytest.mark.parametrize("ranks", [2, 4, 64])
 def test_an_exchange_sends_the_bytes_of_a_ring_in_two_phases(ranks):
-    work = [exchange(uses=(0,))]
-    sent = 2 * MEGABYTE * (ranks - 1) / ranks / 1e9
+    work = [exchange(2 * MEGABYTE, uses=(0,))]
+    sent = 4 * MEGABYTE * (ranks - 1) / ranks / 1e9
     assert seconds(work, ranks, latency=1e-3) == sent + 2e-3
     assert seconds([exchange(1000, uses=(0,))], ranks, latency=1e-3) == 1000 * (ranks - 1) / 1e9 + 1e-3
+
+
+def test_two_ranks_send_an_array_of_a_bucket_whole():
+    assert seconds([exchange(uses=(0,))], 2, latency=1e-3) == MEGABYTE / 1e9 + 1e-3
 
 
 def test_exchanges_hide_behind_later_work():
@@ -66,14 +70,14 @@ def test_exchanges_hide_behind_later_work():
 
 def test_an_urgent_exchange_overtakes():
     """The first layer's gradient is needed first: the next forward pass hides the others' exchange."""
-    each = MEGABYTE / 1e9
+    each = 2 * MEGABYTE / 1e9
 
     def layers(urgent):
         return [
             Work("forward", 4 * each, uses=(0,)),
             Work("backward", each, after=(0,), uses=(1,)),
-            exchange(8 * MEGABYTE, after=(1,), uses=(1,)),
-            exchange(after=(1,), uses=(0,), priority=urgent),
+            exchange(16 * MEGABYTE, after=(1,), uses=(1,)),
+            exchange(2 * MEGABYTE, after=(1,), uses=(0,), priority=urgent),
         ]
 
     assert seconds(layers(1)) == 10 * each
@@ -92,11 +96,13 @@ def test_messages_cost_time_of_their_own():
     assert many == pytest.approx(1998e-5, rel=0.01)
 
 
-def test_the_thread_of_communication_wakes_twice_in_each_of_two_phases():
-    work = [exchange(uses=(0,))]
+@pytest.mark.parametrize(("nbytes", "wakes"), [(1000, 2), (MEGABYTE, 4), (2 * MEGABYTE, 4)])
+def test_the_thread_of_communication_wakes_four_times_for_what_is_not_small(nbytes, wakes):
+    """Between two ranks also where the array goes in one phase."""
+    work = [exchange(nbytes, uses=(0,))]
     costs = Costs(0, 0, 0, 0, 1e-3)
     found = predict(work, 2, 0.0, 1e12, cores=2, threads=1, costs=costs).seconds
-    assert found == pytest.approx(4e-3, rel=0.01)
+    assert found == pytest.approx(wakes * 1e-3, rel=0.01)
 
 
 @tj.jit

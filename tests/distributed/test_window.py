@@ -7,14 +7,14 @@ import numpy as np
 
 from tests.distributed import jobs
 from tracejit.distributed.window import BLOCK, Window
-from tracejit.kernels.ranks.layout import ROOM, head_bytes, notices_bytes
+from tracejit.kernels.ranks.layout import ROOM, head_bytes, start_bytes
 
 PROGRAM = pathlib.Path(__file__).with_name("exchanges.py")
 
 
 def windows(ranks, blocks, direct=False):
     """The windows of ranks on one memory; direct: they read one another's arrays, in this very process."""
-    size = notices_bytes(len(ranks)) + blocks * (BLOCK + head_bytes(len(ranks)))
+    size = start_bytes(len(ranks)) + blocks * (BLOCK + head_bytes(len(ranks)))
     memory = [np.zeros(size, np.uint8) for _ in ranks]
     processes = [os.getpid()] * len(ranks) if direct else []
     return [Window(None, ranks, rank, memory, processes) for rank in ranks]

@@ -57,6 +57,7 @@ class Board:
             (layout.BOARD_HEARD_ROOM, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
             (layout.BOARD_ROWS, self._rows.address),
+            (layout.BOARD_COUNTS, layout.counts_at(seats)),
             (layout.BOARD_LOOKS, ALONE if seats <= processors() else CROWDED),
             (layout.BOARD_ENGINE, ENGINE.address),
             (layout.BOARD_LANE, LANES[COMMUNICATION].address),
@@ -126,9 +127,13 @@ class Board:
         """Note that this rank has read what lies in the part of `seat` at a place."""
         self._calls.leave(self._address, seat, place)
 
-    def begin(self, exchange: Record) -> bool:
-        """Begin an exchange, if there is a free block for it."""
-        return bool(self._calls.begin(self._address, exchange.address))
+    def begin(self, exchange: Record, array: np.ndarray, *about: int) -> bool:
+        """Begin an exchange of an array, if there is a free block for it.
+
+        about: key, number of elements, sum, whole, way, priority, and nanoseconds for which to go on with all
+        exchanges, as `advance` does.
+        """
+        return bool(self._calls.begin(self._address, exchange.address, array.__array_struct__, *about))
 
     @property
     def is_busy(self) -> bool:

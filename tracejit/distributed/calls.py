@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
-from tracejit.engine.native import function
+from tracejit.engine.native import builtin, function
 
 MODULE = "tracejit.kernels.ranks.entry_points"
 RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", entries=(MODULE, "RANKS"))
@@ -16,7 +16,7 @@ RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", en
 class Calls(NamedTuple):
     """The entry points; the kernel that they are part of stays in memory with them."""
 
-    begin: Callable[[int, int], int]
+    begin: Callable[..., int]
     cancel: Callable[[int, int], None]
     advance: Callable[[int, int, int], int]
     take_over: Callable[[int, int], int]
@@ -45,7 +45,7 @@ def calls() -> Calls:
         return function(kernel.addresses, f"ranks_{name}", arity, holds_gil=False)
 
     return Calls(
-        begin=long("begin", 2),
+        begin=builtin(kernel.addresses, "begin", "ranks"),
         cancel=quick("cancel", 2),
         advance=long("advance", 3),
         take_over=quick("take_over", 2),

@@ -32,7 +32,7 @@ class Channel:
     beside:  whether the operation goes on beside kernels; no thread waits for it.
     """
 
-    __slots__ = ("_beside", "_comm", "_members", "_outbox", "_priority", "_tag", "key", "scratch", "window")
+    __slots__ = ("_comm", "_members", "_outbox", "_priority", "_tag", "beside", "key", "scratch", "window")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Channel:
         *,
         beside: bool,
     ) -> None:
-        self._beside = beside
+        self.beside = beside
         self.scratch, self.window, self.key, self._members = scratch, window, key, members
         self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
 
@@ -70,7 +70,7 @@ class Channel:
             key,
             self._priority,
             self._members,
-            beside=self._beside,
+            beside=self.beside,
         )
 
     def send(self, peer: int, array: np.ndarray) -> Handle:
@@ -104,7 +104,7 @@ class Channel:
         if window is None or not window.ranks.issuperset(members):
             return None
         return window.exchange(
-            array, combine, members, self.key, self._priority, whole=whole, beside=self._beside
+            array, combine, members, self.key, self._priority, whole=whole, in_order=not self.beside
         )
 
     def forget(self, near: Near) -> None:

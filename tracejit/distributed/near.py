@@ -16,7 +16,6 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_ARRAY,
     EXCHANGE_BEGUN,
     EXCHANGE_COUNT,
-    EXCHANGE_DIRECT,
     EXCHANGE_KEY,
     EXCHANGE_LOST,
     EXCHANGE_MEMBER,
@@ -28,17 +27,22 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_STATE,
     EXCHANGE_SUM,
     EXCHANGE_TASK,
+    EXCHANGE_WAY,
     EXCHANGE_WHOLE,
     MESSAGE_BYTES,
     MESSAGE_STATE,
+    MOVING,
     ON_LINK,
     PHASES,
+    SEAT_AT,
     SEAT_BYTES,
     SEAT_COPIED,
     SEAT_MESSAGES,
     SLICES_NOWHERE,
+    STAGED,
     SUM_FLOAT32,
     SUM_FLOAT64,
+    TELLING_SLICES,
     exchange_bytes,
 )
 
@@ -50,17 +54,18 @@ class Near:
     """An exchange of some ranks: ended, or stopped where some come as messages, once its test is true.
 
     members: numbers in the world. seats: theirs on the board, whose own is among them.
-    prepared: whether tasks begin it.
+    prepared: whether tasks begin it. joined: the memory in which it puts several arrays together.
     """
 
     __slots__ = (
+        "_array",
         "_board",
         "_others",
         "_record",
         "_seats",
         "_words",
         "address",
-        "array",
+        "joined",
         "members",
         "prepared",
     )
@@ -71,7 +76,8 @@ class Near:
         self._words = words = self._record.words
         self.address = self._record.address
         self.prepared = False
-        self.array: np.ndarray | None = None
+        self._array: np.ndarray | None = None
+        self.joined: np.ndarray | None = None
         words[EXCHANGE_MEMBERS >> 3] = len(members)
         words[EXCHANGE_MEMBER >> 3] = seats.index(board.seat)
         for at, seat in enumerate(seats):
@@ -79,20 +85,24 @@ class Near:
         self._others = [at for at, seat in enumerate(seats) if seat != board.seat]
 
     def begin(
-        self, array: np.ndarray, kind: int, key: int, priority: int, *, whole: bool, direct: bool
+        self,
+        array: np.ndarray,
+        kind: int,
+        key: int,
+        priority: int,
+        *,
+        whole: bool,
+        way: int,
+        patience: float = 0.0,
     ) -> bool:
-        """Begin to combine an array (see `Window.exchange`), if there is a free block for it, or none needed
-        since the array is read where it lies (direct).
+        """Begin to combine an array (see `Window.exchange`), if there is a free block for it, or none needed.
+
+        way: IN_BLOCKS, DIRECT or STAGED. patience: seconds to go on until nothing is under way.
         """
-        words, self.array = self._words, array
-        words[EXCHANGE_KEY >> 3] = key
-        words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
-        words[EXCHANGE_COUNT >> 3] = array.size
-        words[EXCHANGE_SUM >> 3] = kind
-        words[EXCHANGE_WHOLE >> 3] = whole
-        words[EXCHANGE_DIRECT >> 3] = direct
-        words[EXCHANGE_PRIORITY >> 3] = priority
-        return self._board.begin(self._record)
+        self._array = array
+        return self._board.begin(
+            self._record, array, key, array.size, kind, whole, way, priority, int(patience * 1e9)
+        )
 
     def prepare(
         self,
@@ -103,21 +113,21 @@ class Near:
         priority: int,
         *,
         whole: bool,
-        direct: bool,
+        way: int,
         joined: bool,
     ) -> None:
         """Stand for exchanges of `count` elements that tasks begin by the plan at an address. joined: of
-        several arrays, which are put together in `array`.
+        several arrays, which are put together there.
         """
         words, self.prepared = self._words, True
         words[EXCHANGE_PLAN >> 3] = plan
         words[EXCHANGE_COUNT >> 3] = count
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
-        words[EXCHANGE_DIRECT >> 3] = direct
+        words[EXCHANGE_WAY >> 3] = way
         words[EXCHANGE_PRIORITY >> 3] = priority
         if joined:
-            self.array = array = np.zeros(count, dtype)
+            self.joined = array = np.zeros(count, dtype)
             words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
 
     @property
@@ -142,8 +152,7 @@ class Near:
         """Forget it, unless it has ended."""
         if not self.ended:
             self._board.cancel(self._record)
-        if not self.prepared:
-            self.array = None
+        self._array = None
 
     def Test(self) -> bool:
         """Whether it has ended or stopped."""
@@ -153,6 +162,11 @@ class Near:
     def ended(self) -> bool:
         """Whether the array holds the result."""
         return bool(self._words[EXCHANGE_STATE >> 3] == ENDED)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks combine the whole array."""
+        return bool(self._words[EXCHANGE_WHOLE >> 3])
 
     @property
     def has_slices(self) -> bool:
@@ -171,8 +185,12 @@ class Near:
         late: list[int] = []
         if lost:
             late = [lost - 1]
+        elif state == TELLING_SLICES and self._words[EXCHANGE_WAY >> 3] == STAGED:
+            late = self._others  # one of them has not taken all that is on the stage
         elif state <= AWAITING_SLICES:
             late = self._silent(0)
+        elif state == MOVING:
+            late = self._behind()
         elif state == AWAITING_READERS:
             late = self._silent(2)
         elif state != AWAITING_LINK and state != ENDED:
@@ -183,6 +201,11 @@ class Near:
         """The positions of those whose notices with a key of this exchange have not come."""
         key = self._words[EXCHANGE_KEY >> 3] + number
         return [at for at in self._others if not self._board.has_notice(self._seats[at], key)]
+
+    def _behind(self) -> list[int]:
+        """The positions of those that are behind all others: these wait for them, too."""
+        seen = {at: self._words[(EXCHANGE_SEATS + at * SEAT_BYTES + SEAT_AT) >> 3] for at in self._others}
+        return [at for at, count in seen.items() if count == min(seen.values())]
 
     def _is_on_link(self, at: int) -> bool:
         """Whether a notice to a member is on an imitated link."""

@@ -40,7 +40,7 @@ class Plan:
         tag: int,
         *,
         whole: bool,
-        direct: bool,
+        way: int,
     ) -> None:
         self.nears = {near.address: near for near in nears}
         self._record, self._sizes = Record(PLAN_BYTES), Record(8 * len(sizes))
@@ -61,7 +61,7 @@ class Plan:
                 kind,
                 priority,
                 whole=whole,
-                direct=direct,
+                way=way,
                 joined=len(sizes) > 1,
             )
             self.give_back(near)

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-SMALL = 1 << 15  # as in `transport`: up to so many bytes an array is sent whole to all ranks
+SMALL, PAIR = 1 << 15, 1 << 20  # as in `transport`: up to so many bytes an array is sent whole to all ranks
 LAUNCHES = 8  # simulated steps; the last four are told
 PIECES = 16  # a phase's messages are sent in so many pieces at most, between which urgent ones overtake
 NEVER = math.inf
@@ -67,7 +67,8 @@ class Costs(NamedTuple):
     """Costs of communication on a rank's thread, in seconds.
 
     operation: to begin and end one. message: sent and received. byte: of an array that is combined.
-    wake:      to go on, twice in each phase of an operation, where kernels have used the caches meanwhile.
+    wake:      to go on, twice in each phase of an operation, and four times in an exchange that is not small,
+               where kernels have used the caches meanwhile.
     nap:       the longest sleep between two polls.
 
     >>> Costs(nap=0.0).nap
@@ -274,7 +275,7 @@ class _Rank:
     def _phases(self, what: Work) -> list[float]:
         """The bytes that a rank sends in each phase of an operation."""
         others, nbytes = self._ranks - 1, what.nbytes
-        if what.kind == "exchange" and nbytes > SMALL:
+        if what.kind == "exchange" and nbytes > (PAIR if self._ranks == 2 else SMALL):
             return [nbytes * others / self._ranks] * 2
         if what.kind == "reduce_scatter":
             return [nbytes * others / self._ranks]
@@ -289,7 +290,9 @@ class _Rank:
             return
         rest = phases[1:]
         more = self._messages() - self._costs.operation if rest else 0.0
-        after = more + 2 * self._costs.wake + self._handling(what) / len(self._phases(what))
+        large = what.kind == "exchange" and what.nbytes > SMALL
+        wakes = 4 if large else 2 * len(self._phases(what))  # also of two ranks, which look as often
+        after = more + (wakes * self._costs.wake + self._handling(what)) / len(self._phases(what))
         pieces = min(PIECES, self._ranks - 1)
         for number in range(pieces):
             last = (

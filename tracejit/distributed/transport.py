@@ -6,7 +6,7 @@ on one thread: that of communication (see `engine.hosts`). MPI itself moves byte
 
 *Exchange.* Rank r owns slice r of the array. Each rank sends slice j to rank j, which combines the slices in
 a balanced tree and sends the result to all: the bytes of a ring, and bits that depend on the values only.
-Small arrays go to all ranks at once, and each combines them alike.
+Small arrays go to all ranks at once, and each combines them alike; between two ranks larger ones do, too.
 
 *Control.* Ranks tell each other what they are about to exchange, whether they have failed, that they end, and
 why (see `control`). So a rank that raises, ends early or does something else is named where the others wait
@@ -47,6 +47,7 @@ from tracejit.kernels.ranks.layout import KEYS, NUMBERS
 from tracejit.ops.communicate import Done, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
+PAIR = 1 << 20  # the same between two ranks beside kernels: no more bytes, and half of the notices
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
@@ -123,8 +124,8 @@ class Transport:
             window.imitate(self._outbox.link)
         self._lock = _Turns()
         self._active: list[Operation] = []
-        together = window is not None and len(window.ranks) == self.size
-        self._control = Control(world.Dup(), window.notices if window and together else None)
+        self._together = window is not None and len(window.ranks) == self.size
+        self._control = Control(world.Dup(), window.notices if window and self._together else None)
         self._lockstep = 0
         self._process = os.getpid()
 
@@ -146,13 +147,13 @@ class Transport:
         if len(dtypes) > 1 or not all(isinstance(size, int) for size in sizes) or not all(sizes):
             return None
         (dtype,), count = dtypes, len(types)
-        whole = sum(sizes) * dtype.itemsize <= SMALL
+        whole = _is_whole(sum(sizes) * dtype.itemsize, len(members), beside=True)
         combine, priority = node.attrs["combine"], node.attrs["priority"]
         return self._window.plan(sizes, dtype, combine, members, priority, count, 2 * count, whole=whole)
 
     def resume(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
         """Go on with an exchange that machine code has begun for a task."""
-        steps = self._resumed(node, near, results, tag)
+        steps = self._resumed(node, near, results, self._data, tag)
         with self._lock:
             waiting = next(steps)  # from now on the exchange is forgotten when it fails
         self._begin(node, steps, done, near.begun, waiting)
@@ -164,10 +165,15 @@ class Transport:
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """An operation on the calling thread."""
         self._lockstep += 1
-        steps = self._steps(node, operands, results, self._alone, self._lockstep)
-        waiting = self._run_ahead(steps)
-        if waiting is None:
+        near = self._run_ahead(node, results)
+        if near is None:
+            steps, waiting = self._steps(node, operands, results, self._alone, self._lockstep), []
+        elif near.ended:
             return
+        else:
+            steps = self._resumed(node, near, results, self._alone, self._lockstep)
+            with self._lock:
+                waiting = next(steps)
         failures: list[BaseException | None] = []
         self._begin(node, steps, failures.append, waiting=waiting)
 
@@ -180,24 +186,32 @@ class Transport:
         if failures[0] is not None:
             raise failures[0]
 
-    def _run_ahead(self, steps: Steps) -> Sequence[Any] | None:
-        """Take the steps of an operation while nothing else is under way and they wait for machine code only.
-        Returns what it waits for then, or None where it has ended.
+    def _run_ahead(self, node: Node, results: Sequence[np.ndarray]) -> Near | None:
+        """Have machine code run an exchange of one array while nothing else is under way. Returns the
+        exchange, which may have stopped, or wait for long; None for what machine code does not begin.
         """
+        window, members = self._window, members_of(node, self.rank) or self._members
+        if window is None or node.op is not ops.exchange or len(results) > 1 or len(members) == 1:
+            return None
+        if not (self._together or window.ranks.issuperset(members)):
+            return None
+        (array,), attrs = results, node.attrs
         with self._lock:
-            if self._active or self._window is None or self.broken or os.getpid() != self._process:
-                return ()
-            try:
-                for waiting in steps:
-                    if not all(type(each) is Near for each in waiting):
-                        return waiting
-                    self._window.notices.poll(PATROL)
-                    if not all(each.Test() for each in waiting):
-                        return waiting
-            except Exception as error:
-                steps.close()
-                raise self._failed(error) from error
-        return None
+            if self._active or self.broken or window.notices.waits or os.getpid() != self._process:
+                return None
+            near = window.exchange(
+                array,
+                attrs["combine"],
+                members,
+                self._key(self._alone, self._lockstep),
+                attrs["priority"],
+                whole=_is_whole(array.nbytes, len(members), beside=False),
+                in_order=True,
+                patience=PATROL,
+            )
+            if near is not None and near.ended:
+                window.forget(near)
+        return near
 
     def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or there is other work."""
@@ -406,12 +420,14 @@ class Transport:
         return self._message(pair.receive, node.attrs["rank"], outs[0])
 
     def _channel(self, comm: Any, number: int, priority: int) -> Channel:
-        tag = KEYS * (number % NUMBERS)
-        key = tag + KEYS * NUMBERS * (comm is self._alone)
-        beside = comm is not self._alone
+        tag, key, beside = KEYS * (number % NUMBERS), self._key(comm, number), comm is not self._alone
         return Channel(
             self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members, beside=beside
         )
+
+    def _key(self, comm: Any, number: int) -> int:
+        """The first key of the notices of an operation."""
+        return KEYS * (number % NUMBERS + NUMBERS * (comm is self._alone))
 
     def _within(self, members: tuple[int, ...]) -> Transport:
         """This transport for some of the ranks, which are counted from 0 on."""
@@ -422,7 +438,7 @@ class Transport:
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         with self._scratch.joined(outs) as flat:
-            whole = flat.nbytes <= SMALL
+            whole = _is_whole(flat.nbytes, self.size, beside=channel.beside)
             near = channel.exchange(flat, combine, whole=whole)
             if near is not None:
                 yield from self._near(channel, near, flat, combine, whole=whole)
@@ -452,15 +468,15 @@ class Transport:
         finally:
             channel.forget(near)
 
-    def _resumed(self, node: Node, near: Near, results: Sequence[np.ndarray], tag: int) -> Steps:
-        """The rest of an exchange that machine code has begun for a task."""
+    def _resumed(self, node: Node, near: Near, results: Sequence[np.ndarray], comm: Any, tag: int) -> Steps:
+        """The rest of an exchange that machine code has begun."""
         inner = self if near.members == self._members else self._within(near.members)
-        channel = inner._channel(self._data, tag, node.attrs["priority"])
+        channel = inner._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
-        flat = outs[0] if near.array is None else near.array
-        yield from inner._near(channel, near, flat, node.attrs["combine"], whole=flat.nbytes <= SMALL)
-        if near.array is not None:
-            take_apart(near.array, outs)
+        flat = outs[0] if near.joined is None else near.joined
+        yield from inner._near(channel, near, flat, node.attrs["combine"], whole=near.whole)
+        if near.joined is not None:
+            take_apart(near.joined, outs)
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """A block at a time: while the sums of one travel, so do the slices of the next."""
@@ -523,6 +539,11 @@ class Transport:
         else:
             for out in outs:
                 yield [channel.take(root, out, into=out)]
+
+
+def _is_whole(nbytes: int, ranks: int, *, beside: bool) -> bool:
+    """Whether an array is sent whole to all ranks, each of which combines them."""
+    return nbytes <= (PAIR if ranks == 2 and beside else SMALL)
 
 
 def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:

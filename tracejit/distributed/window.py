@@ -15,8 +15,8 @@ much as where its cache has forgotten what it read, and many blocks would not st
 are lent or arrays are larger than one, `store` says that there is no place, and they travel as messages: no
 rank waits for memory, so ranks that exchange in different orders cannot wait for one another.
 
-Where the system lets processes read one another's memory, an exchange of a large array needs no block: each
-rank reads what it combines where it lies.
+An exchange of a large array needs no block. One that a thread waits for goes piece by piece through a
+*stage*; others, where the system lets processes read one another's memory, are combined where they lie.
 
 MPI allocates the memory. What is known of it lies on a `board`, where machine code moves exchanges of common
 dtypes from step to step while it polls, and gives their notices to an imitated link if there is one.
@@ -35,15 +35,20 @@ from tracejit.distributed.board import Board
 from tracejit.distributed.near import KINDS, Near
 from tracejit.distributed.notices import Notices
 from tracejit.distributed.plans import Plan
-from tracejit.kernels.ranks.layout import LINE, head_bytes, notices_bytes
+from tracejit.kernels.ranks.layout import DIRECT, IN_BLOCKS, LINE, STAGED, head_bytes, start_bytes
 
 BLOCK = 4 << 20
 """Bytes of arrays in a block."""
 
-LARGE, BESIDE = 1 << 18, (1 << 20) + 1
-"""Bytes of an array from which on it is read where it lies, where processes may: if a thread waits for the
-exchange, and if it goes on beside kernels. To read takes calls of the system and one more notice; beside
-kernels also a turn for that notice, which outweighs two copies up to here.
+LARGE, MANY = 1 << 17, 32
+"""Bytes of an array from which on it goes piece by piece if a thread waits for it, and up to how many ranks:
+pieces are the smaller the more there are.
+"""
+
+READ = (1 << 20) + 1
+"""Bytes from which on other arrays are read where they lie, where processes may. To read takes calls of the
+system and one more notice, and beside kernels also a turn for that notice, which outweighs two copies up to
+here.
 """
 
 TURN = 4
@@ -77,7 +82,7 @@ class Window:
         self._mine = self._memory[rank]
         self._seats = {number: seat for seat, number in enumerate(ranks)}
         self._head = head_bytes(len(ranks))
-        seat, start = self._seats[rank], notices_bytes(len(ranks))
+        seat, start = self._seats[rank], start_bytes(len(ranks))
         self._board = Board(memory, seat, start, self._head + BLOCK, TURN, processes)
         self.reads = bool(processes)
         self.notices = Notices(self._board, self._seats)
@@ -101,7 +106,7 @@ class Window:
         if local.size == 1 or blocks == 0:
             local.Free()
             return None
-        start = notices_bytes(local.size)
+        start = start_bytes(local.size)
         size = start + blocks * (BLOCK + head_bytes(local.size))
         mpi = MPI.Win.Allocate_shared(size, 1, MPI.INFO_NULL, local)
         mpi.Lock_all(MPI.MODE_NOCHECK)
@@ -159,29 +164,37 @@ class Window:
         priority: int = 0,
         *,
         whole: bool,
-        beside: bool = False,
+        in_order: bool = False,
+        patience: float = 0.0,
     ) -> Near | None:
         """Begin to combine a contiguous array, where it lies, with those of other ranks; all `members` have a
         part of this memory.
 
         priority: on an imitated link. whole: all combine the whole array; else each a slice.
-        beside:   whether it goes on beside kernels; no thread waits for it.
+        in_order: whether a thread waits for it, and all ranks begin such exchanges in the same order.
+        patience: seconds to go on with it, and all others, until none is under way.
         None for what machine code does not combine, and where no block is free.
         """
-        kind, direct = KINDS.get((array.dtype, combine)), self._is_direct(array.nbytes, beside=beside)
-        if kind is None or (array.nbytes > BLOCK and not direct):
+        kind = KINDS.get((array.dtype, combine))
+        way = self._way(array.nbytes, len(members), in_order=in_order)
+        if kind is None or (array.nbytes > BLOCK and way == IN_BLOCKS):
             return None
         ended = self._ended.setdefault(members, [])
         near = ended.pop() if ended else Near(self._board, members, [self._seats[m] for m in members])
-        if not near.begin(array, kind, key, priority, whole=whole, direct=direct):
-            ended.append(near)
-            return None
         self._begun.add(near)
-        return near
+        begun = False
+        try:
+            begun = near.begin(array, kind, key, priority, whole=whole, way=way, patience=patience)
+        finally:
+            if not begun:
+                self.forget(near)
+        return near if begun else None
 
-    def _is_direct(self, nbytes: int, *, beside: bool) -> bool:
-        """Whether the ranks read an array of so many bytes where it lies."""
-        return self.reads and nbytes >= (BESIDE if beside else LARGE)
+    def _way(self, nbytes: int, members: int, *, in_order: bool) -> int:
+        """By which way an array of so many bytes goes; the same on all ranks."""
+        if in_order and nbytes >= LARGE and members <= MANY:
+            return STAGED
+        return DIRECT if self.reads and nbytes >= READ else IN_BLOCKS
 
     def forget(self, near: Near) -> None:
         """Cancel an exchange, unless it has ended; the object stands for another one later."""
@@ -211,14 +224,14 @@ class Window:
         """
         kind = KINDS.get((dtype, combine))
         nbytes = sum(sizes) * dtype.itemsize
-        direct = self._is_direct(nbytes, beside=True)
-        if kind is None or (not direct and (not self.blocks or nbytes > BLOCK)):
+        way = self._way(nbytes, len(members), in_order=False)
+        if kind is None or (way == IN_BLOCKS and (not self.blocks or nbytes > BLOCK)):
             return None
         if not self.ranks.issuperset(members):
             return None
         seats = [self._seats[m] for m in members]
         nears = [Near(self._board, members, seats) for _ in range(PREPARED)]
-        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, direct=direct)
+        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, way=way)
         for near in nears:
             self._plans[near.address] = plan
         return plan

@@ -178,11 +178,13 @@ _METH_FASTCALL = 0x80
 _methods: list[_Method] = []  # builtin functions refer to them
 
 
-def builtin(addresses: Mapping[str, int], name: str) -> Callable[..., Any]:
-    """An entry point that takes Python's objects (see `kernels.executor.python`) as a builtin function."""
+def builtin(addresses: Mapping[str, int], name: str, room: str = "engine") -> Callable[..., Any]:
+    """An entry point that takes Python's objects (see `kernels.executor.python`) as a builtin function. room:
+    what the entry points are of.
+    """
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
     make = kind(("PyCFunction_NewEx", ctypes.pythonapi))
-    _methods.append(_Method(name.encode(), addresses[f"engine_{name}"], _METH_FASTCALL, None))
+    _methods.append(_Method(name.encode(), addresses[f"{room}_{name}"], _METH_FASTCALL, None))
     function: Callable[..., Any] = make(ctypes.byref(_methods[-1]), None, None)
     return function
 
