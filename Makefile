@@ -20,8 +20,9 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
 	tests/frontend/test_interop.py
 
-# Two processes, and a file's tests in one of them: they share kernels and fixtures.
-TOGETHER := -n auto --maxprocesses 2 --dist loadfile
+# Two processes, and a file's tests in one of them: they share kernels and fixtures. A process that crashes ends the
+# run, which would wait for ever for the tests of another one in its place.
+TOGETHER := -n auto --maxprocesses 2 --dist loadfile --max-worker-restart 0
 
 # Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
 unexport PYTHONDONTWRITEBYTECODE
