@@ -33,6 +33,9 @@ from tracejit.kernels.gemm.tiles import narrow_tile, tile, tile_and_copy
 from tracejit.kernels.streams.prefetch import prefetch_line
 from tracejit.kernels.streams.transpose import SIDE, transpose_block
 
+ONE = (1, 0, 0)
+"""The batch of a single product."""
+
 
 @subroutine
 def part_of(extent, most, step):
@@ -90,7 +93,7 @@ def make_packed_product(dtype, itemsize, slivers=None):
     add: whether to add to C
     copied: whether blocks of A are copied, too
     memory: address of room for the copies, see `tracejit.kernels.gemm.plan.packing`
-    batch: the number of products, the distances of their right operands and of their panels
+    batch: the number of products, the distances of their right operands and of their panels; see `ONE`
 
     Strides and distances are bytes. A block of A serves all products before the next one is copied.
     """

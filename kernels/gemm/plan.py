@@ -48,6 +48,7 @@ PADDING = (
     64  # bytes between the lines of a copied block, which would otherwise share few sets of the L1 cache
 )
 NEAR_BYTES = 1 << 15  # of an A that is read in place: an L1 cache
+WIDE_BYTES = 3 * TILE_BYTES  # of a row of B from which on blocks of a larger A are copied
 
 
 class Gemm(enum.IntEnum):
@@ -293,7 +294,7 @@ def is_copied(layout: GemmLayout, itemsize: int) -> bool:
     """Whether blocks of A are copied first: if A exceeds the L1 cache, and B has enough slivers. A copy
     streams long lines; tiles would read many short ones, which may conflict in the sets of a cache.
     """
-    return layout.n * itemsize >= 3 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
+    return layout.n * itemsize >= WIDE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
 
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:

@@ -12,7 +12,7 @@ from numba import int64
 from tracejit.kernels.compiler.memory import call_kernel, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
-from tracejit.kernels.gemm.packed import make_packed_product
+from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
 from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.scalar.accumulate import multiply_add_reassoc
@@ -174,7 +174,7 @@ def make_float_product(dtype, itemsize):
         target = (c + r0 * n + c0 * itemsize, n)
         extents = (r1 - r0, (c1 - c0) * itemsize, k)
         copied = slot(block, Gemm.A_COPIED) != 0
-        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED), (1, 0, 0))
+        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED), ONE)
 
     return product
 

@@ -15,12 +15,12 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gemm.packed import make_packed_product
-from tracejit.kernels.gemm.plan import NEAR_BYTES, TILE_BYTES
+from tracejit.kernels.gemm.packed import ONE, make_packed_product
+from tracejit.kernels.gemm.plan import NEAR_BYTES, WIDE_BYTES
 from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
-from tracejit.kernels.images.products import make_product, make_products
+from tracejit.kernels.images.products import make_products
 from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
 
@@ -147,8 +147,7 @@ def make_conv2d(dtype, itemsize):
     """The convolution; tiles take columns in slivers where these are worth it."""
     gather, _ = make_columns(dtype, itemsize)
     _, copy = make_rows(dtype, itemsize)
-    multiply, multiply_all = make_product(dtype, itemsize), make_products(dtype, itemsize)
-    gathers = are_worth_it()
+    multiply, gathers = make_products(dtype, itemsize), are_worth_it()
     by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
@@ -170,18 +169,19 @@ def make_conv2d(dtype, itemsize):
             if slot(block, C.DIRECT) != 0:
                 f0 = unit // panels % parts * slot(block, C.PART)
                 some = min(slot(block, C.PART), filters - f0)
-                multiply_all(
+                multiply(
                     entry,
                     (w + itemsize * f0 * depth, depth, False),
                     (x + itemsize * r0 * places, area, False),
                     (y + itemsize * f0 * out_area, out_area),
                     (some, count, depth),
                     (last - first, groups * channels * area, groups * filters * out_area),
+                    False,
                     room,
                 )
                 continue
             if gathers and slot(block, C.TOGETHER) == 1 and are_gathered(block):
-                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= 3 * TILE_BYTES)
+                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= WIDE_BYTES)
                 by_slivers(
                     (w, itemsize * depth, itemsize),
                     (block, x, r0 * places),
@@ -190,17 +190,17 @@ def make_conv2d(dtype, itemsize):
                     False,
                     copied,
                     room,
-                    (1, 0, 0),
+                    ONE,
                 )
                 continue
             for n in range(last - first):
                 image = x + itemsize * n * groups * channels * area
                 gather(block, image, scratch + itemsize * n * count, width, 0, depth, r0, r1)
             if slot(block, C.TOGETHER) == 1:
-                multiply(entry, weights, (scratch, width, False), (y, out_area), extents, False, room)
+                multiply(entry, weights, (scratch, width, False), (y, out_area), extents, ONE, False, room)
                 continue
             product = scratch + itemsize * depth * width
-            multiply(entry, weights, (scratch, width, False), (product, width), extents, False, room)
+            multiply(entry, weights, (scratch, width, False), (product, width), extents, ONE, False, room)
             for n in range(last - first):
                 image = y + itemsize * n * groups * filters * out_area
                 copy(image, out_area, product + itemsize * n * count, width, filters, count)
@@ -213,7 +213,7 @@ def make_input_gradient(dtype, itemsize):
     """The gradient with respect to the images."""
     _, scatter = make_columns(dtype, itemsize)
     clear, copy = make_rows(dtype, itemsize)
-    multiply, multiply_all = make_product(dtype, itemsize), make_products(dtype, itemsize)
+    multiply = make_products(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
@@ -233,7 +233,7 @@ def make_input_gradient(dtype, itemsize):
                     (last - first, groups * filters * area, groups * channels * area),
                 )
                 extents = (size, area, filters)
-                multiply_all(entry, left, (y, area, False), (x, area), extents, batch, room)
+                multiply(entry, left, (y, area, False), (x, area), extents, batch, False, room)
                 continue
             for n in range(last - first):
                 clear(x + itemsize * n * groups * channels * area, size * area)
@@ -249,7 +249,7 @@ def make_input_gradient(dtype, itemsize):
                         image = y + itemsize * n * groups * filters * out_area
                         copy(seen + itemsize * n * count, width, image, out_area, filters, count)
                 right = (seen, leading, False)
-                multiply(entry, (w, depth, True), right, (scratch, width), extents, False, room)
+                multiply(entry, (w, depth, True), right, (scratch, width), extents, ONE, False, room)
                 for n in range(last - first):
                     image = x + itemsize * n * groups * channels * area
                     columns = scratch + itemsize * n * count
@@ -263,7 +263,7 @@ def make_weight_gradient(dtype, itemsize):
     """The gradient with respect to the weights."""
     gather, _ = make_columns(dtype, itemsize)
     clear, _ = make_rows(dtype, itemsize)
-    multiply = make_product(dtype, itemsize)
+    multiply = make_products(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
@@ -289,7 +289,7 @@ def make_weight_gradient(dtype, itemsize):
                     gather(block, x, scratch, width, k0, k1, r0, r1)
                     columns, leading = scratch, width
                 right, extents = (columns, leading, True), (filters, k1 - k0, width)
-                multiply(entry, (y, out_area, False), right, (w, depth), extents, True, room)
+                multiply(entry, (y, out_area, False), right, (w, depth), extents, ONE, True, room)
         return int64(0)
 
     return conv2d_weight_gradient
