@@ -5,7 +5,7 @@
 from typing import NamedTuple
 
 
-class Call(NamedTuple):
+class KernelCall(NamedTuple):
     """A call of a kernel that computes an operator by itself.
 
     kernel, dtype: its name in its table. words: the slots of its block before the addresses of the operands,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from tracejit import collector, ops
 from tracejit.assembly.copies import are_copyable
 from tracejit.assembly.launch import launch, load_executor
-from tracejit.assembly.loops import Cut
+from tracejit.assembly.loops import UnlikeRounds
 from tracejit.assembly.schedule import Planned, Schedule
 from tracejit.assembly.words import Job
 from tracejit.codegen.objects.link import anticipate
@@ -106,7 +106,7 @@ def _jobs_of_loops(
         if task.node.op is ops.loop:
             try:
                 jobs[task] = job(task)
-            except Cut as cut:
+            except UnlikeRounds as cut:
                 cuts.update(cut.everywhere if everywhere else cut.places)
     return jobs, cuts
 

@@ -25,7 +25,7 @@ from tracejit.frontend.recording.recording import thread
 T = TypeVar("T")
 
 
-class _Slot:
+class _Fetched:
     """The result of one task: an item of the source, or the error that ended it."""
 
     __slots__ = ("error", "item", "loaded", "ready")
@@ -46,13 +46,13 @@ class _Source:
         self.closed = False
         _open.add(self)
 
-    def request(self) -> _Slot:
+    def request(self) -> _Fetched:
         """A slot that the next item will be put into."""
-        slot = _Slot()
+        slot = _Fetched()
         engine.push(lambda: self._take(slot), writes=[self.order, slot.ready], name="prefetch")
         return slot
 
-    def _take(self, slot: _Slot) -> None:
+    def _take(self, slot: _Fetched) -> None:
         """Run as a task. The error, StopIteration too, is kept with its traceback for who waits."""
         if not self.closed and self.iterator is not None:
             try:

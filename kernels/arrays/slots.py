@@ -1,7 +1,7 @@
 """Operators and indexing of small arrays as machine code: slots of the type `NDArray` (CPython's word).
 
 A slot does what is common, and calls the Python method for everything else: a slot may always do so. It does
-a thing itself if the arrays are `NDArray`s on `Computed` storages, with their elements in memory, and
+a thing itself if the arrays are `NDArray`s on `ComputedStorage` storages, with their elements in memory, and
 
 - no thread is busy recording operators, and small arrays are not turned off (`is_quiet`);
 - for operators: dtypes are float32 or float64 and one, shapes are one, or one operand is a number;
@@ -9,8 +9,8 @@ a thing itself if the arrays are `NDArray`s on `Computed` storages, with their e
   NumPy's; single elements are found here.
 
 What is computed has the bits that the method computes. The GIL is held and nothing here calls back into
-Python between the check that storages are `Computed` and the last access to their memory, so that no thread
-can come between, and no lock is needed. Objects are made afterwards, since that may collect garbage.
+Python between the check that storages are `ComputedStorage` and the last access to their memory, so that no
+thread can come between, and no lock is needed. Objects are made afterwards, since that may collect garbage.
 
     x[1:-1] + y            # two slots: `subscript`, `add`
 """

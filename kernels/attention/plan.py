@@ -27,7 +27,7 @@ from typing import Any
 
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.images.windows import ENTRIES, PACKING
-from tracejit.kernels.split import Call, ceil_div
+from tracejit.kernels.split import KernelCall, ceil_div
 
 ROWS = 96  # queries in a block: keys and values are packed again for each
 KEYS = 128  # keys in a block: the depth of a sliver of `tracejit.kernels.gemm.packed`
@@ -92,7 +92,9 @@ def gradient_parts(keys: Sequence[int]) -> int:
     return ceil_div(blocks, part)
 
 
-def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any], dtype: str) -> Call:
+def attention_call(
+    name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall:
     """The call of an operator; `shapes`: of its operands, then of its results."""
     (matrices, queries, features), (shared, keys, _), (_, _, values) = shapes[:3]
     entry, itemsize = ENTRIES[dtype]
@@ -122,7 +124,7 @@ def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[st
             int(attrs.get("cut", False)),
         ),
     )
-    return Call(name, dtype, words, units, 1, start + PACKING)
+    return KernelCall(name, dtype, words, units, 1, start + PACKING)
 
 
 def line_of(width: int, itemsize: int) -> int:

@@ -29,15 +29,15 @@ class Counter(types.SimpleIteratorType):
         self.independent = independent
 
 
-class Range(types.SimpleIterableType):
+class RangeType(types.SimpleIterableType):
     """The type of ``range(start, stop, step)``."""
 
     def __init__(self, counter: Counter) -> None:
         super().__init__(f"range_of_{counter.name}", counter)
 
 
-RANGE = Range(Counter())
-INDEPENDENT = Range(Counter(independent=True))
+RANGE = RangeType(Counter())
+INDEPENDENT = RangeType(Counter(independent=True))
 
 
 @register_model(Counter)
@@ -49,7 +49,7 @@ class CounterModel(models.StructModel):
         super().__init__(manager, kind, [("place", place), ("stop", types.int64), ("step", types.int64)])
 
 
-@register_model(Range)
+@register_model(RangeType)
 class RangeModel(models.StructModel):
     """The memory layout of a range."""
 

@@ -50,7 +50,7 @@ from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 from tracejit.kernels.compiler.code import Convention, KernelCodegen, Library
 from tracejit.kernels.compiler.inference import infer
 from tracejit.kernels.compiler.loops import LoopLowering
-from tracejit.kernels.compiler.typing import CLASSES, LOWERING, Selection, extent
+from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, extent
 
 NAME = "tracejit"
 """The name of this target in Numba's registry."""
@@ -80,7 +80,7 @@ class Typing(TypingContext):
     """The typing context: the types of operators and functions in kernels."""
 
     def init(self) -> None:
-        self.selection = Selection()
+        self.selection = TypingRules()
         self.calls: dict[Any, Any] = {}
         self.values: dict[Any, Any] = {}
 
@@ -184,7 +184,7 @@ class Lowering(cpu.CPUContext):
         return SIZES.get(ty) or super().get_abi_sizeof(ty)
 
 
-class Target(TargetDescriptor):
+class CompilerTarget(TargetDescriptor):
     """The two contexts, made when first used."""
 
     options = cpu.CPUTargetOptions
@@ -198,7 +198,7 @@ class Target(TargetDescriptor):
         return Lowering(self.typing_context, NAME)
 
 
-TARGET = Target(NAME)
+TARGET = CompilerTarget(NAME)
 FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -343,7 +343,7 @@ def word_subroutine(function: Callable[..., Any]) -> Subroutine:
 
 @global_compiler_lock
 def translate(
-    function: Callable[..., Any], signature: Any, symbol: str, target: Target = TARGET
+    function: Callable[..., Any], signature: Any, symbol: str, target: CompilerTarget = TARGET
 ) -> list[Library]:
     """Translate a Python function to LLVM IR, not optimised, as a C function named `symbol`; return its
     library, then those of all subroutines that it calls.

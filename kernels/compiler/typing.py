@@ -6,7 +6,7 @@ for arrays, strings, dates and containers, each of which it would try at every `
 functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
 ``max`` of two integers are single instructions here.
 
-`tracejit.kernels.compiler.target` installs a `Selection` and `LOWERING` into its contexts.
+`tracejit.kernels.compiler.target` installs a `TypingRules` and `LOWERING` into its contexts.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def extent(registry, loader: type[templates.BaseRegistryLoader]) -> int:
     return sum(len(getattr(registry, name)) for name in loader.registry_items)
 
 
-class Selection:
+class TypingRules:
     """The rules above and those needed of Numba's, in a registry that grows as functions are declared."""
 
     def __init__(self) -> None:

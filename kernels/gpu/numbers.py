@@ -13,7 +13,7 @@ from tracejit.kernels.scalar import FUNCTIONS, abs, conj, divide
 complex_of, real_of, imag_of = (FUNCTIONS[name] for name in ("complex", "real", "imag"))
 
 
-class Numbers(NamedTuple):
+class NumberRoutines(NamedTuple):
     """Subroutines for numbers of a dtype.
 
     real:      the dtype of the parts, or the dtype itself
@@ -34,12 +34,12 @@ class Numbers(NamedTuple):
     direction: Callable[..., Any]
 
 
-def numbers(dtype: Any) -> Numbers:
+def numbers(dtype: Any) -> NumberRoutines:
     """The functions for a Numba type."""
     return _complex(dtype) if isinstance(dtype, types.Complex) else _real(dtype)
 
 
-def _complex(dtype: Any) -> Numbers:
+def _complex(dtype: Any) -> NumberRoutines:
     real = dtype.underlying_float
 
     @subroutine
@@ -50,10 +50,10 @@ def _complex(dtype: Any) -> Numbers:
     def direction(x):
         return divide(x, complex_of(abs(x), real(0)))
 
-    return Numbers(real, complex_of, real_of, imag_of, conj, size, direction)
+    return NumberRoutines(real, complex_of, real_of, imag_of, conj, size, direction)
 
 
-def _real(dtype: Any) -> Numbers:
+def _real(dtype: Any) -> NumberRoutines:
     @subroutine
     def number(x, y):
         return x
@@ -70,4 +70,4 @@ def _real(dtype: Any) -> Numbers:
     def direction(x):
         return dtype(-1) if x < dtype(0) else dtype(1)
 
-    return Numbers(dtype, number, same, none, same, abs, direction)
+    return NumberRoutines(dtype, number, same, none, same, abs, direction)

@@ -126,7 +126,7 @@ class Pairs(enum.IntEnum):
     OUT = 3
 
 
-class System(enum.IntEnum):
+class GpuSystem(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides. FIRST is the
     matrices; the result is THIRD, or SECOND of ``inv``.
     """

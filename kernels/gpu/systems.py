@@ -12,7 +12,7 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu.numbers import numbers
-from tracejit.kernels.gpu.plan import Factor, System
+from tracejit.kernels.gpu.plan import Factor, GpuSystem
 from tracejit.kernels.gpu.threads import blocks_for_each, largest_of_block
 from tracejit.kernels.gpu.words import barrier, block_x, lower, shared, thread_x, threads_x
 from tracejit.kernels.scalar import abs, divide, log, multiply, sqrt, subtract
@@ -95,7 +95,7 @@ def make_elimination(dtype):
 
 def make_system(*, inverts):
     """Make a maker of `solve`, or of `inv`: the same with the unit matrix on the right."""
-    result = System.SECOND if inverts else System.THIRD
+    result = GpuSystem.SECOND if inverts else GpuSystem.THIRD
 
     def make(dtype, itemsize):
         eliminate = make_elimination(dtype)
@@ -110,7 +110,7 @@ def make_system(*, inverts):
                     b[t] = number(real(t // n == t % n), real(0))
                     t += threads_x()
             else:
-                copied(b, pointer(slot(block, System.SECOND) + itemsize * unit * n * m, dtype), n * m)
+                copied(b, pointer(slot(block, GpuSystem.SECOND) + itemsize * unit * n * m, dtype), n * m)
 
         @subroutine
         def substitute(a, n, b, m):
@@ -131,10 +131,10 @@ def make_system(*, inverts):
 
         @subroutine
         def one_system(block, unit):
-            n, m = slot(block, System.ROWS), slot(block, System.COLUMNS)
+            n, m = slot(block, GpuSystem.ROWS), slot(block, GpuSystem.COLUMNS)
             a = pointer(slot(block, result + 2) + itemsize * block_x() * n * n, dtype)
             b = pointer(slot(block, result) + itemsize * unit * n * m, dtype)
-            copied(a, pointer(slot(block, System.FIRST) + itemsize * unit * n * n, dtype), n * n)
+            copied(a, pointer(slot(block, GpuSystem.FIRST) + itemsize * unit * n * n, dtype), n * n)
             put_right_sides(block, b, unit, n, m)
             barrier()
             if eliminate(a, n, b, m) != 0:

@@ -105,7 +105,7 @@ class GpuTyping(host.Typing):
         return self.twins[function]
 
 
-class GpuTarget(host.Target):
+class GpuTarget(host.CompilerTarget):
     """The two contexts, made when first used."""
 
     @functools.cached_property

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES, TILE_ROWS
-from tracejit.kernels.split import Call, ceil_div
+from tracejit.kernels.split import KernelCall, ceil_div
 
 Shape = Sequence[int]
 
@@ -100,7 +100,7 @@ def convolution_call(
     dilation: Shape,
     groups: int,
     dtype: str,
-) -> Call:
+) -> KernelCall:
     """The call of a convolution, or of a gradient, between shapes `x`, `w` and `y`; `low`: padding before."""
     entry, itemsize = ENTRIES[dtype]
     sizes = _sizes(x, w, y, stride, low, groups, itemsize)
@@ -123,7 +123,7 @@ def convolution_call(
     )
     name = "conv2d_weight_gradient" if sums else name
     kernel = f"channelwise_{name}" if in_lanes else f"depthwise_{name}" if depthwise else name
-    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), start + room)
+    return KernelCall(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), start + room)
 
 
 def _sizes(x: Shape, w: Shape, y: Shape, stride: Shape, low: Shape, groups: int, itemsize: int) -> Sizes:
@@ -322,7 +322,9 @@ def _lines(nbytes: int) -> int:
     return ceil_div(nbytes, LINE) * LINE
 
 
-def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
+def pool_call(
+    name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str
+) -> KernelCall:
     """The call of a pooling operator between images `x` and their windows `y`; scratch holds two rows of y.
 
     >>> pool_call("max_pool", (2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0), "float32").units
@@ -332,13 +334,13 @@ def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: 
     work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
     together = max(1, PLANE_WORK // work)
     words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
-    return Call(name, dtype, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
+    return KernelCall(name, dtype, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
 
 
 # ----------------------------------------------------------------------------------------------- the table
 
 
-class Window(NamedTuple):
+class WindowOperator(NamedTuple):
     """An operator over images.
 
     roles:  by operand, what has the shape of images (x), of a weight (w), of several (s), of windows (y); the
@@ -348,33 +350,33 @@ class Window(NamedTuple):
     """
 
     roles: str
-    call: Callable[[str, Mapping[str, Shape], Mapping[str, Any], str], Call]
+    call: Callable[[str, Mapping[str, Shape], Mapping[str, Any], str], KernelCall]
     module: str
 
 
-def convolution(roles: str, split: Callable[[Sizes], Split]) -> Window:
+def convolution(roles: str, split: Callable[[Sizes], Split]) -> WindowOperator:
     """The line of a convolution, or of a gradient of one."""
 
-    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
         steps = (attrs["stride"], _low(attrs), attrs["dilation"], attrs["groups"])
         return convolution_call(split, name, of["x"], of["w"], of["y"], *steps, dtype)
 
-    return Window(roles, call, "convolution")
+    return WindowOperator(roles, call, "convolution")
 
 
-def _weight_sums_call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _weight_sums_call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """The call of several sums of a weight's gradient, by the kernel of a single one."""
     split = functools.partial(_weight_gradient, sum_rows=attrs["rows"])
     return convolution("xyw", split).call(name, {**of, "w": of["s"][1:]}, attrs, dtype)
 
 
-def pooling(roles: str) -> Window:
+def pooling(roles: str) -> WindowOperator:
     """The line of an operator whose block is `tracejit.kernels.images.window_blocks.Pooling`."""
 
-    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
         return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], _low(attrs), dtype)
 
-    return Window(roles, call, "pooling")
+    return WindowOperator(roles, call, "pooling")
 
 
 def _low(attrs: Mapping[str, Any]) -> list[int]:
@@ -386,7 +388,7 @@ WINDOWS = {
     "conv2d": convolution("xwy", _forward),
     "conv2d_input_gradient": convolution("ywx", _input_gradient),
     "conv2d_weight_gradient": convolution("xyw", _weight_gradient),
-    "conv2d_weight_sums": Window("xys", _weight_sums_call, "convolution"),
+    "conv2d_weight_sums": WindowOperator("xys", _weight_sums_call, "convolution"),
     "max_pool": pooling("xy"),
     "max_pool_gradient": pooling("xyx"),
     "max_pool_select": pooling("xxy"),
@@ -396,7 +398,7 @@ WINDOWS = {
 """All operators over images that have kernels."""
 
 
-def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """The call of the operator `name` with these attributes; `shapes`: operands, then the result."""
     window = WINDOWS[name]
     return window.call(name, dict(zip(window.roles, shapes, strict=True)), attrs, dtype)

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import PADDING, TILE_BYTES
 from tracejit.kernels.images.windows import ENTRIES, LANES
-from tracejit.kernels.split import Call, ceil_div
+from tracejit.kernels.split import KernelCall, ceil_div
 
 Shape = Sequence[int]
 Matrix = tuple[tuple[float, ...], ...]
@@ -203,38 +203,38 @@ def kernel_name(name: str, stride: int) -> str:
     return f"strided_{name}" if SCHEMES[stride] is STRIDED else name
 
 
-def _weights_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _weights_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     w, _, u = shapes
     filters = w[1] if attrs["transposed"] else w[0]
     name = kernel_name("winograd_weights", attrs["stride"])
     return _over_weights(name, u, 1, filters, int(attrs["transposed"]), dtype)
 
 
-def _gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     (parts, *u), w = shapes
     name = kernel_name("winograd_weight_gradient", attrs["stride"])
     return _over_weights(name, u, parts, w[0], 0, dtype)
 
 
-def _over_weights(name: str, u: Shape, sets: int, filters: int, turned: int, dtype: str) -> Call:
+def _over_weights(name: str, u: Shape, sets: int, filters: int, turned: int, dtype: str) -> KernelCall:
     """A call whose units are some channels of a sliver; `sets` of transformed weights of the shape `u`."""
     slivers, points, channels, _ = u
     part = min(channels, ceil_div(WEIGHTS, sliver(ENTRIES[dtype][1])))
     parts = ceil_div(channels, part)
     words = _words((sets, channels, 0, 0), filters, (0, 0), (0, 0, 0, 0), (0, 0, part, parts, turned), dtype)
-    return Call(name, dtype, words, slivers * parts, 1, (points + WINDOW_SIDE**2) * TILE_BYTES)
+    return KernelCall(name, dtype, words, slivers * parts, 1, (points + WINDOW_SIDE**2) * TILE_BYTES)
 
 
-def _convolution_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _convolution_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     name = kernel_name("winograd_conv2d", attrs["stride"])
     return _over_blocks(name, SCHEMES[attrs["stride"]], shapes, _low(attrs), dtype)
 
 
-def _input_gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _input_gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     return _over_blocks("winograd_input_gradient", SPREAD, shapes, (0, 0), dtype)
 
 
-def _over_blocks(name: str, scheme: Scheme, shapes: Sequence[Shape], low: Shape, dtype: str) -> Call:
+def _over_blocks(name: str, scheme: Scheme, shapes: Sequence[Shape], low: Shape, dtype: str) -> KernelCall:
     """A call whose units are blocks of tiles of a result; `shapes`: images, transformed weights, result."""
     x, (slivers, points, channels, _), y = shapes
     itemsize = ENTRIES[dtype][1]
@@ -246,10 +246,10 @@ def _over_blocks(name: str, scheme: Scheme, shapes: Sequence[Shape], low: Shape,
     words = _words(x, y[1], low, y, (rows, blocks, part, parts, 0), dtype)
     tiles = rows * ceil_div(y[3], scheme.tile)
     room = points * tiles * (leading(channels, itemsize) * itemsize + TILE_BYTES)
-    return Call(name, dtype, words, blocks * parts, 1, room + _patch_bytes(scheme, y, rows, itemsize))
+    return KernelCall(name, dtype, words, blocks * parts, 1, room + _patch_bytes(scheme, y, rows, itemsize))
 
 
-def _sums_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def _sums_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     x, y, _ = shapes
     itemsize, scheme = ENTRIES[dtype][1], SCHEMES[attrs["stride"]]
     rows, blocks, tile_parts = sums_split(scheme, x, y, itemsize)
@@ -260,7 +260,7 @@ def _sums_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) ->
     room = scheme.points * tiles * (leading(part, itemsize) * itemsize + TILE_BYTES)
     scratch = room + _patch_bytes(scheme, y, rows, itemsize)
     name = kernel_name("winograd_weight_sums", attrs["stride"])
-    return Call(name, dtype, words, tile_parts * parts, 1, scratch)
+    return KernelCall(name, dtype, words, tile_parts * parts, 1, scratch)
 
 
 def _patch_bytes(scheme: Scheme, y: Shape, rows: int, itemsize: int) -> int:
@@ -273,7 +273,7 @@ def _patch_bytes(scheme: Scheme, y: Shape, rows: int, itemsize: int) -> int:
     return 2 * height * width * LANES * itemsize
 
 
-CALLS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any], str], Call]] = {
+CALLS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any], str], KernelCall]] = {
     "winograd_weights": _weights_call,
     "winograd_conv2d": _convolution_call,
     "winograd_input_gradient": _input_gradient_call,
@@ -289,6 +289,6 @@ KERNELS = frozenset(
 """The names of all kernels: the calls of the gradient to the images have one."""
 
 
-def winograd_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def winograd_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """The call of the operator `name` with these attributes; `shapes`: operands, then the result."""
     return CALLS[name](shapes, attrs, dtype)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
-from tracejit.kernels.split import Call, ceil_div
+from tracejit.kernels.split import KernelCall, ceil_div
 
 COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
@@ -95,28 +95,30 @@ SIZES = {
 """Bytes of an element."""
 
 
-def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """The call of a copy; the kernel moves bytes, whatever they are."""
     nbytes = math.prod(shapes[0]) * SIZES[dtype]
     split = copy_plan(nbytes)
-    return Call(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
+    return KernelCall(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
 
 
-def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """The call of ``scatter_add`` of `x` at `index` along an axis."""
     x, index, _ = shapes
     axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
     inner = math.prod(x[axis + len(index) :])
     split = scatter_plan(math.prod(x[:axis]), count, inner, extent)
     parts = (split.rows, split.row_parts, split.columns, split.column_parts)
-    return Call(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
+    return KernelCall(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
 
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 """The first letter of a routine of LAPACK."""
 
 
-def system_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call | None:
+def system_call(
+    name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall | None:
     """The call of ``solve`` and ``inv`` for small systems; None for others.
 
     >>> system_call("solve", [(2, 9, 9), (2, 9, 4), (2, 9, 4)], {}, "float64").words[:2]
@@ -132,16 +134,16 @@ def system_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dt
     for size in (4 * n, n * n * SIZES[dtype], n * m * SIZES[dtype]):
         places.append(places[-1] + ceil_div(size, ALIGNED) * ALIGNED)
     words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *places[:3])
-    return Call(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), places[3])
+    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), places[3])
 
 
-ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call | None]] = {
+ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
 }
 """Operators of which NumPy's routine runs where this returns None."""
 
-CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call]] = {
+CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall]] = {
     "copy": copy_call,
     "scatter_add": scatter_call,
 }

@@ -11,8 +11,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.distributed.checks import tree_of
-from tracejit.distributed.transport import Transport
-from tracejit.distributed.window import BLOCK, Window
+from tracejit.distributed.transport import MpiTransport
+from tracejit.distributed.window import BLOCK, SharedWindow
 from tracejit.ir.graph import Node
 from tracejit.ops.communicate import exchange
 
@@ -68,9 +68,9 @@ for nbytes, link, direct in (
     (8 * BLOCK, None, True),
     (2 * BLOCK, (1e-4, 1e10), True),
 ):
-    window = Window.allocate(WORLD, nbytes, direct=direct)
+    window = SharedWindow.allocate(WORLD, nbytes, direct=direct)
     assert not direct or window.reads, "this system does not let ranks read one another's memory"
-    transport = Transport(WORLD, 60.0, link, window)
+    transport = MpiTransport(WORLD, 60.0, link, window)
     count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))
     for number in range(ROUNDS):
         exchange_in_turn(transport, 100 * number)

@@ -11,7 +11,7 @@ import pytest
 from tests.distributed.test_window import windows
 from tracejit.distributed import window as windows_module
 from tracejit.distributed.link import Link
-from tracejit.distributed.window import Window
+from tracejit.distributed.window import SharedWindow
 from tracejit.kernels.ranks.layout import KEYS, STAGE_BYTES
 from tracejit.ops.communicate import combined
 
@@ -270,7 +270,7 @@ def test_memory_that_cannot_be_read_is_waited_for():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     memory = windows([0, 1], blocks=0)[0]._board._keep
-    one, two = (Window(None, [0, 1], n, memory, [os.getpid(), ended.pid]) for n in (0, 1))
+    one, two = (SharedWindow(None, [0, 1], n, memory, [os.getpid(), ended.pid]) for n in (0, 1))
     a, b = values(2, 90_000)
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     two.exchange(b, "sum", (0, 1), KEY, whole=False)

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from tests.distributed import jobs
-from tracejit.distributed.window import BLOCK, Window
+from tracejit.distributed.window import BLOCK, SharedWindow
 from tracejit.kernels.ranks.layout import ROOM, head_bytes, start_bytes
 
 PROGRAM = pathlib.Path(__file__).with_name("exchanges.py")
@@ -17,7 +17,7 @@ def windows(ranks, blocks, direct=False):
     size = start_bytes(len(ranks)) + blocks * (BLOCK + head_bytes(len(ranks)))
     memory = [np.zeros(size, np.uint8) for _ in ranks]
     processes = [os.getpid()] * len(ranks) if direct else []
-    return [Window(None, ranks, rank, memory, processes) for rank in ranks]
+    return [SharedWindow(None, ranks, rank, memory, processes) for rank in ranks]
 
 
 def test_what_is_stored_is_read_where_it_lies():

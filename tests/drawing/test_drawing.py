@@ -10,7 +10,7 @@ import tracejit as tj
 from tests.golden import check_golden
 from tests.graphs import random_graph
 from tracejit.drawing.layout import FAR, lay_out
-from tracejit.drawing.picture import Names, by_function, by_kernel, by_line
+from tracejit.drawing.picture import PictureNames, by_function, by_kernel, by_line
 from tracejit.drawing.sources import Line, line_of
 from tracejit.errors import ArgumentError
 from tracejit.passes.driver import optimize
@@ -80,7 +80,7 @@ def test_nothing_overlaps(graph):
     check_layout(drawing._kernels)
     for seed in range(15):
         random = random_graph(seed)
-        names = Names([f"x{i}" for i in range(len(random.inputs))], ["y"] * len(random.outputs))
+        names = PictureNames([f"x{i}" for i in range(len(random.inputs))], ["y"] * len(random.outputs))
         lines = by_line(random, names, lambda place: Line("f", f"line {place}"))
         check_layout(lines)
         check_layout(by_function(lines, "f")[0])

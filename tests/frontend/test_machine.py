@@ -14,7 +14,7 @@ from tracejit.config import config
 from tracejit.frontend.arrays import machine
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import recorders
-from tracejit.frontend.recording.storage import Computed
+from tracejit.frontend.recording.storage import ComputedStorage
 from tracejit.kernels.arrays import layout
 
 
@@ -174,7 +174,7 @@ def test_what_a_launch_has_used_is_recorded():
 def test_views_become_views_when_somebody_asks():
     x = tj.asarray(np.arange(12, dtype="float32").reshape(3, 4))
     y = x[1:, ::2]
-    assert type(y._storage) is Computed
+    assert type(y._storage) is ComputedStorage
     assert (y._view.offset, y._view.shape, y._view.strides) == (4, (2, 2), (4, 2))
     assert (y + 0)._view.strides == (2, 1)
     assert tj.jit(lambda y: y * 2)(y).tolist() == [[8, 12], [16, 20]]

@@ -26,7 +26,7 @@ from collections import deque
 import numpy as np
 
 from tests.gpu.simulator import POISON, Simulated, object_code
-from tracejit.codegen.gpu.launch import Launch
+from tracejit.codegen.gpu.launch import LaunchDimensions
 from tracejit.engine.cuda import driver as drivers
 from tracejit.engine.cuda.driver import NAMES, Driver
 from tracejit.engine.cuda.graphs import PARAMETERS
@@ -367,7 +367,7 @@ class Fake:
         copied = ctypes.create_string_buffer(ctypes.string_at(words[1], size), size)
         with self.changed:
             self.launches += 1
-        launch = Launch((gx, gy), (tx, ty), shared)
+        launch = LaunchDimensions((gx, gy), (tx, ty), shared)
         self._enqueue(stream, "kernel", self.functions[function][0], launch, copied)
 
     def cuMemcpyHtoD(self, target, source, nbytes):
@@ -393,7 +393,7 @@ class Fake:
         data = b"".join(ctypes.string_at(pointer, size or 8) for pointer in pointers)
         return (
             function,
-            Launch((gx, gy), (tx, ty), shared),
+            LaunchDimensions((gx, gy), (tx, ty), shared),
             ctypes.create_string_buffer(data, len(data)),
             after,
         )

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.codegen import runner
 from tests.gpu.simulator import Simulated, object_code
-from tracejit.codegen.gpu.launch import MORE, Launch, shared_bytes
+from tracejit.codegen.gpu.launch import MORE, LaunchDimensions, shared_bytes
 from tracejit.codegen.objects.ptx import draft
 from tracejit.codegen.text import load_source
 from tracejit.targets import emit
@@ -31,7 +31,7 @@ def some_launch(spec, rng):
         grid, threads = (grid[0], 1), (int(rng.choice([1, 8, 32])), 1)
     elif spec.orientation == "map" and spec.kept == 1:
         threads = threads[0], 1
-    return Launch(grid, threads, shared_bytes(spec, threads[0] * threads[1]))
+    return LaunchDimensions(grid, threads, shared_bytes(spec, threads[0] * threads[1]))
 
 
 def run_units(lowered, buffers, rng=None, product=None):

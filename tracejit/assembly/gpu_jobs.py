@@ -20,7 +20,7 @@ from tracejit.assembly.jobs import as_fused
 from tracejit.assembly.recipes import words_of
 from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
-from tracejit.codegen.gpu.launch import MORE, Launch
+from tracejit.codegen.gpu.launch import MORE, LaunchDimensions
 from tracejit.codegen.gpu.launch import launch as launch_of
 from tracejit.codegen.gpu.product import product_launch, product_source, product_units, product_words
 from tracejit.codegen.lower import lower
@@ -55,7 +55,7 @@ MISSING = frozenset(
 """Operators for which CPUs have a library, a kernel of its own or Python, and GPUs nothing yet."""
 
 
-class Draft(NamedTuple):
+class PendingLaunch(NamedTuple):
     """A kernel that is to be launched, before it is known how.
 
     key, source, slots: as in `kernel_of`.
@@ -68,7 +68,7 @@ class Draft(NamedTuple):
     key: Hashable
     source: Callable[[], str]
     slots: int
-    launch: Launch
+    launch: LaunchDimensions
     words: tuple[Word, ...]
     units: int
     scratch: int
@@ -143,7 +143,7 @@ def _called(node: Node, device: Device, gpu: Gpu) -> Job:
     call = gpu_call(name, [v.type.shape for v in operands], node.attrs, name_of(node.inputs[0].type.dtype))
     source = partial(library_source, call.kernel, call.dtype)
     words = (*call.words, *map(At, operands))
-    launch = Launch((call.blocks, 1), (call.threads, 1), call.shared)
+    launch = LaunchDimensions((call.blocks, 1), (call.threads, 1), call.shared)
     key, scratch = ("library", call.kernel, call.dtype), call.blocks * call.scratch
     return _launched(node, key, source, launch, words, call.units, gpu, scratch)
 
@@ -157,7 +157,7 @@ def _launched(
     node: Node,
     key: Hashable,
     source: Callable[[], str],
-    launch: Launch,
+    launch: LaunchDimensions,
     words: tuple[Word, ...],
     units: int,
     gpu: Gpu,
@@ -165,7 +165,7 @@ def _launched(
 ) -> Job:
     """The job of a kernel, which `join` completes."""
     name, fails = kernel_name(node), can_fail(node)
-    draft = Draft(gpu, name, key, source, len(words), launch, words, units, scratch, fails)
+    draft = PendingLaunch(gpu, name, key, source, len(words), launch, words, units, scratch, fails)
     made = _issued(name, (), gpu, "engine_issue_kernel", fails, ())
     assert made.issued is not None
     return made._replace(issued=made.issued._replace(joins=True, draft=draft))
@@ -191,7 +191,7 @@ def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
     return _issued(draft.name, block, gpu, "engine_issue_kernel", draft.fails, (kernel,))
 
 
-def _graph(drafts: Sequence[Draft], after: Sequence[Sequence[int]]) -> Job:
+def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> Job:
     """A graph of several kernels. Its values are the words that a launch fills in."""
     gpu = drafts[0].gpu
     kernels = [draft.kernel(indirect=True) for draft in drafts]

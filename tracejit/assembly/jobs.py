@@ -30,7 +30,7 @@ from tracejit.kernels.attention import plan as attention_plan
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS, ROUTINES
-from tracejit.kernels.split import Call
+from tracejit.kernels.split import KernelCall
 from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.plan import PlannedTask
@@ -88,7 +88,7 @@ def _generated(node: Node, lowered: Lowered) -> Job:
     )
 
 
-def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
+def _called(node: Node, table: str, call: Callable[..., KernelCall]) -> Job:
     """An operator with a kernel of its own in a table."""
     return _with_operands(node, table, _call_of(node, call))
 
@@ -100,7 +100,7 @@ def _call_of(node: Node, call: Callable[..., Any]) -> Any:
     return call(node.op.name, [v.type.shape for v in operands], node.attrs, dtype)
 
 
-def _with_operands(node: Node, table: str, made: Call) -> Job:
+def _with_operands(node: Node, table: str, made: KernelCall) -> Job:
     """The job of a call; the operands' addresses come last in the block."""
     recipe, operands = library_kernel(made.kernel, made.dtype, table), map(At, (*node.inputs, *node.outputs))
     return Job(node.op.name, (recipe,), (*made.words, *operands), made.units, made.chunk, made.scratch)

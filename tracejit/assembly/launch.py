@@ -37,7 +37,7 @@ Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 # ------------------------------------------------------------------------------------------------ the program
 
 
-class Run(NamedTuple):
+class EngineTask(NamedTuple):
     """One task of the engine: a task of the plan, or a segment of them."""
 
     job: Job
@@ -62,7 +62,7 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> S
         return _schedule(planned, runs, loaded)
 
 
-def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> list[Run]:
+def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> list[EngineTask]:
     """The jobs, those of one device in segments; the naive engine runs every task by itself."""
     joined = [this.issued is not None and this.issued.joins for this in drafts]
     lanes = [
@@ -74,13 +74,13 @@ def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> li
         places = {number: place for place, number in enumerate(numbers)}
         before = [[places[i] for i in tasks[n].after if i in places] for n in numbers]
         made = join([drafts[n] for n in numbers], before) if joined[numbers[0]] else drafts[numbers[0]]
-        runs.append(Run(made, numbers))
+        runs.append(EngineTask(made, numbers))
     return runs
 
 
-def _schedule(planned: Planned, runs: Sequence[Run], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
+def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
     memory, copies = planned.part, planned.copies
-    blocks = _Blocks(memory)
+    blocks = _ArgumentBlocks(memory)
     kernels = iter(loaded)
     jobs = [run.job for run in runs]
     number_of = {number: place for place, run in enumerate(runs) for number in run.numbers}
@@ -166,7 +166,7 @@ def _lines(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for node in nodes for line in locations(node)))
 
 
-def _failure(tasks: Sequence[PlannedTask], run: Run, status: int, block: int) -> BaseException:
+def _failure(tasks: Sequence[PlannedTask], run: EngineTask, status: int, block: int) -> BaseException:
     """The exception for a task of the engine that reported `status`."""
     place = 0
     if run.job.issued is not None and status > 0:
@@ -188,7 +188,7 @@ def device_of(node: Node) -> Device:
     return next((v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host), CPU)
 
 
-class _Blocks:
+class _ArgumentBlocks:
     """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
 
     The engine's arguments are the graph's inputs, then its outputs; then a variable for each token, which
@@ -340,7 +340,7 @@ class Tags:
 TAGS = Tags()
 
 
-def _extended(blocks: "_Blocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
+def _extended(blocks: "_ArgumentBlocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
     """The further arguments of a launch: values, one of them the first tag, and the variables of all
     tokens.
     """
@@ -351,7 +351,7 @@ def _extended(blocks: "_Blocks") -> tuple[Callable[[], bytes], bytes, list[engin
     return more, addresses, orders
 
 
-def _ordered_launch(program: engine.Program, blocks: "_Blocks") -> Callable[..., None]:
+def _ordered_launch(program: engine.Program, blocks: "_ArgumentBlocks") -> Callable[..., None]:
     """`program.launch` with the variables of all tokens and the first tag as last arguments."""
     more, addresses, orders = _extended(blocks)
 
@@ -362,7 +362,7 @@ def _ordered_launch(program: engine.Program, blocks: "_Blocks") -> Callable[...,
     return launch
 
 
-def _commit(with_commit: Callable[[], engine.Program], blocks: "_Blocks") -> Callable[..., None]:
+def _commit(with_commit: Callable[[], engine.Program], blocks: "_ArgumentBlocks") -> Callable[..., None]:
     """A launch that returns when all its tasks that can fail have ended, and raises if one has failed.
 
     They alone use a last argument, the commit point of the launch: all others may still run. Its variable

@@ -32,7 +32,7 @@ from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
-from tracejit.passes.rolling.roll import Run
+from tracejit.passes.rolling.roll import LoopPlace
 
 LINE = 64  # bytes: the alignment of the parts of a loop's memory
 
@@ -72,26 +72,26 @@ CUTS = 4
 """A loop that would fall into more parts than that is not rolled."""
 
 
-class Cut(Exception):
+class UnlikeRounds(Exception):
     """The rounds of a loop need different plans: its runs have to be cut (see `roll`).
 
     places: where; everywhere: at each round.
     """
 
     def __init__(self, node: Node, rounds: Sequence[int]):
-        runs: list[Run] = node.attrs["body"].notes["runs"]
+        runs: list[LoopPlace] = node.attrs["body"].notes["runs"]
         super().__init__(f"rounds differ from round {rounds[0]} on")
         self.everywhere = _places(runs, range(runs[0].rounds))
         few = 0 < len(rounds) <= CUTS and rounds[-1] > 0
         self.places = _places(runs, rounds) if few else self.everywhere
 
 
-def _places(runs: Sequence[Run], rounds: Sequence[int]) -> list[tuple[int, int]]:
+def _places(runs: Sequence[LoopPlace], rounds: Sequence[int]) -> list[tuple[int, int]]:
     return [(run.level, run.start + r * run.period) for run in runs for r in rounds]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    """The job of a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
+    """The job of a loop; `job` makes the job of a task. Raises `UnlikeRounds`, and for a loop in a loop
     `Differs`, where not all rounds have the same plan.
     """
     body: Graph = node.attrs["body"]
@@ -100,7 +100,7 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     except Differs as error:
         if "runs" not in body.notes:
             raise Differs(rounds_around(error.rounds, node.attrs["rounds"])) from None
-        raise Cut(node, error.rounds) from None
+        raise UnlikeRounds(node, error.rounds) from None
 
 
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
@@ -109,7 +109,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
     if members > 1:
         jobs = _jobs(body, job, PARTS)
-    blocks = _Blocks(node, memory)
+    blocks = _BodyBlocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
     for this in jobs:
@@ -192,7 +192,7 @@ def _aligned(nbytes: int) -> int:
     return ceil_div(nbytes, LINE) * LINE
 
 
-class _Blocks:
+class _BodyBlocks:
     """The argument blocks of a body's tasks, as words of the loop's own block.
 
     growths: rows of `Growth` by dtype; arena: pairs of a slot's offset and an offset in the arena. From

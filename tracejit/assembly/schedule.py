@@ -20,7 +20,7 @@ from tracejit.assembly.words import kernel_name
 from tracejit.engine import Program, Task
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
-from tracejit.ir.printer import Names
+from tracejit.ir.printer import ValueNames
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.components import Copies
 from tracejit.passes.fusion.fuse import Missed
@@ -195,7 +195,7 @@ class Schedule(NamedTuple):
 
     def text(self) -> str:
         """The schedule for people and golden tests: tasks, what they wait for, where values lie."""
-        name = Names()
+        name = ValueNames()
         places = self.plan.places
 
         def where(value: Any) -> str:

@@ -19,13 +19,13 @@ from tracejit.codegen.spec import (
     BLOCK,
     Access,
     AddressSlot,
+    Instruction,
     IntegerSlot,
     KernelSpec,
-    Layout,
     NumberSlot,
     Section,
     Slot,
-    Step,
+    StrideClass,
 )
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
@@ -41,7 +41,7 @@ PANEL = -1
 """Stands for a buffer: the panel of a product in scratch memory."""
 
 Fields = dict[str, Any]
-"""Fields of a `Step`."""
+"""Fields of an `Instruction`."""
 
 
 class Stride(NamedTuple):
@@ -79,7 +79,7 @@ class Encoder:
         self.pointers: dict[tuple[int, int], int] = {}
         self.pointer_types: list[str] = []
         self.layouts: dict[Stride, int] = {}
-        self.layout_records: list[Layout] = []
+        self.layout_records: list[StrideClass] = []
         self.counts = {"offset": 0, "bound": 0, "jump": 0, "c": 0}
         self.numbers: list[str] = []
         self.accumulators: list[str] = []
@@ -180,7 +180,7 @@ class Encoder:
         if self.lane < len(strides):
             stride, extent = strides[self.lane], self.domain.shape[self.lane]
             lane = "one" if stride == 1 or extent == 1 else "zero" if stride == 0 else "step"
-        self.layout_records.append(Layout(_LEVELS[level], lane))
+        self.layout_records.append(StrideClass(_LEVELS[level], lane))
         for d, stride in enumerate(strides):
             if d != self.lane or lane == "step":
                 self.slots[f"s{number}_{d}"] = IntegerSlot(stride)
@@ -202,16 +202,16 @@ class Encoder:
         where = str(number)
         return Section(_LEVELS[section.level], tuple(self.steps(section, where)))
 
-    def steps(self, section: phases.LoopSection, where: str) -> Iterator[Step]:
+    def steps(self, section: phases.LoopSection, where: str) -> Iterator[Instruction]:
         for term, row in section.recall.items():
-            yield Step("recall", name_of(term.dtype), self.name(term, where), position=row)
+            yield Instruction("recall", name_of(term.dtype), self.name(term, where), position=row)
         for term, store in section.reload.items():
             access = self.access(self.outputs[store.output], store.view, store.level, term.dtype)
-            yield Step("load", name_of(term.dtype), self.name(term, where), access=access)
+            yield Instruction("load", name_of(term.dtype), self.name(term, where), access=access)
         for term in section.compute:
             yield self.term(term, where)
         for term, row in section.keep.items():
-            yield Step("keep", name_of(term.dtype), args=(self.name(term, where),), position=row)
+            yield Instruction("keep", name_of(term.dtype), args=(self.name(term, where),), position=row)
         for term in section.folds:
             yield self.fold(term, where)
         for store in section.stores:
@@ -246,17 +246,17 @@ class Encoder:
         once = self.plan.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
         return self.result(term, "row" if once else where)
 
-    def term(self, term: Term, where: str) -> Step:
+    def term(self, term: Term, where: str) -> Instruction:
         """The step that computes `term`."""
         args = tuple(self.name(a, where) for a in term.args) if term.kind is not TermKind.REDUCE else ()
         result = self.name(term, where)
         kind, encode = _KINDS[term.kind]
         fields = {"kind": kind, **encode(self, term)}
-        return Step(dtype=name_of(term.dtype), result=result, args=args, **fields)
+        return Instruction(dtype=name_of(term.dtype), result=result, args=args, **fields)
 
-    def fold(self, term: Term, where: str) -> Step:
+    def fold(self, term: Term, where: str) -> Instruction:
         (value,) = term.args
-        return Step(
+        return Instruction(
             "fold",
             name_of(term.dtype),
             args=(self.name(value, where),),
@@ -272,10 +272,12 @@ class Encoder:
             self.accumulators.append("float64" if wide else name_of(term.dtype))
         return self.folds[term]
 
-    def store(self, store: OutputStore, where: str) -> Step:
+    def store(self, store: OutputStore, where: str) -> Instruction:
         level = store.level
         access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
-        step = Step("store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access)
+        step = Instruction(
+            "store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access
+        )
         if self.sweep is not None and store.base is not None:
             return step.replace(kind="ring")
         if store not in self.traffic.streamed:

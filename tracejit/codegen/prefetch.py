@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tracejit.codegen.spec import Access, Section, Step
+from tracejit.codegen.spec import Access, Instruction, Section
 
 Moves = Callable[[Access], bool]
 """Whether an access goes along the lane, and on to new memory with the loop around it."""
@@ -28,14 +28,14 @@ def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
     """Loops over one row after the other: the longer ones take more of the prefetches, the last one none."""
     loops = [n for n, section in enumerate(sections) if section.level == "full"]
     read = {access for n in loops for access, _ in _accesses(sections[n], "load") if moves(access)}
-    wanted: dict[Access, tuple[Step, int]] = {}
+    wanted: dict[Access, tuple[Instruction, int]] = {}
     for n in loops:
         for access, dtype in _accesses(sections[n], "store"):
             wanted[access] = _prefetch(access, dtype, 0, "rows" if len(read) > 1 else "written"), n
     for n in loops:
         for access, dtype in _accesses(sections[n], "load"):
             wanted[access] = _prefetch(access, dtype, 1), loops[-1]
-    prefetches: dict[int, list[Step]] = {n: [] for n in loops[:-1]}
+    prefetches: dict[int, list[Instruction]] = {n: [] for n in loops[:-1]}
     for access, (step, before) in wanted.items():
         room = {n: len(sections[n].steps) / (len(prefetches[n]) + 1) for n in prefetches if n < before}
         if room and moves(access):
@@ -74,8 +74,8 @@ def map_ahead(section: Section, moves: Moves, page: int) -> Section:
     return _with(steps, section)
 
 
-def _prefetch(access: Access, dtype: str, distance: int, unit: str = "rows") -> Step:
-    return Step("prefetch", dtype, access=access, function=unit, position=distance)
+def _prefetch(access: Access, dtype: str, distance: int, unit: str = "rows") -> Instruction:
+    return Instruction("prefetch", dtype, access=access, function=unit, position=distance)
 
 
 def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
@@ -85,6 +85,6 @@ def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
             yield step.access, step.dtype
 
 
-def _with(prefetches: Iterable[Step], section: Section) -> Section:
+def _with(prefetches: Iterable[Instruction], section: Section) -> Section:
     """The steps of `section` after `prefetches`."""
     return section._replace(steps=(*prefetches, *section.steps))

@@ -53,7 +53,7 @@ class NumberSlot(NamedTuple):
 Slot = AddressSlot | IntegerSlot | NumberSlot
 
 
-class Layout(NamedTuple):
+class StrideClass(NamedTuple):
     """The stride class of an access: its level, and its stride along the lane (the innermost loop): "one",
     "zero" or "step".
     """
@@ -69,7 +69,7 @@ class Access(NamedTuple):
     layout: int
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One instruction. `result` and `args` number values; other fields as the kind needs them.
 
     number (position), load (access), index (position of its offset, layout), apply (function), gather
@@ -99,7 +99,7 @@ class Section(NamedTuple):
     """Steps at one level, in order: "kept" once for each kept index, "full" for each reduced index too."""
 
     level: str
-    steps: tuple[Step, ...]
+    steps: tuple[Instruction, ...]
 
 
 class KernelSpec(NamedTuple):
@@ -120,7 +120,7 @@ class KernelSpec(NamedTuple):
     reduced: int
     pieces: bool
     pointers: tuple[str, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[StrideClass, ...]
     numbers: tuple[str, ...]
     offsets: int
     bounds: int
@@ -128,7 +128,7 @@ class KernelSpec(NamedTuple):
     rows: tuple[str, ...]
     tiles: tuple[Access, ...]
     accumulators: tuple[str, ...]
-    prologue: tuple[Step, ...]
+    prologue: tuple[Instruction, ...]
     sections: tuple[Section, ...]
     panel: int = -1
     stages: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.codegen.spec import Access, KernelSpec, Section, Step
+from tracejit.codegen.spec import Access, Instruction, KernelSpec, Section
 from tracejit.ir.op import EXPENSIVE, OPS
 
 INDENT = "    "
@@ -76,7 +76,7 @@ DEAR = {"divide", "reciprocal", "sqrt"}
 """Functions that take longer than to read the elements for them, besides those with the trait EXPENSIVE."""
 
 
-class Source:
+class SourceText:
     """Lines of Python under construction, and the names they import."""
 
     def __init__(self, spec: KernelSpec):
@@ -154,14 +154,14 @@ class Source:
         """An element of a buffer."""
         return f"x{access.pointer}[{self.place(access.layout)}{moved}]"
 
-    def read(self, step: Step, element: str) -> None:
+    def read(self, step: Instruction, element: str) -> None:
         self.line(f"v{step.result} = {element}{' != 0' if step.dtype == 'bool' else ''}")
 
     def write(self, element: str, value: str, dtype: str) -> None:
         """Store `value`; a bool becomes a byte."""
         self.line(f"{element} = {self.type('uint8') + '(' + value + ')' if dtype == 'bool' else value}")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: Instruction) -> None:
         """The lines of one step (not of folds and scans, whose accumulators depend on the target)."""
         args = [f"v{a}" for a in step.args]
         match step.kind:
@@ -191,7 +191,7 @@ class Source:
             case _:
                 raise AssertionError(f"no line for a {step.kind}")
 
-    def check(self, step: Step, args: list[str]) -> None:
+    def check(self, step: Instruction, args: list[str]) -> None:
         bound = f"bound{step.position}"
         failed = f"{self.accumulate('out_of_range')}({args[0]}, {bound})"
         self.line(f"status = {self.accumulate('first_failure')}(status, {failed}, {args[1]})")
@@ -270,7 +270,7 @@ class Source:
 
     # ---- accumulators
 
-    def accumulators(self, section: Section) -> list[Step]:
+    def accumulators(self, section: Section) -> list[Instruction]:
         return [s for s in section.steps if s.kind in ("fold", "scan")]
 
     def use_type(self, dtype: str) -> str:
@@ -279,7 +279,7 @@ class Source:
             self.type(dtype)
         return dtype
 
-    def identity(self, step: Step) -> str:
+    def identity(self, step: Instruction) -> str:
         """The initial value of the accumulator of `step`."""
         found = identity(step.function, self.use_type(self.spec.accumulators[step.position]))
         if "inf" in found:
@@ -308,7 +308,7 @@ def is_dear(function: str) -> bool:
     return function in DEAR or (op is not None and EXPENSIVE in op.traits)
 
 
-def moving_results(spec: KernelSpec, steps: Iterable[Step]) -> set[int]:
+def moving_results(spec: KernelSpec, steps: Iterable[Instruction]) -> set[int]:
     """The values among `steps` that change along the lane."""
     moving: set[int] = set()
     for step in steps:
@@ -338,7 +338,7 @@ def lines_at_once(section: Section, most: int) -> int:
     return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MOST_STEPS], default=1)
 
 
-def renumbered(steps: Sequence[Step], shift: int) -> list[Step]:
+def renumbered(steps: Sequence[Instruction], shift: int) -> list[Instruction]:
     """`steps` with other numbers for the values they make."""
     made = {step.result for step in steps} - {-1}
     return [

@@ -13,7 +13,7 @@ MODULE = "tracejit.kernels.ranks.entry_points"
 RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", entries=(MODULE, "RANKS"))
 
 
-class Calls(NamedTuple):
+class ExchangeCalls(NamedTuple):
     """The entry points; the kernel that they are part of stays in memory with them."""
 
     begin: Callable[..., int]
@@ -34,7 +34,7 @@ class Calls(NamedTuple):
 
 
 @functools.cache
-def calls() -> Calls:
+def calls() -> ExchangeCalls:
     """The entry points, loaded at the first call."""
     ((kernel, _),) = load([RECIPE])
 
@@ -44,7 +44,7 @@ def calls() -> Calls:
     def long(name: str, arity: int) -> Callable[..., Any]:
         return function(kernel.addresses, f"ranks_{name}", arity, holds_gil=False)
 
-    return Calls(
+    return ExchangeCalls(
         begin=builtin(kernel.addresses, "begin", "ranks"),
         cancel=quick("cancel", 2),
         advance=long("advance", 3),

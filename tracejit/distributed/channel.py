@@ -20,7 +20,7 @@ import numpy as np
 from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox, Told
 from tracejit.distributed.scratch import Scratch
-from tracejit.distributed.window import Window
+from tracejit.distributed.window import SharedWindow
 
 NOWHERE = -1
 
@@ -38,7 +38,7 @@ class Channel:
         self,
         outbox: Outbox,
         scratch: Scratch,
-        window: Window | None,
+        window: SharedWindow | None,
         comm: Any,
         tag: int,
         key: int,
@@ -59,7 +59,7 @@ class Channel:
         """The channel without shared memory."""
         return self._like(None, 0)
 
-    def _like(self, window: Window | None, later: int) -> Channel:
+    def _like(self, window: SharedWindow | None, later: int) -> Channel:
         tag, key = self._tag + later, self.key + later
         return Channel(
             self._outbox,

@@ -22,7 +22,7 @@ from tracejit.kernels.ranks.layout import (
 )
 
 
-class Plan:
+class ExchangePlan:
     """The exchange of a task; one of `nears` is under way for each of its launches, if there are enough.
 
     sizes:      elements of each array; several are put together in memory of the exchange.

@@ -36,9 +36,9 @@ from tracejit.distributed.channel import Arrival, Channel
 from tracejit.distributed.control import Control, Votes
 from tracejit.distributed.near import Near
 from tracejit.distributed.outbox import Handle, Outbox
-from tracejit.distributed.plans import Plan
+from tracejit.distributed.plans import ExchangePlan
 from tracejit.distributed.scratch import Scratch, take_apart
-from tracejit.distributed.window import BLOCK, Window
+from tracejit.distributed.window import BLOCK, SharedWindow
 from tracejit.engine.hosts import address_of_communication, communication, communication_is_wanted, take_up
 from tracejit.engine.threads import Thread, computing
 from tracejit.errors import PeerError, text
@@ -60,7 +60,7 @@ give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # a sleep takes a 
 
 
 @dataclass(eq=False)
-class Operation:
+class OperationUnderWay:
     """An operation under way; `waiting`: the messages without which it cannot go on."""
 
     node: Node
@@ -99,7 +99,7 @@ class _Turns:
         self._lock.release()
 
 
-class Transport:
+class MpiTransport:
     """Operations between the ranks of `world`, a communicator of mpi4py.
 
     deadline: seconds after which an operation fails; after a while it says on whom it waits.
@@ -110,7 +110,7 @@ class Transport:
         world: Any,
         deadline: float,
         link: tuple[float, float] | None = None,
-        window: Window | None = None,
+        window: SharedWindow | None = None,
     ) -> None:
         self.rank, self.size = world.rank, world.size
         self.broken: BaseException | None = None
@@ -123,7 +123,7 @@ class Transport:
         if window is not None and self._outbox.link is not None:
             window.imitate(self._outbox.link)
         self._lock = _Turns()
-        self._active: list[Operation] = []
+        self._active: list[OperationUnderWay] = []
         self._together = window is not None and len(window.ranks) == self.size
         self._control = Control(world.Dup(), window.notices if window and self._together else None)
         self._lockstep = 0
@@ -137,7 +137,7 @@ class Transport:
         """Begin an operation (see `ops.communicate.Transport`)."""
         self._begin(node, self._steps(node, operands, results, self._data, tag), done)
 
-    def plan(self, node: Node) -> Plan | None:
+    def plan(self, node: Node) -> ExchangePlan | None:
         """See `ops.communicate.Transport`."""
         members = members_of(node, self.rank) or self._members
         types = [value.type for value in node.outputs]
@@ -301,7 +301,7 @@ class Transport:
     def _begin(
         self, node: Node, steps: Steps, done: Done, begun: float | None = None, waiting: Sequence[Any] = ()
     ) -> None:
-        operation = Operation(node, steps, done, begun or time.monotonic(), waiting=list(waiting))
+        operation = OperationUnderWay(node, steps, done, begun or time.monotonic(), waiting=list(waiting))
         operation.moved = operation.begun
         if os.getpid() != self._process:
             done(PeerError("a process that a rank has forked is no rank; exchange in the rank itself"))
@@ -309,9 +309,9 @@ class Transport:
         with self._lock:
             self._active.append(operation)
 
-    def _advance(self) -> tuple[list[tuple[Operation, BaseException | None]], bool]:
+    def _advance(self) -> tuple[list[tuple[OperationUnderWay, BaseException | None]], bool]:
         """Move what can be moved; return the operations that have ended, and whether any has moved."""
-        ended: list[tuple[Operation, BaseException | None]] = []
+        ended: list[tuple[OperationUnderWay, BaseException | None]] = []
         moved = False
         try:
             self._control.listen()
@@ -359,7 +359,7 @@ class Transport:
             self._window.notices.poll(PATROL, thread, votes)
         return True
 
-    def _step(self, operation: Operation) -> bool:
+    def _step(self, operation: OperationUnderWay) -> bool:
         """Resume an operation as long as its messages are there; return whether there was one."""
         moved = False
         while True:
@@ -371,7 +371,7 @@ class Transport:
             operation.waiting = next(operation.steps)
             self._outbox.pump()
 
-    def _check_time(self, operation: Operation, now: float) -> None:
+    def _check_time(self, operation: OperationUnderWay, now: float) -> None:
         """Fail an operation that waits for a rank that has ended, or for too long."""
         missing = operation.missing()
         if not missing:
@@ -391,7 +391,7 @@ class Transport:
             what = f"tracejit: rank {self.rank} has waited {waited:.0f} s for rank {names} in"
             print(what, operation.describe(), file=sys.stderr, flush=True)
 
-    def _error(self, operation: Operation, what: str) -> PeerError:
+    def _error(self, operation: OperationUnderWay, what: str) -> PeerError:
         return PeerError(f"{what}; rank {self.rank} waits for it in {operation.describe()}")
 
     def _steps(
@@ -429,7 +429,7 @@ class Transport:
         """The first key of the notices of an operation."""
         return KEYS * (number % NUMBERS + NUMBERS * (comm is self._alone))
 
-    def _within(self, members: tuple[int, ...]) -> Transport:
+    def _within(self, members: tuple[int, ...]) -> MpiTransport:
         """This transport for some of the ranks, which are counted from 0 on."""
         inner = copy.copy(self)
         inner.rank, inner.size, inner._members = members.index(self.rank), len(members), members

@@ -34,7 +34,7 @@ import numpy as np
 from tracejit.distributed.board import Board
 from tracejit.distributed.near import KINDS, Near
 from tracejit.distributed.notices import Notices
-from tracejit.distributed.plans import Plan
+from tracejit.distributed.plans import ExchangePlan
 from tracejit.kernels.ranks.layout import DIRECT, IN_BLOCKS, LINE, STAGED, head_bytes, start_bytes
 
 BLOCK = 4 << 20
@@ -58,7 +58,7 @@ PREPARED = 2
 """Exchanges of a task that can be under way at once, of different launches."""
 
 
-class Window:
+class SharedWindow:
     """The shared memory of `ranks`, which are numbers in the world; `rank`: this one.
 
     mpi:    what keeps the memory, a window of mpi4py.
@@ -90,10 +90,12 @@ class Window:
         self.imitate = self._board.imitate
         self._begun: set[Near] = set()  # machine code writes to their memory
         self._ended: dict[tuple[int, ...], list[Near]] = {}  # exchanges that have ended, by members
-        self._plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()  # by address of an exchange
+        self._plans: WeakValueDictionary[int, ExchangePlan] = (
+            WeakValueDictionary()
+        )  # by address of an exchange
 
     @classmethod
-    def allocate(cls, world: Any, nbytes: int, *, direct: bool = True) -> Window | None:
+    def allocate(cls, world: Any, nbytes: int, *, direct: bool = True) -> SharedWindow | None:
         """The window of the ranks of `world` on this machine, with blocks in `nbytes` for each; None where
         this one is alone, or no block has room. All ranks call it.
 
@@ -218,8 +220,8 @@ class Window:
         tag: int,
         *,
         whole: bool,
-    ) -> Plan | None:
-        """The plan by which tasks begin exchanges of arrays of so many elements (see `Plan`); None where
+    ) -> ExchangePlan | None:
+        """The plan by which tasks begin exchanges of arrays of so many elements; None where
         machine code does not combine them, or some of `members` have no part of this memory.
         """
         kind = KINDS.get((dtype, combine))
@@ -231,7 +233,7 @@ class Window:
             return None
         seats = [self._seats[m] for m in members]
         nears = [Near(self._board, members, seats) for _ in range(PREPARED)]
-        plan = Plan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, way=way)
+        plan = ExchangePlan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, way=way)
         for near in nears:
             self._plans[near.address] = plan
         return plan

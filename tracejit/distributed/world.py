@@ -19,8 +19,8 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.config import config
-from tracejit.distributed.transport import Transport
-from tracejit.distributed.window import Window
+from tracejit.distributed.transport import MpiTransport
+from tracejit.distributed.window import SharedWindow
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import share_processors
 from tracejit.errors import EngineError, text
@@ -31,7 +31,7 @@ LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TAS
 
 PATIENCE = 5.0  # seconds that a rank which has failed waits for the others
 
-_transport: Transport | None = None
+_transport: MpiTransport | None = None
 _started = False
 _failure: str | None = None
 
@@ -54,8 +54,8 @@ def init() -> None:
         world, owned = _connect()
         if world.size > 1:
             _share_processors(world)
-            window = Window.allocate(world, config.window, direct=config.direct)
-            _transport = Transport(world, float(config.exchange_deadline), config.link, window)
+            window = SharedWindow.allocate(world, config.window, direct=config.direct)
+            _transport = MpiTransport(world, float(config.exchange_deadline), config.link, window)
             set_transport(_transport)
             _transport.serve()
             _end_together(world, owned)

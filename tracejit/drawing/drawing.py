@@ -6,7 +6,7 @@ import os
 from html import escape
 
 from tracejit.drawing.layout import lay_out
-from tracejit.drawing.picture import Lines, Names, Picture, by_function, by_kernel, by_line
+from tracejit.drawing.picture import Lines, Picture, PictureNames, by_function, by_kernel, by_line
 from tracejit.drawing.sources import line_of
 from tracejit.drawing.svg import side_by_side
 from tracejit.errors import ArgumentError
@@ -38,7 +38,7 @@ class Drawing:
         self,
         name: str,
         graph: Graph,
-        names: Names,
+        names: PictureNames,
         lines: Lines = line_of,
         *,
         shown: Graph | None = None,

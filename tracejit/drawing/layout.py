@@ -22,7 +22,7 @@ FAR = 8  # layers over which an edge is drawn
 
 
 @dataclass(eq=False)
-class Place:
+class Rectangle:
     """A rectangle of the layout: a box, or room for an edge (without one). `floor` is the bottom of its
     layer.
     """
@@ -36,7 +36,7 @@ class Place:
     floor: float = 0.0
 
 
-Near = dict[Place, list[Place]]
+Near = dict[Rectangle, list[Rectangle]]
 """The neighbours of places, above or below."""
 
 
@@ -44,8 +44,8 @@ Near = dict[Place, list[Place]]
 class Layout:
     """Places of boxes, and edges as sequences of places."""
 
-    places: list[Place]
-    edges: list[list[Place]]
+    places: list[Rectangle]
+    edges: list[list[Rectangle]]
     width: float
     height: float
 
@@ -60,17 +60,17 @@ def size_of(box: Box) -> tuple[float, float]:
 
 def lay_out(picture: Picture) -> Layout:
     """The layout of a picture."""
-    places = {box: Place(box, *size_of(box)) for box in picture.boxes}
+    places = {box: Rectangle(box, *size_of(box)) for box in picture.boxes}
     edges = [(places[a], places[b]) for a, b in picture.edges]
     order = list(places.values())
     _assign_layers(order, edges)
     edges = _with_links(order, edges)
     paths = [_path(a, b) for a, b in edges]
-    layers: list[list[Place]] = [[] for _ in range(max((p.layer for p in order), default=0) + 1)]
+    layers: list[list[Rectangle]] = [[] for _ in range(max((p.layer for p in order), default=0) + 1)]
     for place in (*order, *(p for path in paths for p in path[1:-1])):
         layers[place.layer].append(place)
-    above: dict[Place, list[Place]] = {}
-    below: dict[Place, list[Place]] = {}
+    above: dict[Rectangle, list[Rectangle]] = {}
+    below: dict[Rectangle, list[Rectangle]] = {}
     for path in paths:
         for a, b in itertools.pairwise(path):
             above.setdefault(b, []).append(a)
@@ -86,7 +86,7 @@ def lay_out(picture: Picture) -> Layout:
     return Layout(order, paths, width, height)
 
 
-def _assign_layers(order: Sequence[Place], edges: Sequence[tuple[Place, Place]]) -> None:
+def _assign_layers(order: Sequence[Rectangle], edges: Sequence[tuple[Rectangle, Rectangle]]) -> None:
     """Layers from above. In the order of the boxes every edge goes forward."""
     above: Near = {}
     below: Near = {}
@@ -100,11 +100,13 @@ def _assign_layers(order: Sequence[Place], edges: Sequence[tuple[Place, Place]])
             place.layer = min(b.layer for b in below[place]) - 1
 
 
-def _with_links(order: list[Place], edges: Sequence[tuple[Place, Place]]) -> list[tuple[Place, Place]]:
+def _with_links(
+    order: list[Rectangle], edges: Sequence[tuple[Rectangle, Rectangle]]
+) -> list[tuple[Rectangle, Rectangle]]:
     """Edges over many layers (from a forward pass to the end of a backward pass, say) begin at a card that
     says where they come from.
     """
-    near: list[tuple[Place, Place]] = []
+    near: list[tuple[Rectangle, Rectangle]] = []
     far: Near = {}
     for a, b in edges:
         if b.layer - a.layer <= FAR:
@@ -113,19 +115,19 @@ def _with_links(order: list[Place], edges: Sequence[tuple[Place, Place]]) -> lis
             far.setdefault(b, []).append(a)
     for b, sources in far.items():
         box = Box("link", "", rows=[(f"from {a.box.title}", "") for a in sources if a.box is not None])
-        order.append(Place(box, *size_of(box), layer=b.layer - 1))
+        order.append(Rectangle(box, *size_of(box), layer=b.layer - 1))
         near.append((order[-1], b))
     return near
 
 
-def _path(a: Place, b: Place) -> list[Place]:
-    between = [Place(None, POINT, 0.0, layer) for layer in range(a.layer + 1, b.layer)]
+def _path(a: Rectangle, b: Rectangle) -> list[Rectangle]:
+    between = [Rectangle(None, POINT, 0.0, layer) for layer in range(a.layer + 1, b.layer)]
     return [a, *between, b]
 
 
-def _order(layers: list[list[Place]], above: Near, below: Near) -> None:
+def _order(layers: list[list[Rectangle]], above: Near, below: Near) -> None:
     """The order in each layer, by the mean places of neighbours."""
-    rank: dict[Place, float] = {}
+    rank: dict[Rectangle, float] = {}
     for layer in layers:
         _rank(layer, rank)
     for sweep in range(SWEEPS):
@@ -136,7 +138,7 @@ def _order(layers: list[list[Place]], above: Near, below: Near) -> None:
             _rank(layer, rank)
 
 
-def _rank(layer: list[Place], rank: dict[Place, float]) -> None:
+def _rank(layer: list[Rectangle], rank: dict[Rectangle, float]) -> None:
     """Note where places stand in their layer, from 0 to 1."""
     for i, place in enumerate(layer):
         rank[place] = (i + 0.5) / len(layer)
@@ -146,7 +148,7 @@ def _mean(values: list[float], other: float) -> float:
     return sum(values) / len(values) if values else other
 
 
-def _place(layers: list[list[Place]], above: Near, below: Near) -> None:
+def _place(layers: list[list[Rectangle]], above: Near, below: Near) -> None:
     """Coordinates: rows of layers, and in each of them towards the neighbours."""
     y = 0.0
     for layer in layers:
@@ -170,7 +172,7 @@ def _place(layers: list[list[Place]], above: Near, below: Near) -> None:
             _spread(layer, wanted)
 
 
-def _spread(layer: list[Place], wanted: list[float]) -> None:
+def _spread(layer: list[Rectangle], wanted: list[float]) -> None:
     """Places in this order, without overlap, as near as may be to where they are wanted: neighbours that
     would overlap are one block, which stands at the mean of what its members want.
     """

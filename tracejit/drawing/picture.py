@@ -50,7 +50,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Names:
+class PictureNames:
     """Names of a graph's inputs and outputs; `parameters` are kept with it."""
 
     inputs: Sequence[str]
@@ -58,7 +58,7 @@ class Names:
     parameters: frozenset[str] = frozenset()
 
 
-def by_line(graph: Graph, names: Names, lines: Lines) -> Picture:
+def by_line(graph: Graph, names: PictureNames, lines: Lines) -> Picture:
     """A box for each run of operators of one line."""
     runs: list[list[Node]] = []
     for node in graph.nodes:
@@ -82,7 +82,7 @@ def by_line(graph: Graph, names: Names, lines: Lines) -> Picture:
     return _Wiring(graph, names, boxes).picture()
 
 
-def by_kernel(graph: Graph, names: Names) -> Picture:
+def by_kernel(graph: Graph, names: PictureNames) -> Picture:
     """A box for each node of a graph whose kernels are formed."""
     boxes = {}
     for node in graph.nodes:
@@ -155,7 +155,7 @@ def _few(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
 class _Wiring:
     """Edges between the boxes of nodes, and the cards of inputs and results."""
 
-    def __init__(self, graph: Graph, names: Names, boxes: Mapping[Node, Box]) -> None:
+    def __init__(self, graph: Graph, names: PictureNames, boxes: Mapping[Node, Box]) -> None:
         self.graph, self.boxes = graph, boxes
         self.names = names
         self.inputs = dict(zip(graph.inputs, names.inputs, strict=True))

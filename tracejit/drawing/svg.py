@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from tracejit.drawing.layout import HEAD, PAD, ROW, SUB, Layout, Place
+from tracejit.drawing.layout import HEAD, PAD, ROW, SUB, Layout, Rectangle
 
 MARGIN, TITLE = 24, 34
 
@@ -47,7 +47,7 @@ def side_by_side(layouts: Sequence[tuple[str, Layout]]) -> str:
     )
 
 
-def _box(place: Place) -> str:
+def _box(place: Rectangle) -> str:
     box = place.box
     assert box is not None
     parts = [
@@ -71,7 +71,7 @@ def _box(place: Place) -> str:
     return "".join(parts) + "</g>"
 
 
-def _edge(path: Sequence[Place]) -> str:
+def _edge(path: Sequence[Rectangle]) -> str:
     """A line from the bottom of a box to the top of another: straight through layers, smooth between them."""
     x, y = path[0].x + path[0].width / 2, path[0].floor
     text = f"M{x:.1f},{path[0].y + path[0].height:.1f}L{x:.1f},{y:.1f}"

@@ -18,7 +18,7 @@ from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain, stop
 from tracejit.engine.machine import processors
 from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool, pool_of
-from tracejit.engine.profiler import Description, Event, OpenProfile, Profile
+from tracejit.engine.profiler import Event, OpenProfile, Profile, TaskDescription
 from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, COMMUNICATION, FRESH, HOST, NUMBER, OVERWRITE, READ, WRITE, Task
@@ -89,9 +89,9 @@ def profile() -> OpenProfile:
     return OpenProfile(_describe, drain)
 
 
-def _describe(label: int) -> Description:
+def _describe(label: int) -> TaskDescription:
     program = PROGRAMS.get(label // LABEL)
     if program is None:
-        return Description("task of a program that is gone")
+        return TaskDescription("task of a program that is gone")
     task = program.tasks[label % LABEL]
-    return Description(task.name, task.location, task.queue, task.estimate, program)
+    return TaskDescription(task.name, task.location, task.queue, task.estimate, program)

@@ -71,7 +71,7 @@ class OperatorError(Exception):
         self.error, self.torn = error, torn
 
 
-class Run:
+class HostRun:
     """One run of a Python task; the `on_complete` of an asynchronous one.
 
     Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
@@ -81,7 +81,7 @@ class Run:
 
     def __init__(self, call: HostCall, address: int, sequence: int) -> None:
         self.call, self._address, self.sequence = call, address, sequence
-        self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
+        self.outer: HostRun | None = None  # the task on whose thread it runs (naive engine)
         self.started = time.monotonic_ns()
         self._ended = threading.Lock()  # acquired when the task ends, and never released
         self.variables = call.variables
@@ -176,7 +176,7 @@ AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
 communication is none of the user's functions, and records nothing.
 """
 
-RUNNING: set[Run] = set()
+RUNNING: set[HostRun] = set()
 """The Python tasks that have started and not ended."""
 
 
@@ -207,14 +207,14 @@ def _run_next(pool: Hosts, thread: Thread, patience: int) -> bool:
     return True
 
 
-def run_of(task: int, instance: int) -> Run:
+def run_of(task: int, instance: int) -> HostRun:
     """The run of the Python task at an address, of the launch whose instance is at another one."""
     program, record, keep = IN_FLIGHT[instance]
     index = (task - record.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
-    return Run(program.call(index, record, keep), task, record.words[INSTANCE_SEQUENCE >> 3])
+    return HostRun(program.call(index, record, keep), task, record.words[INSTANCE_SEQUENCE >> 3])
 
 
-def take_up(task: int) -> Run:
+def take_up(task: int) -> HostRun:
     """The run of a Python task that machine code has begun, and that Python goes on with."""
     run = run_of(task, ctypes.c_int64.from_address(task + TASK_INSTANCE).value)
     RUNNING.add(run)

@@ -1,9 +1,9 @@
 """Instances: the native records of a program's launches.
 
-A `Plan` is shared by all instances of a program: the order of tasks and their uses, as lists in native
-memory, and the *image* of an instance with the places of its own addresses. An `Instance` is a copy of the
-image at its own address. While it is in flight it has an arena on each device where it needs one, whose
-address is in its blocks (`Lease`); the next time it takes the same one, unless another instance has it.
+An `InstancePlan` is shared by all instances of a program: the order of tasks and their uses, as lists in
+native memory, and the *image* of an instance with the places of its own addresses. An `Instance` is a copy of
+the image at its own address. While it is in flight it has an arena on each device where it needs one, whose
+address is in its blocks (`ArenaLease`); the next time it takes the same one, unless another instance has it.
 
     header | tasks | requests | argument blocks
 """
@@ -26,7 +26,7 @@ List = tuple[int, int]  # address of the first item, and the number of items
 Column = int | Sequence[int]  # one word of each of several records
 
 
-class Plan:
+class InstancePlan:
     """The static part of a program; see `Program` for the arguments."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Instance(Record):
 
     __slots__ = ("__weakref__", "_held", "_plan", "block", "borrow", "packed", "return_arenas")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: InstancePlan) -> None:
         super().__init__(plan.image.nbytes)
         self._plan = plan  # keeps its lists alive
         self.block = self.address + plan.block
@@ -167,7 +167,7 @@ class Instance(Record):
         words[:] = plan.image
         words[plan.own] += self.address
         self._held = plan.prepare(self.block)
-        leases = [Lease(words, *arena) for arena in plan.arenas]
+        leases = [ArenaLease(words, *arena) for arena in plan.arenas]
         self.borrow = _all([lease.begin for lease in leases])
         self.return_arenas = _all([lease.end for lease in leases])
 
@@ -184,7 +184,7 @@ def _all(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
     return every
 
 
-class Lease:
+class ArenaLease:
     """The use of an arena of one device by an instance: the places in its blocks that hold the address."""
 
     __slots__ = ("_addends", "_arena", "_nbytes", "_number", "_places", "_pool", "_words")

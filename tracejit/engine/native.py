@@ -49,7 +49,7 @@ class Record:
         self.address: int = memory.ctypes.data + 8 * start
 
 
-class Calls(NamedTuple):
+class ExecutorCalls(NamedTuple):
     """The executor's entry points (see `tracejit.kernels.executor.entry_points`)."""
 
     launch: Callable[[int, bytes, int, list[int]], int]
@@ -84,7 +84,7 @@ LOCK = make_rlock()
 """Guards the engine's state in Python, off the fast paths. A fork acquires it: no child finds it locked."""
 
 _loader: Loader | None = None
-_calls: Calls | None = None
+_calls: ExecutorCalls | None = None
 
 
 def install(loader: Loader) -> None:
@@ -101,12 +101,12 @@ def loaded() -> bool:
     return _calls is not None
 
 
-def calls() -> Calls:
+def calls() -> ExecutorCalls:
     """The executor's entry points, loaded at the first call."""
     return _calls or _load()
 
 
-def _load() -> Calls:
+def _load() -> ExecutorCalls:
     global _calls
     with LOCK:
         if _calls is None:
@@ -145,7 +145,7 @@ def lane_of(number: int, device: int = 0) -> Record:
     return found
 
 
-def _add(calls: Calls, number: int, lane: Record) -> None:
+def _add(calls: ExecutorCalls, number: int, lane: Record) -> None:
     lane.words[LANE_PYTHON >> 3] = number < 0
     calls.add_lane(ENGINE.address, lane.address)
 
@@ -189,14 +189,14 @@ def builtin(addresses: Mapping[str, int], name: str, room: str = "engine") -> Ca
     return function
 
 
-def _bind(addresses: Mapping[str, int]) -> Calls:
+def _bind(addresses: Mapping[str, int]) -> ExecutorCalls:
     def quick(name: str, arity: int, result: Any = ctypes.c_int64) -> Callable[..., Any]:
         return function(addresses, f"engine_{name}", arity, result, holds_gil=True)
 
     def long(name: str, arity: int) -> Callable[..., Any]:
         return function(addresses, f"engine_{name}", arity, holds_gil=False)
 
-    return Calls(
+    return ExecutorCalls(
         launch=builtin(addresses, "launch"),
         direct=builtin(addresses, "direct"),
         wait=builtin(addresses, "wait"),

@@ -63,7 +63,7 @@ def lane_name(number: int) -> str:
     return {HOST: "host", COMMUNICATION: "communication"}.get(number) or f"cpu:{number}"
 
 
-class Description(NamedTuple):
+class TaskDescription(NamedTuple):
     """The description of a task, found by its label."""
 
     name: str
@@ -160,7 +160,7 @@ def keep(program: object) -> None:
 class OpenProfile:
     """An open profile; see `tracejit.engine.profile`."""
 
-    def __init__(self, describe: Callable[[int], Description], drain: Callable[[], object]) -> None:
+    def __init__(self, describe: Callable[[int], TaskDescription], drain: Callable[[], object]) -> None:
         self._describe, self._drain = describe, drain
         self._profile = Profile()
         self._ring: Record | None = None

@@ -31,7 +31,7 @@ import numpy as np
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
-from tracejit.engine.instance import LABEL, Instance, Plan
+from tracejit.engine.instance import LABEL, Instance, InstancePlan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, note_running, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.task import (
@@ -116,7 +116,7 @@ class Program:
         number = self.number = next(_numbers)
         self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
         self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes
-        self._plan = Plan(number, self.tasks, blocks, patches, arguments, arenas)
+        self._plan = InstancePlan(number, self.tasks, blocks, patches, arguments, arenas)
         workers.serve(task.queue for task in self.tasks if not task.callable)
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
         self._plan.image[INSTANCE_SMALL // 8] = small

@@ -184,7 +184,7 @@ def help_out() -> None:
             thread.grow()
 
 
-class Watcher:
+class CompletionThread:
     """The thread that completes what a device with a clock of its own has done: it runs `watch`, an entry
     point of the executor, on the device's lane.
     """
@@ -219,7 +219,7 @@ class Watcher:
                 self._running = None
 
 
-WATCHERS: list[Watcher] = []
+WATCHERS: list[CompletionThread] = []
 
 
 class Workers:

@@ -10,7 +10,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from tracejit.drawing.picture import Names
+from tracejit.drawing.picture import PictureNames
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.jit.specs import Spec
 from tracejit.graphs.contract import Contract, Data, leaves_of
@@ -82,7 +82,7 @@ def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> G
     )
 
 
-def names_of(contract: Contract) -> Names:
+def names_of(contract: Contract) -> PictureNames:
     """Names of the inputs and outputs of the graph, for a picture."""
     leaves = leaves_of(contract)
     computed = [step for step in contract.numbers if step[0] == "compute"]
@@ -108,7 +108,7 @@ def names_of(contract: Contract) -> Names:
     _number_outputs(contract.result, RESULT, outputs)
     count = max(outputs, default=-1) + 1
     parameters = frozenset(name for name, _ in contract.parameters)
-    return Names(inputs, [outputs.get(i, "") for i in range(count)], parameters)
+    return PictureNames(inputs, [outputs.get(i, "") for i in range(count)], parameters)
 
 
 def _number_outputs(made: Data, path: str, found: dict[int, str]) -> None:

@@ -54,7 +54,7 @@ DRAWN = 64  # an extent for which kernels are drawn
 INSTANCES = 64  # graphs for different extents that are kept at hand
 
 
-class Instance:
+class SizedGraph:
     """A contract and its graph for some extents."""
 
     def __init__(self, contract: Contract, graph: Graph) -> None:
@@ -70,11 +70,11 @@ class GraphProgram(Vouched):
 
     def __init__(self, text: str, *, is_foreign: bool = False) -> None:
         self.text, self.is_foreign = text, is_foreign
-        self._instances: dict[tuple[int, ...], Instance] = {}
+        self._instances: dict[tuple[int, ...], SizedGraph] = {}
         contract, graph = read_contract(text)
         if is_foreign:  # before anything is done with what the text says
             check_contract(*read_contract(text, points_for(contract.extents[:NAMES])[0]))
-        self.named = Instance(contract, graph)
+        self.named = SizedGraph(contract, graph)
 
         def body(parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._emit(parameters, args, kwargs)
@@ -83,7 +83,7 @@ class GraphProgram(Vouched):
         self.traced = jit(body)
         self.traced_gradient = jit(functools.partial(_value_and_gradients, body))
 
-    def at(self, extents: Mapping[str, int]) -> Instance:
+    def at(self, extents: Mapping[str, int]) -> SizedGraph:
         """The graph for these extents."""
         key = tuple(extents[name] for name in self.named.contract.extents)
         found = self._instances.get(key)
@@ -92,7 +92,7 @@ class GraphProgram(Vouched):
             if self.is_foreign:
                 check_contract(contract, graph)
                 graph = with_checked_indices(graph)
-            found = Instance(contract, graph)
+            found = SizedGraph(contract, graph)
             if len(self._instances) >= INSTANCES:
                 self._instances.clear()
             self._instances[key] = found
@@ -339,7 +339,7 @@ class Matched:
 class _Emission:
     """One call: the nodes of a graph go onto the open recording."""
 
-    def __init__(self, instance: Instance, parameters: dict[str, Any], matched: Matched) -> None:
+    def __init__(self, instance: SizedGraph, parameters: dict[str, Any], matched: Matched) -> None:
         self.contract, self.graph = instance.contract, instance.graph
         self.parameters, self.matched = parameters, matched
         self.steps: list[Any] = []

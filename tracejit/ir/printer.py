@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracejit.ir.graph import Graph, Node, Value
 
 
-class Names:
+class ValueNames:
     """Hands out ``%0``, ``%1``, ... in the order in which values are first named."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Names:
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
     """`graph` as text; with `locations`, each node's user line as a comment."""
-    name = Names()
+    name = ValueNames()
     inputs = ", ".join(f"{name(v)}: {v.type}" for v in graph.inputs)
     lines = [f"{indent}graph({inputs}) {{"]
     for node in graph.nodes:
@@ -37,7 +37,7 @@ def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> s
     return "\n".join(lines)
 
 
-def _print_node(node: Node, name: Names, locations: bool, indent: str) -> str:
+def _print_node(node: Node, name: ValueNames, locations: bool, indent: str) -> str:
     inputs = ", ".join(map(name, node.inputs))
     nested: list[str] = []
     attrs = []

@@ -36,7 +36,7 @@ from tracejit.errors import ArgumentError, TracejitError
 from tracejit.ir.extents import Extents, Polynomial, named, simplest
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import OPS
-from tracejit.ir.printer import Names
+from tracejit.ir.printer import ValueNames
 from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType, Device
 from tracejit.ir.view import View
 
@@ -48,7 +48,7 @@ def write_graph(graph: Graph, indent: str = "") -> str:
 
     Raises ArgumentError for an attribute that is no plain data.
     """
-    name = Names()
+    name = ValueNames()
     inputs = ", ".join(f"{name(v)}: {write_type(v.type)}" for v in graph.inputs)
     lines = [f"graph({inputs}) {{"]
     for node in graph.nodes:
@@ -60,7 +60,7 @@ def write_graph(graph: Graph, indent: str = "") -> str:
     return "\n".join(lines)
 
 
-def _write_node(node: Node, name: Names, indent: str) -> str:
+def _write_node(node: Node, name: ValueNames, indent: str) -> str:
     inputs = ", ".join(map(name, node.inputs))
     outputs = ", ".join(f"{name(v)}: {write_type(v.type)}" for v in node.outputs)
     text = f"{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"

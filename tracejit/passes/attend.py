@@ -19,7 +19,7 @@ from __future__ import annotations
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.attention import Search, mask_of, written_out
+from tracejit.passes.attention import AttentionSearch, mask_of, written_out
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 
@@ -42,6 +42,6 @@ def attend(graph: Graph) -> Graph:
             view = {"view": View.of_shape(node.output.type.shape)}
             node = Node(ops.view, (result.value,), node.outputs, view, node.location)
         builder.nodes.append(node)
-    search = Search(builder.nodes)
+    search = AttentionSearch(builder.nodes)
     nodes = [search.without_causal_mask(node) for node in builder.nodes]
     return dce(cse(Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)))

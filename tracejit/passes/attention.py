@@ -57,7 +57,7 @@ class Mask(NamedTuple):
     shown: bool | None = None
 
 
-class Attention(NamedTuple):
+class AttentionPattern(NamedTuple):
     """Attention among nodes: ``softmax(q @ kt * scale + masks) @ v``.
 
     product: the node that completes it. inner: the nodes before, which compute scores and weights. factors:
@@ -158,25 +158,25 @@ def mask_of(node: Node) -> Value | None:
     return node.inputs[number] if number and len(node.inputs) > number else None
 
 
-def written_out(nodes: Iterable[object]) -> dict[Node, Attention]:
+def written_out(nodes: Iterable[object]) -> dict[Node, AttentionPattern]:
     """Attention among `nodes`, by the product that completes it. What is no node is passed over."""
     if "attend" in config.disable:
         return {}
     known = [node for node in nodes if isinstance(node, Node)]
     if not any(node.op is ops.exp for node in known):
         return {}
-    search = Search(known)
+    search = AttentionSearch(known)
     found = [search.completed_by(node) for node in known if node.op is ops.matmul]
     return {each.product: each for each in found if each is not None}
 
 
-class Search:
+class AttentionSearch:
     """The search among nodes, from a product back to the scores."""
 
     def __init__(self, nodes: Sequence[Node]):
         self.producers = {value: node for node in nodes for value in node.outputs}
 
-    def completed_by(self, product: Node) -> Attention | None:
+    def completed_by(self, product: Node) -> AttentionPattern | None:
         """Attention whose last product is `product`."""
         weights = self.made_by(product.inputs[0], ops.divide)
         if weights is None or not _has_kernel(product):
@@ -193,7 +193,7 @@ class Search:
             return None
         return self.from_scores(product, scores, [weights, exponential, difference, *sums, *maxima])
 
-    def from_scores(self, product: Node, scores: Value, inner: list[Node]) -> Attention | None:
+    def from_scores(self, product: Node, scores: Value, inner: list[Node]) -> AttentionPattern | None:
         """Attention by these scores; `inner`: the nodes between them and `product`."""
         masks, causal = list[Mask](), False
         while (masked := self.masked(scores)) is not None:
@@ -216,7 +216,7 @@ class Search:
             return None
         (q, kt), (_, v) = first.inputs, product.inputs
         nodes, numbers = frozenset([first, *inner]), tuple(factors)
-        return Attention(product, nodes, q, kt, v, scale, numbers, causal, tuple(masks))
+        return AttentionPattern(product, nodes, q, kt, v, scale, numbers, causal, tuple(masks))
 
     def masked(self, scores: Value) -> tuple[Node, Mask, Value] | None:
         """The node that masks scores, its mask, and the scores before."""

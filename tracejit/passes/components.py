@@ -46,14 +46,14 @@ class Component:
         self.effects: list[int] = []
 
 
-class Kind(NamedTuple):
+class TwinComponents(NamedTuple):
     """Components that are twins of one another. The first of them is in the reduced graph."""
 
     first: Component
     twins: list[Component]
 
 
-class Copy(NamedTuple):
+class PartCopy(NamedTuple):
     """A copy of some nodes of a graph, by their positions. Arguments are a graph's inputs, then its outputs;
     those of the copies are of the whole graph.
     """
@@ -70,7 +70,7 @@ class Copies(NamedTuple):
     whole: the graph.
     """
 
-    behind: dict[int, list[Copy]]
+    behind: dict[int, list[PartCopy]]
     arguments: list[int]
     whole: Graph
 
@@ -135,7 +135,7 @@ class Twins:
         first = len(graph.inputs)
         left = {value: i for i, value in enumerate(self.reduced.inputs)}
         reduced = {output: len(left) + i for i, output in enumerate(self._outputs)}
-        behind: dict[int, list[Copy]] = {}
+        behind: dict[int, list[PartCopy]] = {}
         for kind, positions, _ in self._found(passed):
             if not positions:
                 continue
@@ -143,7 +143,7 @@ class Twins:
             copies = behind.setdefault(positions[-1], [])
             for twin in kind.twins:
                 theirs = [number[v] for v in twin.inputs] + [first + i for i in twin.outputs]
-                copies.append(Copy(positions, dict(zip(mine, theirs, strict=True))))
+                copies.append(PartCopy(positions, dict(zip(mine, theirs, strict=True))))
         arguments = [number[v] for v in left] + [first + i for i in self._outputs]
         return Copies(behind, arguments, graph)
 
@@ -154,7 +154,7 @@ class Twins:
     def _results_left(self) -> list[int]:
         return self._outputs + [len(self.graph.outputs) + i for i in self._effects]
 
-    def _found(self, passed: Graph) -> Iterator[tuple[Kind, list[int], list[Value]]]:
+    def _found(self, passed: Graph) -> Iterator[tuple[TwinComponents, list[int], list[Value]]]:
         """Each kind, the positions in `passed` of nodes that its first component needs, and its results."""
         results = dict(zip(self._results_left(), passed.results(), strict=True))
         made = {value: p for p, node in enumerate(passed.nodes) for value in node.outputs}
@@ -225,7 +225,7 @@ def _is_apart(node: Node) -> bool:
     return CAN_FAIL in node.op.traits or ORDERED in node.op.traits
 
 
-def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
+def _kinds(graph: Graph) -> tuple[list[TwinComponents], set[int]]:
     """The components that have twins, and the positions of the nodes of all twins."""
     gone: set[int] = set()
     if len(graph.nodes) < FEW or "components" in config.disable:
@@ -235,7 +235,7 @@ def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
         return [], gone
     names = _Names()
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
-    given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
+    given, kinds = frozenset(graph.inputs), dict[Hashable, TwinComponents]()
     for component, steps in found:
         key = _key(graph, component, steps, given, literals, names)
         if key is None:
@@ -245,7 +245,7 @@ def _kinds(graph: Graph) -> tuple[list[Kind], set[int]]:
             for step in steps:
                 gone.update(step.positions)
         else:
-            kinds[key] = Kind(component, [])
+            kinds[key] = TwinComponents(component, [])
     return [kind for kind in kinds.values() if kind.twins], gone
 
 

@@ -11,8 +11,8 @@ Only nodes on a path from one of `wrt` are visited. Because the backward nodes a
 same builder, derivatives of any order come from applying the function again, and the recorder can call it
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 
-A `Step` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention that is
-written out has the rule of the operator that it is (`tracejit.passes.attention`).
+A `ReverseStep` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention
+that is written out has the rule of the operator that it is (`tracejit.passes.attention`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracejit.ops.symbolic import pull_back
 from tracejit.passes.attention import written_out
 
 
-class Step:
+class ReverseStep:
     """Something in a list of nodes that says itself how cotangents of its outputs become those of its inputs.
 
     Its inputs are defined before it, its outputs by it or by nodes right before it that stop cotangents.
@@ -62,7 +62,7 @@ class Step:
         return None
 
 
-Items = Sequence[Node | Step]
+Items = Sequence[Node | ReverseStep]
 
 
 def gradient(
@@ -96,13 +96,13 @@ def gradient(
             if cotangent is not None and value in active:
                 _accumulate(builder, total, value, cotangent, location)
 
-    for is_step, run in itertools.groupby(reversed(nodes), lambda node: isinstance(node, Step)):
+    for is_step, run in itertools.groupby(reversed(nodes), lambda node: isinstance(node, ReverseStep)):
         with nullcontext() if is_step else guard():
             for node in run:
                 known = [total.get(v) for v in node.outputs]
                 if all(ct is None for ct in known):
                     continue
-                if isinstance(node, Step):
+                if isinstance(node, ReverseStep):
                     sums = node.pull_back_onto(builder, known, active, [total.get(v) for v in node.inputs])
                     if sums is not None:
                         total |= {v: ct for v, ct in zip(node.inputs, sums, strict=True) if ct is not None}
@@ -120,12 +120,14 @@ def gradient(
     return [total.get(v) for v in wrt]
 
 
-def nodes_between(nodes: Iterable[Node | Step], wrt: Sequence[Value]) -> tuple[list[Node | Step], set[Value]]:
+def nodes_between(
+    nodes: Iterable[Node | ReverseStep], wrt: Sequence[Value]
+) -> tuple[list[Node | ReverseStep], set[Value]]:
     """The nodes through which cotangents can reach `wrt`, and every value that depends on `wrt`."""
     active = set(wrt)
     kept = []
     for node in nodes:
-        has_rule = isinstance(node, Step) or node.op.gradient is not None
+        has_rule = isinstance(node, ReverseStep) or node.op.gradient is not None
         if has_rule and not active.isdisjoint(node.inputs):
             active.update(node.outputs)
             kept.append(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracejit.ir.graph import Builder, Node, Value
-from tracejit.passes.gradient import Items, Step
+from tracejit.passes.gradient import Items, ReverseStep
 
 
 def defined_by(items: Items) -> list[Value]:
@@ -26,19 +26,19 @@ class Copier:
     def __init__(self, builder: Builder):
         self.builder = builder
         self.replaced: dict[Value, Value] = {}
-        self.made: dict[Node | Step, list[Node | Step]] = {}
+        self.made: dict[Node | ReverseStep, list[Node | ReverseStep]] = {}
 
     def found(self, value: Value) -> Value:
         """The copy of a value; the value itself, if it was not copied."""
         return self.replaced.get(value, value)
 
-    def copies(self, items: Items) -> list[Node | Step]:
+    def copies(self, items: Items) -> list[Node | ReverseStep]:
         """Copies of nodes and steps, in order."""
         for item in items:
             self.made[item] = list(self.copy_node(item) if isinstance(item, Node) else self.copy_step(item))
         return self.copied(items)
 
-    def copied(self, items: Items) -> list[Node | Step]:
+    def copied(self, items: Items) -> list[Node | ReverseStep]:
         """The copies of nodes and steps that were copied before."""
         return [copy for item in items for copy in self.made[item]]
 
@@ -51,13 +51,13 @@ class Copier:
         self.replaced.update(zip(node.outputs, results, strict=True))
         return self.builder.nodes[start:]
 
-    def copy_step(self, step: Step) -> Items:
+    def copy_step(self, step: ReverseStep) -> Items:
         """A copy of a step, for the copies of its values."""
         assert isinstance(step, CopiedStep)
         return [step.copy_for(self)]
 
 
-class CopiedStep(Step):
+class CopiedStep(ReverseStep):
     """A step that can be copied with the nodes around it.
 
     calls_python: whether its rule is a Python function, which may have kept arrays of the recording.
@@ -65,6 +65,6 @@ class CopiedStep(Step):
 
     calls_python = False
 
-    def copy_for(self, copier: Copier) -> Step:
+    def copy_for(self, copier: Copier) -> ReverseStep:
         """The step for copies of its values; the nodes that it summarises may have to be copied, too."""
         raise NotImplementedError

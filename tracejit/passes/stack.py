@@ -46,7 +46,7 @@ PLACED = "placed"
 """The kind of updates of zeros."""
 
 
-class Part(NamedTuple):
+class Summand(NamedTuple):
     """A product in a sum, and the view of it that is added; or an update of zeros."""
 
     made: Node
@@ -59,7 +59,7 @@ class Sum(NamedTuple):
     """
 
     inner: list[Node]
-    parts: dict[Hashable, list[Part]]
+    parts: dict[Hashable, list[Summand]]
     rest: list[Value]
 
 
@@ -96,7 +96,7 @@ class _Sums:
     def sum_of(self, root: Node) -> Sum:
         """The chain of additions that `root` completes; products that are to be stacked in `parts`."""
         inner: list[Node] = []
-        parts: dict[Hashable, list[Part]] = {}
+        parts: dict[Hashable, list[Summand]] = {}
         rest: list[Value] = []
         terms: list[Value] = []
         last: Node | None = root
@@ -131,11 +131,11 @@ class _Sums:
         """The node that makes `value`, if that is read once."""
         return self.producers.get(value) if self.uses[value] == 1 else None
 
-    def places(self, terms: list[Value]) -> list[Part]:
+    def places(self, terms: list[Value]) -> list[Summand]:
         """The updates of zeros among the terms of a sum, if they are at different places and all but one term
         at most: then no element is a sum of more than two terms, whose order would matter.
         """
-        found: list[Part] = []
+        found: list[Summand] = []
         written = Regions(terms[0].type.shape)
         for value in terms:
             made = self.read_once(value)
@@ -144,17 +144,17 @@ class _Sums:
             view = made.attrs["view"]
             if written.are_apart(view):
                 written.add(view)
-                found.append(Part(made))
+                found.append(Summand(made))
         return found if len(found) >= max(2, len(terms) - 1) else []
 
-    def part_of(self, value: Value) -> Part | None:
+    def part_of(self, value: Value) -> Summand | None:
         """The product that `value` is, or is a view of, if it is better stacked with others."""
         made = self.read_once(value)
         seen = made if made is not None and made.op is ops.view else None
         product = made if seen is None else self.read_once(seen.inputs[0])
         if product is None or product.op is not ops.matmul or not _is_thin(product):
             return None
-        return Part(product, seen)
+        return Summand(product, seen)
 
 
 def is_zero(producers: Mapping[Value, Node], value: Value) -> bool:
@@ -165,7 +165,7 @@ def is_zero(producers: Mapping[Value, Node], value: Value) -> bool:
     return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
 
 
-def _kind(part: Part) -> Hashable:
+def _kind(part: Summand) -> Hashable:
     x, y = part.made.inputs
     return x.type, y.type, None if part.seen is None else part.seen.attrs["view"]
 
@@ -253,7 +253,7 @@ class _Rewriting:
         return self.builder.emit(ops.view, factor, view=view, location=location)
 
 
-class _Side:
+class _Factors:
     """The first or second factors of products, side by side along the dimension that is summed over.
 
     Those that lie transposed in memory are stacked so, too: then a factor is stored as it lies.
@@ -297,10 +297,10 @@ class _Side:
 class _Stack:
     """The factors of some products of one sum."""
 
-    def __init__(self, rewriting: _Rewriting, parts: list[Part]):
+    def __init__(self, rewriting: _Rewriting, parts: list[Summand]):
         self.builder, self.seen = rewriting.builder, parts[0].seen
         x, y = parts[0].made.inputs
-        self.sides = _Side(rewriting, x, 1, len(parts)), _Side(rewriting, y, 0, len(parts))
+        self.sides = _Factors(rewriting, x, 1, len(parts)), _Factors(rewriting, y, 0, len(parts))
 
     def add(self, product: Node) -> None:
         """Store the factors of the next product."""
@@ -319,7 +319,7 @@ class _Stack:
 class _Placed:
     """Parts of one array, each of which was a sum's update of zeros."""
 
-    def __init__(self, rewriting: _Rewriting, parts: list[Part]):
+    def __init__(self, rewriting: _Rewriting, parts: list[Summand]):
         self.rewriting, self.type = rewriting, parts[0].made.output.type
         self.is_covered = sum(part.made.attrs["view"].size for part in parts) == self.type.size
         self.array: Value | None = None

@@ -18,7 +18,7 @@ from tracejit.errors import DeviceError
 from tracejit.ir.graph import Value
 from tracejit.ir.types import CPU, Device
 from tracejit.tuning import cpu, gpu
-from tracejit.tuning.record import Caches, Costs, Tuning, Units
+from tracejit.tuning.record import Caches, Tuning, Units, WorkCosts
 
 TUNINGS: dict[str, Tuning] = {tuning.kind: tuning for tuning in (cpu.TUNING, gpu.TUNING)}
 """The tuning of each kind of device."""
@@ -38,4 +38,4 @@ def tuning_of_values(values: Iterable[Value]) -> Tuning:
     return next((tuning_of(v.type.device) for v in values if not v.type.on_host), tuning_of(CPU))
 
 
-__all__ = ["TUNINGS", "Caches", "Costs", "Tuning", "Units", "tuning_of", "tuning_of_values"]
+__all__ = ["TUNINGS", "Caches", "Tuning", "Units", "WorkCosts", "tuning_of", "tuning_of_values"]

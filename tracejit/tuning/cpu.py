@@ -1,6 +1,6 @@
 """Numbers for CPUs, measured on x86 servers; docs/lab has the experiments."""
 
-from tracejit.tuning.record import Caches, Costs, Tuning, Units
+from tracejit.tuning.record import Caches, Tuning, Units, WorkCosts
 
 TUNING = Tuning(
     kind="cpu",
@@ -22,7 +22,7 @@ TUNING = Tuning(
         part=128,
         row_pieces=16,
     ),
-    costs=Costs(
+    costs=WorkCosts(
         access=0.4,
         gathered=2.0,
         expensive=2.0,

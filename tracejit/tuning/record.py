@@ -68,7 +68,7 @@ class Units(NamedTuple):
     row_pieces: int
 
 
-class Costs(NamedTuple):
+class WorkCosts(NamedTuple):
     """The costs of work.
 
     For units, in nanoseconds an element: `access` to memory in order, `gathered`, an `expensive` function,
@@ -99,7 +99,7 @@ class Tuning(NamedTuple):
     kind: str
     caches: Caches
     units: Units
-    costs: Costs
+    costs: WorkCosts
     sweeps: bool
     panels: bool
     passes: frozenset[str]

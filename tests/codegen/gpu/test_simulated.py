@@ -9,7 +9,7 @@ from tests.gpu.simulated import run_units
 from tests.gpu.simulator import Simulated, object_code
 from tests.graphs import random_graph, random_inputs
 from tracejit import ops
-from tracejit.codegen.gpu.launch import MORE, Launch, shared_bytes
+from tracejit.codegen.gpu.launch import MORE, LaunchDimensions, shared_bytes
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft
 from tracejit.codegen.text import load_source
@@ -101,7 +101,7 @@ def test_the_simulator_finds_what_is_wrong():
         out, scratch, failure = np.zeros((3, 40), np.float32), np.zeros(4096), np.zeros(1, np.int64)
         block = runner.argument_block(lower(node), [*arrays, out]).tolist()
         block = np.array([*block, 3, scratch.ctypes.data, failure.ctypes.data])
-        kernel(block.ctypes.data, Launch((1, 1), (8, 1), shared), np.random.default_rng(1))
+        kernel(block.ctypes.data, LaunchDimensions((1, 1), (8, 1), shared), np.random.default_rng(1))
         return np.abs(out - runner.expected(node, arrays)[0]).max()
 
     assert run_with(source) < 1e-6

@@ -9,7 +9,7 @@ import pytest
 from tests.gpu.simulator import Simulated, object_code
 from tests.kernels.loops import TYPES, same
 from tests.kernels.scalar.test_exact import pairs
-from tracejit.codegen.gpu.launch import Launch
+from tracejit.codegen.gpu.launch import LaunchDimensions
 from tracejit.codegen.objects.ptx import draft, finish
 from tracejit.kernels.compiler.memory import pointer_slot, slot
 from tracejit.kernels.gpu.words import block_x, blocks_x, thread_x, threads_x
@@ -106,7 +106,7 @@ def test_remainders_are_exact(dtype):
     out = np.empty_like(x)
     block = np.array([x.size, x.ctypes.data, y.ctypes.data, out.ctypes.data])
     kernel = Simulated(object_code(loop([dtype] * 2, {"remainder": dtype})))
-    kernel(block.ctypes.data, Launch((2, 1), (16, 1), 0))
+    kernel(block.ctypes.data, LaunchDimensions((2, 1), (16, 1), 0))
     with np.errstate(all="ignore"):
         wanted = np.remainder(x, y)
     agree = same(out, wanted)

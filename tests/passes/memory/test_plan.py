@@ -13,7 +13,7 @@ from tracejit import ops
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
-from tracejit.ir.printer import Names
+from tracejit.ir.printer import ValueNames
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
@@ -303,7 +303,7 @@ def test_planning_is_nearly_linear():
 def test_golden():
     graph = wrapped(multilayer(2))
     planned = plan(legalize(graph))
-    name = Names()
+    name = ValueNames()
     lines = [", ".join(f"{name(v)} {planned.places[v]}" for v in planned.graph.inputs)]
     for t, task in enumerate(planned.tasks):
         body = task.node.attrs.get("body")

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.codegen.cpu.loops import Loops, Placed
+from tracejit.codegen.cpu.loops import LoopText, Placed
 from tracejit.codegen.spec import Section
 from tracejit.codegen.text import layouts_of, lines_at_once, moving_results, renumbered
 
 
-def emit_columns(kernel: Loops) -> None:
+def emit_columns(kernel: LoopText) -> None:
     """A tile of the last kept dimension, its accumulators in scratch; the reduced dimensions run outside."""
     spec = kernel.spec
     last = spec.lane
@@ -42,7 +42,7 @@ def emit_columns(kernel: Loops) -> None:
                 reduce_columns(kernel, section)
 
 
-def tile_pointers(kernel: Loops, first: str) -> None:
+def tile_pointers(kernel: LoopText, first: str) -> None:
     """Scratch rows and accumulators of a tile, shifted so that the index itself reaches them."""
     names = [(f"row{n}", dtype) for n, dtype in enumerate(kernel.spec.rows)]
     names += [(f"t{n}", dtype) for n, dtype in enumerate(kernel.spec.accumulators)]
@@ -50,7 +50,7 @@ def tile_pointers(kernel: Loops, first: str) -> None:
         kernel.pointer(name, f"scratch + {name}_at - {first} * {np.dtype(dtype).itemsize}", dtype)
 
 
-def reduce_columns(kernel: Loops, section: Section) -> None:
+def reduce_columns(kernel: LoopText, section: Section) -> None:
     """Loops over the reduced dimensions around the loop over the tile."""
     spec = kernel.spec
     lane = spec.lane
@@ -79,7 +79,7 @@ def reduce_columns(kernel: Loops, section: Section) -> None:
     kernel.bases, kernel.depth = before, depth
 
 
-def several_lines(kernel: Loops, section: Section, dims: range, lines: int) -> None:
+def several_lines(kernel: LoopText, section: Section, dims: range, lines: int) -> None:
     """The steps of `section` for `lines` neighbouring indices of the innermost reduced dimension: lines
     are read side by side, then added up one after the other.
     """
@@ -102,7 +102,7 @@ def several_lines(kernel: Loops, section: Section, dims: range, lines: int) -> N
     kernel.bare_loop(inside, f"a{kernel.spec.lane}", f"b{kernel.spec.lane}")
 
 
-def next_line(kernel: Loops, section: Section, d: int, line: int) -> None:
+def next_line(kernel: LoopText, section: Section, d: int, line: int) -> None:
     """Variables for the places of all layouts of `section`, one further along `d`."""
     for layout in layouts_of([section]):
         if d in kernel.spec.moving(layout):

@@ -6,7 +6,7 @@ One module for each orientation writes the loops over units; `tracejit.codegen.c
 from __future__ import annotations
 
 from tracejit.codegen.cpu.columns import emit_columns
-from tracejit.codegen.cpu.loops import Loops
+from tracejit.codegen.cpu.loops import LoopText
 from tracejit.codegen.cpu.map import emit_map
 from tracejit.codegen.cpu.rows import emit_rows
 from tracejit.codegen.spec import KernelSpec
@@ -14,7 +14,7 @@ from tracejit.codegen.spec import KernelSpec
 
 def emit_cpu(spec: KernelSpec) -> str:
     """The source of ``kernel(block, lo, hi, scratch) -> status``."""
-    kernel = Loops(spec)
+    kernel = LoopText(spec)
     kernel.depth = 1
     kernel.load_slots(skip=("_bytes",))
     kernel.scratch_pointers()

@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracejit.codegen.cpu.sweep import store_in_ring
-from tracejit.codegen.spec import BLOCK, Section, Step
-from tracejit.codegen.text import COMBINE, REORDERED, Source, identity, moving_results
+from tracejit.codegen.spec import BLOCK, Instruction, Section
+from tracejit.codegen.text import COMBINE, REORDERED, SourceText, identity, moving_results
 
 SUM_BLOCK = 2048
 """Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
 The end of a block, where the lanes come together, takes as long as 250 elements; longer ones are less exact.
 """
 
-Placed = tuple[dict[int, str], Step]
+Placed = tuple[dict[int, str], Instruction]
 """A step, and for each layout the variable that holds its place outside the lane."""
 
 
@@ -30,7 +30,7 @@ def is_float(dtype: str) -> bool:
     return dtype in ("float32", "float64")
 
 
-class Loops(Source):
+class LoopText(SourceText):
     """The text of a CPU kernel."""
 
     def scratch_pointers(self) -> None:
@@ -107,7 +107,7 @@ class Loops(Source):
                     self.step_at(bases, step)
             self.in_lane = False
 
-    def summed_products(self, steps: Sequence[Step]) -> dict[int, Step]:
+    def summed_products(self, steps: Sequence[Instruction]) -> dict[int, Instruction]:
         """The products, by the numbers of their values, that go into one sum each and nowhere else."""
         readers = Counter(a for step in steps for a in step.args)
         made = {step.result: step for step in steps if step.kind == "apply"}
@@ -120,25 +120,25 @@ class Loops(Source):
             and readers[value] == 1
         }
 
-    def add_product(self, fold: Step, product: Step) -> None:
+    def add_product(self, fold: Instruction, product: Instruction) -> None:
         """Add a product to the sum of its block, in one instruction where there is one."""
         x, y = product.args[0], product.args[-1]
         block = f"b{fold.position}"
         self.line(f"{block} = {self.accumulate('multiply_add_reassoc')}(v{x}, v{y}, {block})")
 
-    def step_at(self, bases: dict[int, str], step: Step) -> None:
+    def step_at(self, bases: dict[int, str], step: Instruction) -> None:
         """One step where layouts have the places `bases`."""
         here, self.bases = self.bases, bases
         self.row_step(step)
         self.bases = here
 
-    def divide(self, step: Step) -> None:
+    def divide(self, step: Instruction) -> None:
         """Divide by a loop-invariant value, whose reciprocal is known."""
         quotient = self.use("quotient", "tracejit.kernels.streams.quotient")
         x, y = step.args
         self.line(f"v{step.result} = {quotient}(v{x}, v{y}, r{step.result})")
 
-    def row_step(self, step: Step) -> None:
+    def row_step(self, step: Instruction) -> None:
         """One step, with the accumulators and scratch rows of the CPU."""
         value = f"v{step.args[0]}" if step.args else ""
         match step.kind:
@@ -163,14 +163,14 @@ class Loops(Source):
             case _:
                 self.step(step)
 
-    def stream(self, bases: dict[int, str], step: Step) -> None:
+    def stream(self, bases: dict[int, str], step: Instruction) -> None:
         """Move a block of results from its stage to memory."""
         assert step.access is not None
         stream, base = self.use("stream", "tracejit.kernels.streams.stream"), bases[step.access.layout]
         first = f"{base} + start" if base else "start"
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, 0, stop - start)")
 
-    def prefetch(self, step: Step) -> None:
+    def prefetch(self, step: Instruction) -> None:
         """Prefetch elements some rows, or elements, further."""
         assert step.access is not None
         spec, layout, further = self.spec, step.access.layout, str(step.position)
@@ -192,16 +192,16 @@ class Loops(Source):
 
     # ---- reductions
 
-    def is_blocked(self, step: Step) -> bool:
+    def is_blocked(self, step: Instruction) -> bool:
         in_rows = self.spec.orientation == "rows"
         return in_rows and step.kind == "fold" and step.function == "sum" and is_float(step.dtype)
 
-    def is_ranked(self, step: Step) -> bool:
+    def is_ranked(self, step: Instruction) -> bool:
         """Whether an extreme of floats is found among integers, for which a processor has an instruction."""
         in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
         return in_rows and step.function in ("max", "min") and is_float(step.dtype)
 
-    def fold(self, step: Step, value: str) -> None:
+    def fold(self, step: Instruction, value: str) -> None:
         """Add `value` to an accumulator."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
@@ -226,7 +226,7 @@ class Loops(Source):
         )
         self.line(f"{accumulator} = {combine}({accumulator}, {value})")
 
-    def scan(self, step: Step, value: str) -> None:
+    def scan(self, step: Instruction, value: str) -> None:
         """The running sum up to here."""
         add = self.function(COMBINE[step.function], step.dtype)
         accumulator = f"t{step.position}"
@@ -235,7 +235,7 @@ class Loops(Source):
         self.line(f"v{step.result} = {add}({accumulator}, {value})")
         self.line(f"{accumulator} = v{step.result}")
 
-    def finish_fold(self, step: Step) -> None:
+    def finish_fold(self, step: Instruction) -> None:
         """The result of a reduction."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
@@ -252,7 +252,7 @@ class Loops(Source):
             f"v{step.result} = {result if dtype == step.dtype else f'{self.type(step.dtype)}({result})'}"
         )
 
-    def add_block(self, step: Step) -> None:
+    def add_block(self, step: Instruction) -> None:
         """Add the sum of a block to the total."""
         total, part = f"t{step.position}", f"b{step.position}"
         if step.dtype == "float64":

@@ -14,7 +14,7 @@ A kernel over one dimension takes all its units in one loop; a sweep has loops o
 
 from __future__ import annotations
 
-from tracejit.codegen.cpu.loops import Loops
+from tracejit.codegen.cpu.loops import LoopText
 from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
@@ -25,7 +25,7 @@ TILES_AHEAD = 2
 """The distance of the tile to prefetch: the next one, a mirror image, is in the cache already."""
 
 
-def emit_map(kernel: Loops) -> None:
+def emit_map(kernel: LoopText) -> None:
     """Tiles of the last two dimensions; a kernel over one dimension takes all its units in one loop."""
     spec = kernel.spec
     if spec.sweep:
@@ -51,7 +51,7 @@ def emit_map(kernel: Loops) -> None:
             kernel.lane_loop(section, f"a{last}", f"b{last}")
 
 
-def emit_far_tile(kernel: Loops, section: Section) -> None:
+def emit_far_tile(kernel: LoopText, section: Section) -> None:
     """The rows of a tile, whose results are streamed several rows at a time: rows are short, and the code
     between their loops takes as long as these.
     """
@@ -73,7 +73,7 @@ def emit_far_tile(kernel: Loops, section: Section) -> None:
                 kernel.line(f"{stream}({target}, columns, stop - band, b{last} - a{last})")
 
 
-def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[str, str]:
+def place_in_tile(kernel: LoopText, layout: int, row: str, column: str) -> tuple[str, str]:
     """The place of an element of a layout that goes along the lane, and the distance of its rows."""
     down = kernel.spec.lane - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
@@ -81,12 +81,12 @@ def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[st
     return " + ".join([*outer, f"{row} * {stride}", column]), stride
 
 
-def is_far(kernel: Loops) -> bool:
+def is_far(kernel: LoopText) -> bool:
     """Whether tiles are transposed of what no cache holds."""
     return bool(kernel.spec.tiles and kernel.spec.stages)
 
 
-def place_tile(kernel: Loops) -> None:
+def place_tile(kernel: LoopText) -> None:
     """The bounds of the tile of a unit, along the last two dimensions; where a far one to come begins."""
     last = kernel.spec.lane
     row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
@@ -101,7 +101,7 @@ def place_tile(kernel: Loops) -> None:
         kernel.line(f"next{last - 1} = {row} * rows")
 
 
-def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
+def far_tile(kernel: LoopText, unit: str) -> tuple[str, str]:
     """Row and column of the tile of a unit where no cache holds the transposed operands."""
     place, row, column = (
         kernel.use(name, "tracejit.kernels.streams.transpose")
@@ -111,7 +111,7 @@ def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
     return f"{row}(place)", f"{column}(place)"
 
 
-def prefetch_rows(kernel: Loops, section: Section) -> None:
+def prefetch_rows(kernel: LoopText, section: Section) -> None:
     """Prefetch some rows of a later tile."""
     down, last = kernel.spec.lane - 1, kernel.spec.lane
     loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
@@ -123,7 +123,7 @@ def prefetch_rows(kernel: Loops, section: Section) -> None:
             kernel.line(f"{prefetch}(x{access.pointer}, {first}, {stride}, stop - band, b{last} - a{last})")
 
 
-def transpose_tiles(kernel: Loops) -> None:
+def transpose_tiles(kernel: LoopText) -> None:
     """Transpose the operands that lie across the loop, for one tile."""
     last = kernel.spec.lane
     for n, access in enumerate(kernel.spec.tiles):

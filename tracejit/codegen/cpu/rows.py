@@ -26,15 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracejit.codegen.cpu.loops import Loops, Placed
-from tracejit.codegen.spec import KernelSpec, Section, Step
+from tracejit.codegen.cpu.loops import LoopText, Placed
+from tracejit.codegen.spec import Instruction, KernelSpec, Section
 from tracejit.codegen.text import layouts_of
 
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 """Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
 
 
-def emit_rows(kernel: Loops) -> None:
+def emit_rows(kernel: LoopText) -> None:
     """One kept index after the other; loops over the reduced dimensions inside."""
     if overlaps(kernel.spec):
         emit_overlapping_rows(kernel)
@@ -58,7 +58,7 @@ def overlaps(spec: KernelSpec) -> bool:
     return not kept & recalled and {step.kind for step in last.steps} <= FINAL
 
 
-def emit_overlapping_rows(kernel: Loops) -> None:
+def emit_overlapping_rows(kernel: LoopText) -> None:
     """Software pipelining: each row's last loop after the first one of the next row. The code after a
     reduction waits for its end, and a processor has other instructions to execute meanwhile.
     """
@@ -89,7 +89,7 @@ def emit_overlapping_rows(kernel: Loops) -> None:
 
 
 def finish_row(
-    kernel: Loops,
+    kernel: LoopText,
     sections: Sequence[Section],
     values: Mapping[int, tuple[int, str]],
     places: Sequence[int],
@@ -112,7 +112,9 @@ def goes_along(last: Section, second: Section) -> bool:
     return results == {"stream"} and kinds <= FINAL | {"keep", "fold", "prefetch"}
 
 
-def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], places: Sequence[int]) -> None:
+def emit_both_loops(
+    kernel: LoopText, section: Section, before: Sequence[Placed], places: Sequence[int]
+) -> None:
     """A loop of this row and the last one of the row before. Sums must not depend on where a row stands in a
     chunk, so the first row has the same loop: it computes something from its own memory, and streams nothing.
     """
@@ -134,19 +136,19 @@ def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]
     return {number: (count + number, made[number]) for number in read}
 
 
-def reading(steps: Sequence[Step], values: Mapping[int, tuple[int, str]]) -> tuple[Step, ...]:
+def reading(steps: Sequence[Instruction], values: Mapping[int, tuple[int, str]]) -> tuple[Instruction, ...]:
     """`steps` on the values of the row before."""
     return tuple(s.replace(args=tuple(values[a][0] if a in values else a for a in s.args)) for s in steps)
 
 
-def begin_row(kernel: Loops) -> None:
+def begin_row(kernel: LoopText) -> None:
     """The indices of a unit of a ROWS kernel, and where its row lies."""
     kept = range(kernel.spec.kept)
     kernel.unravel(kernel.piece("unit"), kept)
     kernel.set_bases(kernel.spec.sections, kept)
 
 
-def row_section(kernel: Loops, section: Section) -> None:
+def row_section(kernel: LoopText, section: Section) -> None:
     """A section of a row: steps that run once, or a loop over the row."""
     if section.level == "full":
         reduce_rows(kernel, section)
@@ -155,7 +157,7 @@ def row_section(kernel: Loops, section: Section) -> None:
         kernel.row_step(step)
 
 
-def reduce_rows(kernel: Loops, section: Section, before: Sequence[Placed] = ()) -> None:
+def reduce_rows(kernel: LoopText, section: Section, before: Sequence[Placed] = ()) -> None:
     """A loop over all reduced dimensions whose accumulators are variables; its rounds begin with the steps
     `before`.
     """

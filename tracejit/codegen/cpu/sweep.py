@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from tracejit.codegen.spec import Access, Section
-from tracejit.codegen.text import Source
+from tracejit.codegen.text import SourceText
 
 MODULE = "tracejit.kernels.streams.sweep"
 
@@ -42,7 +42,7 @@ LaneLoop = Callable[[Section, str, str], None]
 """Writes the innermost loop over a section, between two bounds."""
 
 
-def emit_sweep(kernel: Source, lane_loop: LaneLoop) -> None:
+def emit_sweep(kernel: SourceText, lane_loop: LaneLoop) -> None:
     """Write the loops over bands and rows."""
     spec = kernel.spec
     (section,) = spec.sections
@@ -70,12 +70,12 @@ def emit_sweep(kernel: Source, lane_loop: LaneLoop) -> None:
                 store_row(kernel, store.access, kernel.use("move", MODULE))
 
 
-def _find_edge(kernel: Source) -> None:
+def _find_edge(kernel: SourceText) -> None:
     edge_row = kernel.use("edge_row", MODULE)
     kernel.line(f"edge = {edge_row}(row, a0, b0, unit, bands, up, down)")
 
 
-def store_in_ring(kernel: Source, value: str, dtype: str) -> None:
+def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
     """Put an element of a new row into the ring; `along`, first store the old one in the array."""
     lane = kernel.spec.lane
     if kernel.spec.along:
@@ -83,7 +83,7 @@ def store_in_ring(kernel: Source, value: str, dtype: str) -> None:
     kernel.write(f"ring[line + i{lane}]", value, dtype)
 
 
-def _store_along(kernel: Source, section: Section, access: Access, lane_loop: LaneLoop) -> None:
+def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop: LaneLoop) -> None:
     """Compute a row and store the one that lies in its place in the ring; the first ones of a band find none
     there, and what they find goes back to the ring itself.
     """
@@ -107,14 +107,14 @@ def _store_along(kernel: Source, section: Section, access: Access, lane_loop: La
             kernel.line(f"{kernel.use('move', MODULE)}(target, at, ring, line, n{lane})")
 
 
-def _compute_row(kernel: Source, section: Section, lane_loop: LaneLoop) -> None:
+def _compute_row(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
     with _inner_loops(kernel):
         kernel.set_bases([section], range(kernel.spec.lane))
         kernel.line(f"line = {_line(kernel, 'i0 % (up + 1)')}")
         lane_loop(section, "0", f"n{kernel.spec.lane}")
 
 
-def _store_row(kernel: Source, access: Access, move: str) -> None:
+def _store_row(kernel: SourceText, access: Access, move: str) -> None:
     """Move a row from the ring to its place, or to the edges."""
     lane = kernel.spec.lane
     with _inner_loops(kernel):
@@ -126,7 +126,7 @@ def _store_row(kernel: Source, access: Access, move: str) -> None:
 
 
 @contextmanager
-def _inner_loops(kernel: Source) -> Iterator[None]:
+def _inner_loops(kernel: SourceText) -> Iterator[None]:
     """Loops over the dimensions between that of the rows and the innermost one."""
     with ExitStack() as loops:
         for d in range(1, kernel.spec.lane):
@@ -134,12 +134,12 @@ def _inner_loops(kernel: Source) -> Iterator[None]:
         yield
 
 
-def _place(kernel: Source, layout: int) -> str:
+def _place(kernel: SourceText, layout: int) -> str:
     """The start of the innermost dimension of row `row` in the array, at the current index."""
     return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
 
 
-def _line(kernel: Source, row: str) -> str:
+def _line(kernel: SourceText, row: str) -> str:
     """The start of the innermost dimension in contiguous memory: in row `row`, at the current index."""
     place = f"{row} * n1"
     for d in range(1, kernel.spec.lane):
@@ -147,14 +147,14 @@ def _line(kernel: Source, row: str) -> str:
     return place
 
 
-def _compute_run(kernel: Source, section: Section, lane_loop: LaneLoop) -> None:
+def _compute_run(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
     kernel.set_bases([section], range(0))
     kernel.line("begin = run * columns")
     kernel.line("line = run % (up + 1) * columns - begin")
     lane_loop(section, "begin", "min(begin + columns, n0)")
 
 
-def _store_run(kernel: Source, access: Access, move: str) -> None:
+def _store_run(kernel: SourceText, access: Access, move: str) -> None:
     """Move a run from the ring to its place, or to the edges, which have complete runs only."""
     kernel.line("line = row % (up + 1) * columns")
     with kernel.block("if edge < 0:"):

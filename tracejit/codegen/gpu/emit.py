@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tracejit.codegen.gpu.launch import AT_ONCE, MORE, shared_places
-from tracejit.codegen.spec import KernelSpec, Section, Step
-from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
+from tracejit.codegen.spec import Instruction, KernelSpec, Section
+from tracejit.codegen.text import COMBINE, SourceText, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
@@ -131,7 +131,7 @@ WRITES = ("keep", "store", "stream")
 """Steps that write to memory, in loops."""
 
 
-class _Kernel(Source):
+class _Kernel(SourceText):
     """The text of a kernel."""
 
     def name_threads(self) -> None:
@@ -198,7 +198,7 @@ class _Kernel(Source):
                     move(f"at + {n} * {thread}s" if n else "at")
                     self.steps(chosen)
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[Instruction]) -> None:
         """The lines of `steps`."""
         for step in steps:
             self.one(step)
@@ -217,7 +217,7 @@ class _Kernel(Source):
             if section is not self.spec.sections[-1]:
                 self.line(self.word("barrier"))
 
-    def one(self, step: Step) -> None:
+    def one(self, step: Instruction) -> None:
         """One step, with accumulators and columns' scratch rows in variables."""
         value = f"v{step.args[0]}" if step.args else ""
         total = f"t{step.position}"
@@ -258,7 +258,7 @@ class _Kernel(Source):
 
     # ---- reductions
 
-    def start(self, section: Section) -> list[Step]:
+    def start(self, section: Section) -> list[Instruction]:
         """Start the accumulators of `section`; return their steps."""
         steps = self.accumulators(section)
         for step in steps:
@@ -267,11 +267,11 @@ class _Kernel(Source):
                 self.line(f"e{step.position} = {self.type('float64')}(0)")
         return steps
 
-    def is_compensated(self, step: Step) -> bool:
+    def is_compensated(self, step: Instruction) -> bool:
         """Whether what additions round off is added up too."""
         return step.kind == "fold" and step.function == "sum" and step.dtype == "float64"
 
-    def accumulate_step(self, step: Step, total: str, value: str) -> None:
+    def accumulate_step(self, step: Instruction, total: str, value: str) -> None:
         """Add `value` to an accumulator."""
         dtype = self.spec.accumulators[step.position]
         value = value if dtype == step.dtype else f"{self.type(dtype)}({value})"
@@ -348,7 +348,7 @@ class _Kernel(Source):
                     self.one(step)
             self.line(f"begin += {member}s")
 
-    def scan_step(self, step: Step, member: str) -> None:
+    def scan_step(self, step: Instruction, member: str) -> None:
         """The running sums of as many elements as there are members, in a tree through shared memory; what
         came before them all is in the accumulator.
         """
@@ -392,7 +392,7 @@ class _Kernel(Source):
         if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
             self.line(self.word("barrier"))
 
-    def combine_threads(self, steps: Sequence[Step], member: str, place: str) -> None:
+    def combine_threads(self, steps: Sequence[Instruction], member: str, place: str) -> None:
         """Combine the accumulators of all threads that differ in `member`, in a tree; every one gets the
         result. `place`: of a thread's accumulator in shared memory.
         """

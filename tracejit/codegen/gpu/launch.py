@@ -34,7 +34,7 @@ AT_ONCE = 4
 """Elements that a thread takes at a time, if its steps are few."""
 
 
-class Launch(NamedTuple):
+class LaunchDimensions(NamedTuple):
     """Launch dimensions: blocks and threads along x and y, bytes of shared memory of each block."""
 
     grid: tuple[int, int]
@@ -42,12 +42,12 @@ class Launch(NamedTuple):
     shared: int
 
 
-def launch(lowered: Lowered, processors: int, most: int = USUAL) -> Launch:
+def launch(lowered: Lowered, processors: int, most: int = USUAL) -> LaunchDimensions:
     """The launch of a kernel on a GPU with so many processors. `most`: threads in a block that the kernel's
     registers allow.
     """
     grid, threads = _shape(lowered, processors, most)
-    return Launch(grid, threads, shared_bytes(lowered.spec, math.prod(threads)))
+    return LaunchDimensions(grid, threads, shared_bytes(lowered.spec, math.prod(threads)))
 
 
 def shared_places(spec: KernelSpec) -> dict[str, int]:

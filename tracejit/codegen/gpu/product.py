@@ -7,8 +7,8 @@
         barrier
 
 Threads that read neighbours in memory are neighbours, whichever way an operand lies: that is in the source.
-Everything else is in the block (`Product`), so a kernel serves all shapes. Every element is added up by one
-thread, in order: the same bits in every run.
+Everything else is in the block (`GpuProduct`), so a kernel serves all shapes. Every element is added up by
+one thread, in order: the same bits in every run.
 
 >>> print(product_source("float32", False, True).splitlines()[0])
 # product of float32: tiles of 64 x 64, A by rows, B by columns
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 
-from tracejit.codegen.gpu.launch import Launch
+from tracejit.codegen.gpu.launch import LaunchDimensions
 from tracejit.codegen.text import memory_type
 from tracejit.kernels.gemm.plan import GemmLayout, GemmOperand
 from tracejit.kernels.library.plan import SIZES
@@ -32,7 +32,7 @@ LINE = TILE + 4
 """Elements between the columns of a tile in shared memory: threads then use different banks."""
 
 
-class Product(enum.IntEnum):
+class GpuProduct(enum.IntEnum):
     """Slots of the block of a product: C = A @ B, or C += A @ B if ADD, for MATRICES of them.
 
     Matrix ``i`` reads A at element ``i // INNER * A_OUTER + i % INNER * A_INNER``, B likewise, and writes C,
@@ -76,10 +76,10 @@ def product_units(layout: GemmLayout) -> int:
     return layout.batch * ceil_div(layout.m, TILE) * ceil_div(layout.n, TILE)
 
 
-def product_launch(layout: GemmLayout, dtype: str) -> Launch:
+def product_launch(layout: GemmLayout, dtype: str) -> LaunchDimensions:
     """The launch of a product: a block for each tile, up to the most that a launch may have."""
     blocks = max(1, min(product_units(layout), 1 << 30))
-    return Launch((blocks, 1), (SIDE, SIDE), 2 * DEPTH * LINE * SIZES[dtype])
+    return LaunchDimensions((blocks, 1), (SIDE, SIDE), 2 * DEPTH * LINE * SIZES[dtype])
 
 
 def product_source(dtype: str, a_transposed: bool, b_transposed: bool) -> str:
@@ -114,9 +114,9 @@ def product_source(dtype: str, a_transposed: bool, b_transposed: bool) -> str:
 
 def _setup(kind: str, size: int) -> list[str]:
     return [
-        *(f"{name.name.lower()} = slot(block, {int(name)})" for name in Product if name != Product.ADD),
-        f"adding = slot(block, {int(Product.ADD)})",
-        f"units = slot(block, {len(Product)})",
+        *(f"{name.name.lower()} = slot(block, {int(name)})" for name in GpuProduct if name != GpuProduct.ADD),
+        f"adding = slot(block, {int(GpuProduct.ADD)})",
+        f"units = slot(block, {len(GpuProduct)})",
         f"box_a = shared(0, {kind})",
         f"box_b = shared({DEPTH * LINE * size}, {kind})",
         "row, column = thread_y(), thread_x()",

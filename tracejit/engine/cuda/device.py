@@ -22,7 +22,7 @@ from tracejit.engine import memory, native
 from tracejit.engine.cuda.driver import Driver, current
 from tracejit.engine.cuda.memory import DevicePool
 from tracejit.engine.native import LOCK, Record
-from tracejit.engine.threads import WATCHERS, Watcher
+from tracejit.engine.threads import WATCHERS, CompletionThread
 from tracejit.errors import DeviceError
 from tracejit.kernels.executor import layout
 from tracejit.kernels.executor.layout import FIRST_GPU
@@ -58,7 +58,7 @@ def install(loader: Loader) -> None:
     _loader = loader
 
 
-class Lease:
+class HandleLease:
     """Handles that one instance uses, free again when it is gone. No other line of Python runs then."""
 
     __slots__ = ("_free", "_handles")
@@ -123,7 +123,7 @@ class Gpu:
         lane = native.lane_of(self.number, self.record.address)
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
         watch = prototype(self.addresses["engine_watch"])
-        WATCHERS.append(Watcher(f"gpu:{self.index} watcher", lane, watch))
+        WATCHERS.append(CompletionThread(f"gpu:{self.index} watcher", lane, watch))
 
     def load(self, image: bytes, name: str) -> tuple[int, int]:
         """A module of kernels, and its function `name`."""
@@ -152,7 +152,7 @@ class Gpu:
                 self._scratch_bytes = nbytes
                 self.record.words[layout.DEVICE_SCRATCH >> 3] = buffer.memory
 
-    def prepare(self, block: int, fails: bool) -> Lease:
+    def prepare(self, block: int, fails: bool) -> HandleLease:
         """Write what one instance of a task has for itself into its argument block, at address `block`."""
         try:
             event, failure = self._events.pop()
@@ -164,7 +164,7 @@ class Gpu:
             failure = self.driver.get("cuMemHostAlloc", 8, PINNED)
         words = (ctypes.c_int64 * 2).from_address(block + layout.ISSUED_EVENT)
         words[0], words[1] = event, failure if fails else 0
-        return Lease(self._events, (event, failure))
+        return HandleLease(self._events, (event, failure))
 
     def explain(self, status: int) -> DeviceError:
         """The exception for a task whose status, negative, is a code of the driver."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tracejit.engine.cuda.device import Gpu, Lease
+from tracejit.engine.cuda.device import Gpu, HandleLease
 from tracejit.kernels.executor import layout
 from tracejit.kernels.executor.layout import RANK
 
@@ -144,7 +144,7 @@ class KernelGraph:
             ctypes.addressof(parameters),
         )
 
-    def prepare(self, block: int) -> Lease:
+    def prepare(self, block: int) -> HandleLease:
         """Write an executable graph into the block of one instance of a task."""
         try:
             executable = self._free.pop()
@@ -152,7 +152,7 @@ class KernelGraph:
             self._gpu.enter()
             executable = self._gpu.driver.get("cuGraphInstantiate", self._graph, 0)
         ctypes.c_int64.from_address(block + layout.GRAPH_EXECUTABLE).value = executable
-        return Lease(self._free, executable)
+        return HandleLease(self._free, executable)
 
     def __del__(self) -> None:
         if "_graph" in vars(self):

@@ -14,7 +14,7 @@ import numpy as np
 from tracejit.frontend.arrays import direct, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.storage import Computed
+from tracejit.frontend.recording.storage import ComputedStorage
 
 LITERALS = 1024  # numbers whose arrays are kept
 EXACT_FLOAT = 1 << 53  # integers up to this are floats, too
@@ -33,7 +33,7 @@ _numbers: dict[tuple[Any, np.dtype], direct.Number] = {}
 def at_hand(x: Any) -> Any:
     """The elements of a small array that was computed at once, or None; other operands as `elements_of`."""
     if type(x) is ArrayCore.concrete:
-        a = x._memory if type(x._storage) is Computed else None
+        a = x._memory if type(x._storage) is ComputedStorage else None
         return a if a is not None and a.size <= eager.SMALL else None
     return elements_of(x)
 
@@ -41,7 +41,7 @@ def at_hand(x: Any) -> Any:
 def still_computed(operands: Iterable[Any]) -> bool:
     """Whether no launch can have written any of the arrays."""
     concrete = ArrayCore.concrete
-    return all(type(x) is not concrete or type(x._storage) is Computed for x in operands)
+    return all(type(x) is not concrete or type(x._storage) is ComputedStorage for x in operands)
 
 
 def elements_of(x: Any) -> Any:
@@ -59,7 +59,7 @@ def writes_of(*operands: Any) -> int:
     partly old. It is 0 for operands that no launch can use meanwhile."""
     concrete, count = ArrayCore.concrete, 0
     for x in operands:
-        if type(x) is concrete and type(x._storage) is not Computed:
+        if type(x) is concrete and type(x._storage) is not ComputedStorage:
             storage = x._storage
             if not storage.untouched and storage.variable is not None:
                 count += 1 + storage.variable.writes

@@ -19,7 +19,7 @@ from tracejit.frontend.recording.eager import SMALL
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import ANSWERING
 from tracejit.frontend.recording.recording import lock, thread
-from tracejit.frontend.recording.storage import Computed, Storage
+from tracejit.frontend.recording.storage import ComputedStorage, Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
 from tracejit.ir.view import WHOLE, NumPyView, View
 
@@ -184,7 +184,7 @@ class ArrayCore:
     def _readable(self) -> np.ndarray | None:
         """The elements as a NumPy view of the memory, if their values are there now; else None."""
         storage = self._storage
-        if type(storage) is not Computed:
+        if type(storage) is not ComputedStorage:
             if storage.recording is not None or storage.shared or storage.type.device is not CPU:
                 return None
             if not storage.untouched and not storage.variable.ready:
@@ -201,7 +201,7 @@ class ArrayCore:
         return seen
 
     def _seen_as(self, seen: np.ndarray) -> Any:
-        """A view of a `Computed` array: the one that NumPy's view `seen` of its memory means."""
+        """A view of a `ComputedStorage` array: the one that NumPy's view `seen` of its memory means."""
         made, view = _new(type(self)), _new(NumPyView)
         view._facts = seen, self._storage.buffer
         made._storage, made._view, made._memory = self._storage, view, seen
@@ -211,7 +211,7 @@ class ArrayCore:
         """Like `_readable`, if the view can be written and nobody else can use the memory while this thread
         holds `lock` and `storage.memory_lock`.
         """
-        if type(self._storage) is not Computed and not self._storage.untouched:
+        if type(self._storage) is not ComputedStorage and not self._storage.untouched:
             return None
         seen = self._readable()
         return seen if seen is not None and seen.flags.writeable else None
@@ -240,7 +240,7 @@ class ArrayCore:
 
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""
-        if type(self._storage) is not Computed or thread.trace is not None:
+        if type(self._storage) is not ComputedStorage or thread.trace is not None:
             if self._storage.type.device.kind != CPU.kind:
                 seen: np.ndarray = self._on_cpu(what)._seen(what)
                 self._ready(what)  # a write that failed and left the content is told, too
@@ -411,7 +411,7 @@ _new: Any = object.__new__
 
 def computed(elements: np.ndarray) -> Any:
     """The array that is a NumPy array in C order, which nobody else has."""
-    made, storage = _new(ArrayCore.concrete), _new(Computed)
+    made, storage = _new(ArrayCore.concrete), _new(ComputedStorage)
     storage.buffer = made._memory = elements
     made._storage = storage
     shape = elements.shape

@@ -46,7 +46,7 @@ class Number(NamedTuple):
     dtype: np.dtype
 
 
-class Call(NamedTuple):
+class DirectCall(NamedTuple):
     """The call that computes one operation on operands of one form; `direct` owns the code."""
 
     run: Callable[..., int]
@@ -102,7 +102,7 @@ def _unary(calls: _Calls) -> Compute:
     return compute
 
 
-def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, Call], None] | None = None) -> Compute:
+def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, DirectCall], None] | None = None) -> Compute:
     """`keep` is told of every call that runs."""
 
     def compute(x1: Operand, x2: Operand) -> np.ndarray | None:
@@ -146,14 +146,14 @@ def _any(calls: _Calls) -> Compute:
     return compute
 
 
-class _Calls(dict[Hashable, "Call | None"]):
+class _Calls(dict[Hashable, "DirectCall | None"]):
     """The direct calls of an operator with some attributes by the forms of its operands."""
 
     def __init__(self, op: Op, attrs: Mapping[str, Any]) -> None:
         super().__init__()
         self.op, self.attrs = op, attrs
 
-    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> Call | None:
+    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
         """Find out how operands of a new form are computed."""
         call = None
         if NEVER.isdisjoint(self.op.traits) and all(map(_is_plain, operands)):
@@ -167,7 +167,7 @@ class _Calls(dict[Hashable, "Call | None"]):
             self[form] = call
         return call
 
-    def of_nothing(self, graph: Graph) -> Call:
+    def of_nothing(self, graph: Graph) -> DirectCall:
         """The call for operands of which one has no elements: NumPy computes the result."""
         result = graph.outputs[0].type
 
@@ -178,13 +178,13 @@ class _Calls(dict[Hashable, "Call | None"]):
                 out[...] = found.reshape(out.shape)
             return 0
 
-        return Call(run, result.shape, result.dtype, None)
+        return DirectCall(run, result.shape, result.dtype, None)
 
 
 class _Products(_Calls):
     """Calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
 
-    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> Call | None:
+    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
         a, b = operands
         assert isinstance(a, np.ndarray)
         assert isinstance(b, np.ndarray)
@@ -239,12 +239,12 @@ def _input(builder: Builder, x: Operand, shape: tuple[int, ...] | None) -> Value
     return value if wide.is_whole(extents) else builder.emit(view_op, value, view=wide)
 
 
-def _compiled(graph: Graph) -> Call | None:
+def _compiled(graph: Graph) -> DirectCall | None:
     program = compile.compile_graph(graph).program
     if not Direct.admits(program):
         return None
     direct, result = Direct(program), graph.outputs[0].type
-    return Call(direct.call, result.shape, result.dtype, direct)
+    return DirectCall(direct.call, result.shape, result.dtype, direct)
 
 
 product = _binary(_Products(matmul, {}), machine.keep_product)

@@ -6,7 +6,7 @@ in eager code an operator is computed here, when it is called, if
 - its arrays are small (`eager.SMALL`), and it is either NumPy's bit for bit (`Trait.EXACT`), then NumPy
   computes it, or its kernels can run without a launch (`direct`);
 - its operands are in memory: no recording has touched them, and nothing under way writes them; what it
-  writes, no launch has used yet (`storage.Computed`);
+  writes, no launch has used yet (`storage.ComputedStorage`);
 - the thread records nothing that has to know of it (`thread.busy`): no trace, no gradient, no Python task of
   the engine, nor an in-place operator, which reads when it is launched.
 
@@ -51,20 +51,20 @@ from tracejit.frontend.arrays.core import ArrayCore, computed, empty
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
-from tracejit.frontend.recording.storage import Computed, memory_lock, type_of
+from tracejit.frontend.recording.storage import ComputedStorage, memory_lock, type_of
 from tracejit.ir.evaluate import meaning
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, DTYPES, HALVES, ArrayType, Device
 
 NO_ATTRIBUTES: dict[str, Any] = {}
 
-_plans: dict[tuple[Any, ...], Plan | None] = {}
+_plans: dict[tuple[Any, ...], ImmediatePlan | None] = {}
 
 
 # -- elementwise operators -----------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
+class ImmediatePlan(NamedTuple):
     """The computation of an operator on operands of some kinds (`promotion.Kind`).
 
     ufunc:  NumPy's, with the dtype of its `result`; None: by a direct call
@@ -103,7 +103,7 @@ def _applied(op: Op, operands: list[Any]) -> np.ndarray | None:
     return None if plan is None else _compute(op, plan, operands)
 
 
-def _compute(op: Op, plan: Plan, operands: list[Any]) -> np.ndarray | None:
+def _compute(op: Op, plan: ImmediatePlan, operands: list[Any]) -> np.ndarray | None:
     """Compute `plan` on NumPy arrays and numbers; None where a number does not fit, or much comes out."""
     given: list[Any] = []
     for x, dtype in zip(operands, plan.inputs, strict=True):
@@ -138,11 +138,11 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
     def compute(x1: Any, x2: Any) -> Any:
         array, kind1, kind2 = ArrayCore.concrete, type(x1), type(x2)
         if kind1 is array:
-            a = x1._memory if type(x1._storage) is Computed else None
+            a = x1._memory if type(x1._storage) is ComputedStorage else None
         else:
             a = x1 if kind1 in WEAKEST else None
         if kind2 is array:
-            b = x2._memory if type(x2._storage) is Computed else None
+            b = x2._memory if type(x2._storage) is ComputedStorage else None
         else:
             b = x2 if kind2 in WEAKEST else None
         if a is not None and b is not None:
@@ -151,8 +151,8 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
             out = None if routine is None else routine(a, b)
             if (
                 out is not None
-                and (kind1 is not array or type(x1._storage) is Computed)
-                and (kind2 is not array or type(x2._storage) is Computed)
+                and (kind1 is not array or type(x1._storage) is ComputedStorage)
+                and (kind2 is not array or type(x2._storage) is ComputedStorage)
             ):
                 return computed(out)
         return apply(op, x1, x2)
@@ -181,7 +181,7 @@ def _routine(
     return found
 
 
-def _fast(op: Op, plan: Plan) -> Routine:
+def _fast(op: Op, plan: ImmediatePlan) -> Routine:
     """The routine of a plan for operands of its dtypes; a number is a 0-d array, or a `direct.Number`."""
     if plan.ufunc is None:
         return direct.computer(op, 2, NO_ATTRIBUTES)
@@ -204,7 +204,7 @@ def _fast(op: Op, plan: Plan) -> Routine:
     return compute
 
 
-def _with_number(plan: Plan, compute: Routine, *, first: bool) -> Routine:
+def _with_number(plan: ImmediatePlan, compute: Routine, *, first: bool) -> Routine:
     """The routine where one operand is a Python number, the first or the second."""
     dtype = plan.inputs[0]
     find: Callable[..., Any] = number if plan.ufunc is None else literal
@@ -225,7 +225,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
     by_kernel = direct.computer(op, 1, NO_ATTRIBUTES)
 
     def compute(x: Any) -> Any:
-        if type(x) is ArrayCore.concrete and type(x._storage) is Computed:
+        if type(x) is ArrayCore.concrete and type(x._storage) is ComputedStorage:
             a = x._memory
             if a is not None and a.size <= eager.SMALL:
                 plan = plan_for(op, a.dtype)
@@ -236,7 +236,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
                 else:
                     out = np.empty(a.shape, plan.result)
                     QUIET.copy().run(plan.ufunc, a, out)
-                if out is not None and type(x._storage) is Computed:
+                if out is not None and type(x._storage) is ComputedStorage:
                     return computed(out)
         return apply(op, x)
 
@@ -272,7 +272,7 @@ def in_place(op: Op, x: Any, other: Any) -> bool:
         a = x._writable()
         if a is None or a.size > eager.SMALL:
             return False
-        if type(other) is ArrayCore.concrete and type(other._storage) is Computed:
+        if type(other) is ArrayCore.concrete and type(other._storage) is ComputedStorage:
             b, before = at_hand(other), 0
         else:
             before, b = writes_of(other), elements_of(other)
@@ -293,7 +293,7 @@ def in_place(op: Op, x: Any, other: Any) -> bool:
         return True
 
 
-def plan_for(op: Op, *kinds: promotion.Kind) -> Plan | None:
+def plan_for(op: Op, *kinds: promotion.Kind) -> ImmediatePlan | None:
     """The plan of an elementwise operator for operands of these kinds; None if it has to be recorded."""
     key = (op, *kinds)
     try:
@@ -303,7 +303,7 @@ def plan_for(op: Op, *kinds: promotion.Kind) -> Plan | None:
         return found
 
 
-def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
+def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> ImmediatePlan | None:
     dtypes = [kind for kind in kinds if isinstance(kind, np.dtype)]
     if not direct.NEVER.isdisjoint(op.traits) or any(dtype not in DTYPES for dtype in dtypes):
         return None
@@ -315,8 +315,8 @@ def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
     if any(d.kind == "c" for d in (*inputs, result)) or any(weak):
         return None
     if op.is_exact(inputs) and isinstance(op.evaluate, np.ufunc) and op.evaluate.nout == 1:
-        return Plan(op.evaluate, inputs, result)
-    return Plan(None, inputs, result)
+        return ImmediatePlan(op.evaluate, inputs, result)
+    return ImmediatePlan(None, inputs, result)
 
 
 # -- other operators -----------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def reduction(op: Op, x: Any, axis: Any) -> Any:
     else:
         return None
     out = direct.compute(op, (a,), {"axes": axes, "pieces": 0})
-    return computed(out) if out is not None and type(x._storage) is Computed else None
+    return computed(out) if out is not None and type(x._storage) is ComputedStorage else None
 
 
 ALL_AXES = [tuple(range(n)) for n in range(65)]
@@ -361,7 +361,7 @@ def product(x1: Any, x2: Any) -> Any:
     if thread.busy or type(x1) is not ArrayCore.concrete or type(x2) is not ArrayCore.concrete:
         return None
     s1, s2 = x1._storage, x2._storage
-    if type(s1) is not Computed or type(s2) is not Computed:
+    if type(s1) is not ComputedStorage or type(s2) is not ComputedStorage:
         return None
     a, b = x1._memory, x2._memory
     if a is None or b is None or a.dtype != b.dtype or a.dtype.kind != "f":
@@ -371,7 +371,11 @@ def product(x1: Any, x2: Any) -> Any:
     if a.size > eager.SMALL or b.size > eager.SMALL:
         return None
     out = direct.product(a, b)
-    return computed(out) if out is not None and type(s1) is Computed and type(s2) is Computed else None
+    return (
+        computed(out)
+        if out is not None and type(s1) is ComputedStorage and type(s2) is ComputedStorage
+        else None
+    )
 
 
 def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray | None:

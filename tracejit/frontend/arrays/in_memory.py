@@ -15,7 +15,7 @@ from tracejit.frontend.arrays.at_hand import are_integers, elements_of, held, wr
 from tracejit.frontend.arrays.core import ArrayCore, computed
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import lock, thread
-from tracejit.frontend.recording.storage import Computed, memory_lock
+from tracejit.frontend.recording.storage import ComputedStorage, memory_lock
 
 INDICES = frozenset({int, slice, type(None), type(...)})
 """Types of the parts of an index that mean here what they mean in NumPy."""
@@ -66,7 +66,7 @@ def basic(x: Any, index: Any) -> Any:
 
     None for other indices.
     """
-    if type(x._storage) is not Computed or thread.busy or x._memory is None or not _is_basic(index):
+    if type(x._storage) is not ComputedStorage or thread.busy or x._memory is None or not _is_basic(index):
         return None
     try:
         seen = x._memory[index]
@@ -81,13 +81,13 @@ def _is_basic(index: Any) -> bool:
 
 def view(x: Any, see: Callable[[np.ndarray], np.ndarray]) -> Any:
     """The view of `x` that `see` gives for its elements; None where they are not there."""
-    a = x._memory if type(x._storage) is Computed and not thread.busy else None
+    a = x._memory if type(x._storage) is ComputedStorage and not thread.busy else None
     return None if a is None else x._seen_as(see(a))
 
 
 def reshape(x: Any, shape: Any) -> Any:
     """The elements of a contiguous array under another shape, a view."""
-    a = x._memory if type(x._storage) is Computed and not thread.busy else None
+    a = x._memory if type(x._storage) is ComputedStorage and not thread.busy else None
     if (
         a is None
         or not a.flags.c_contiguous
@@ -102,13 +102,13 @@ def reshape(x: Any, shape: Any) -> Any:
 
 def set_basic(x: Any, index: Any, value: Any) -> bool:
     """``x[index] = value`` for the same indices, and what `write` stores."""
-    if thread.busy or type(x._storage) is not Computed or not _is_basic(index):
+    if thread.busy or type(x._storage) is not ComputedStorage or not _is_basic(index):
         return False
     a = x._memory
     if a is None or a.size > eager.SMALL:
         return False
     if type(value) is ArrayCore.concrete:
-        b = value._memory if type(value._storage) is Computed else None
+        b = value._memory if type(value._storage) is ComputedStorage else None
         if b is None or b.dtype != a.dtype:
             return False
     else:
@@ -116,8 +116,8 @@ def set_basic(x: Any, index: Any, value: Any) -> bool:
         if b is None:
             return False
     with memory_lock:
-        if type(x._storage) is not Computed or (
-            b is not a and type(value) is ArrayCore.concrete and type(value._storage) is not Computed
+        if type(x._storage) is not ComputedStorage or (
+            b is not a and type(value) is ArrayCore.concrete and type(value._storage) is not ComputedStorage
         ):
             return False
         try:

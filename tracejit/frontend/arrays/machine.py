@@ -30,7 +30,7 @@ from tracejit.config import config
 from tracejit.forking import make_lock
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import recorders, thread
-from tracejit.frontend.recording.storage import Computed
+from tracejit.frontend.recording.storage import ComputedStorage
 from tracejit.ir.types import DTYPES, HALVES
 from tracejit.ir.view import NumPyView, View
 from tracejit.kernels.arrays import layout
@@ -71,7 +71,7 @@ MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # numbers of CPython's slot and of Nu
 HEAP_TYPE = 1 << 9 | 1 << 10  # flags: made at run time; may have subclasses
 
 
-class _Slot(ctypes.Structure):
+class _TypeSlot(ctypes.Structure):
     """CPython's `PyType_Slot`."""
 
     _fields_ = (("number", ctypes.c_int), ("function", ctypes.c_void_p))
@@ -85,7 +85,7 @@ class _Spec(ctypes.Structure):
         ("size", ctypes.c_int),
         ("item_size", ctypes.c_int),
         ("flags", ctypes.c_uint),
-        ("slots", ctypes.POINTER(_Slot)),
+        ("slots", ctypes.POINTER(_TypeSlot)),
     )
 
 
@@ -159,8 +159,8 @@ def _refuse_deletion(x: Any, index: Any) -> None:
 
 def _base(kind: type, addresses: dict[str, int]) -> type:
     """A type with machine code in its slots, between `kind` and its base."""
-    rows = [_Slot(number, addresses[name]) for number, name in SLOTS.items()]
-    slots = (_Slot * (len(rows) + 1))(*rows, _Slot(0, None))
+    rows = [_TypeSlot(number, addresses[name]) for number, name in SLOTS.items()]
+    slots = (_TypeSlot * (len(rows) + 1))(*rows, _TypeSlot(0, None))
     spec = _Spec(b"tracejit.Slots", 0, 0, HEAP_TYPE, slots)
     _kept.append((slots, spec))
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Spec), ctypes.py_object)
@@ -179,7 +179,7 @@ def _fill(address: int, kind: type) -> None:
     small, check = "SMALL", "check"
     objects: dict[int, Any] = {
         layout.NDARRAY: kind,
-        layout.COMPUTED: Computed,
+        layout.COMPUTED: ComputedStorage,
         layout.NUMPY_VIEW: NumPyView,
         layout.NUMPY_ARRAY: np.ndarray,
         layout.INTEGER: int,
@@ -211,7 +211,7 @@ def _fill(address: int, kind: type) -> None:
         layout.STORAGE: _offset(kind, "_storage"),
         layout.VIEW: _offset(kind, "_view"),
         layout.MEMORY: _offset(kind, "_memory"),
-        layout.BUFFER: _offset(Computed, "buffer"),
+        layout.BUFFER: _offset(ComputedStorage, "buffer"),
         layout.FACTS: _offset(NumPyView, "_facts"),
         layout.NEW_ARRAY: _numpy_function(NEW_FROM_DESCR),
         layout.SUBSCRIPT: _slot_of(np.ndarray, MAPPING_SUBSCRIPT),

@@ -141,7 +141,7 @@ def _function(function: Callable[..., Any], ours: Callable[..., Any]) -> Callabl
     return call
 
 
-class _Grid:
+class _NumPyGrid:
     """`mgrid` or `ogrid`, with NumPy's dtypes."""
 
     def __init__(self, grid: Any) -> None:
@@ -198,8 +198,8 @@ SPECIAL: dict[str, Callable[[], Any]] = {
     "fft": lambda: _space(np.fft, fft),
     "fromfunction": lambda: MAKERS["fromfunction"],
     "linalg": lambda: _space(np.linalg, linalg),
-    "mgrid": lambda: _Grid(np.mgrid),
-    "ogrid": lambda: _Grid(np.ogrid),
+    "mgrid": lambda: _NumPyGrid(np.mgrid),
+    "ogrid": lambda: _NumPyGrid(np.ogrid),
     "r_": lambda: indexers.r_,
     "random": _random,
     "copyto": lambda: NAMESPACE["copyto"],

@@ -26,7 +26,7 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.types import is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import full
-from tracejit.passes.gradient import Step, gradient
+from tracejit.passes.gradient import ReverseStep, gradient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -283,7 +283,7 @@ def _loss(recording: Recording, loss: Any) -> Value:
     return value
 
 
-def _backward(recording: Recording, nodes: list[Node | Step], ends: list[Value], seeds: list[Value],
+def _backward(recording: Recording, nodes: list[Node | ReverseStep], ends: list[Value], seeds: list[Value],
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
     wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
     cotangents = gradient(recording, nodes, ends, seeds, wanted, guard=recording_operators)

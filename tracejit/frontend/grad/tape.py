@@ -1,8 +1,9 @@
 """Tapes: the nodes recorded while a gradient is being taken, and where rules that are no operator's apply.
 
 A `Tape` is opened on the recording of the thread. It keeps the nodes that a launch forgets, so a function may
-be longer than a recording. Parts of it that have a rule of their own (`tracejit.passes.gradient.Step`) are
-marked on all open tapes of the recording while they run; `Tape.nodes` puts the steps in their places:
+be longer than a recording. Parts of it that have a rule of their own
+(`tracejit.passes.gradient.ReverseStep`) are marked on all open tapes of the recording while they run;
+`Tape.nodes` puts the steps in their places:
 
     with part(recording) as opened:
         result = function(*args)                        # records nodes
@@ -19,7 +20,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.recording import Recording, lock, quiet
 from tracejit.ir.graph import Node
-from tracejit.passes.gradient import Items, Step
+from tracejit.passes.gradient import Items, ReverseStep
 
 Arrange = Callable[[Items], Items]
 
@@ -49,12 +50,12 @@ class Tape:
         """The number of nodes."""
         return len(self.earlier) + len(self.recording.nodes) - self.start
 
-    def nodes(self) -> list[Node | Step]:
+    def nodes(self) -> list[Node | ReverseStep]:
         """The nodes, with the steps that stand for some of them."""
-        found: list[Node | Step] = list(self.earlier + self.recording.nodes[self.start :])
+        found: list[Node | ReverseStep] = list(self.earlier + self.recording.nodes[self.start :])
         return arranged(found, self.marks)
 
-    def since(self, begin: int) -> list[Node | Step]:
+    def since(self, begin: int) -> list[Node | ReverseStep]:
         """The nodes of the recording from number `begin` on, with the steps that stand for some of them."""
         first = self._position_of(begin)
         marks = [Mark(m.begin - first, m.end - first, m.arrange) for m in self.marks if m.begin >= first]
@@ -65,7 +66,7 @@ class Tape:
         first = self._position_of(begin)
         self.marks = [m for m in self.marks if m.begin < first]
 
-    def stand(self, step: Step, begin: int) -> None:
+    def stand(self, step: ReverseStep, begin: int) -> None:
         """Let a step stand for the nodes of the recording from number `begin` on."""
         self.marks.append(Mark(self._position_of(begin), self.position(), lambda _: [step]))
 
@@ -78,13 +79,13 @@ class Tape:
         self.start = 0
 
 
-def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | Step]:
+def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | ReverseStep]:
     """`nodes` with what stands in the place of the marked ones.
 
     >>> arranged(["a", "b", "c", "d"], [Mark(1, 2, list), Mark(1, 3, lambda part: ["".join(part)])])
     ['a', 'bc', 'd']
     """
-    found: list[Node | Step] = []
+    found: list[Node | ReverseStep] = []
     places: list[int] = []  # the number of the first node of each of `found`
     done = 0
     for mark in marks:
@@ -97,17 +98,17 @@ def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | Step]:
     return [*found, *nodes[done:]]
 
 
-class Part:
+class OpenPart:
     """A part of a recording that is being recorded: `arrange` is to be set before it ends."""
 
     arrange: Arrange | None = None
 
 
 @contextmanager
-def part(recording: Recording) -> Iterator[Part]:
+def part(recording: Recording) -> Iterator[OpenPart]:
     """Record a part with a rule of its own within. Without `arrange` nothing is marked."""
     begins = [(tape, tape.position()) for tape in recording.tapes]
-    opened = Part()
+    opened = OpenPart()
     yield opened
     if opened.arrange is not None:
         for tape, begin in begins:

@@ -17,24 +17,24 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import numbers
 from tracejit.frontend.jit.entries import Answer
-from tracejit.frontend.jit.loops import Loops, note_meaning
+from tracejit.frontend.jit.loops import LookEmitter, note_meaning
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import Unreplayable
-from tracejit.frontend.recording.segments import Place
+from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
-from tracejit.frontend.signature.describe import Description
+from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.program import (
     Check,
     Const,
     Expr,
     Form,
-    Loop,
     ReplayProgram,
-    Run,
+    RunSegment,
+    StateLoop,
     meaning,
 )
 from tracejit.frontend.signature.runtime import release
@@ -83,7 +83,7 @@ class Completion:
         self.program = arguments.program
         self.computed = numbers.variables_of(trace.numbers.steps)
         self.guards = Guards(surroundings, self.program)
-        self.description = Description(self.program, arguments, self.guards.var_of, self.computed)
+        self.description = ResultDescription(self.program, arguments, self.guards.var_of, self.computed)
 
     def complete(self, result: Any) -> None:
         """Add all that a replay does after it has found the arguments, but for the launch."""
@@ -92,7 +92,7 @@ class Completion:
             raise Unreplayable("the body catches an error of arithmetic on a number found in an array")
         self.guards.emit()
         self._find_arrays()
-        self.loops = Loops(trace, self.arguments, self.computed)
+        self.loops = LookEmitter(trace, self.arguments, self.computed)
         self.loops.introduce()
         if trace.uses_device:
             self._check_device()
@@ -238,15 +238,15 @@ class Completion:
             )
 
 
-def segments_of(program: ReplayProgram) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:
+def segments_of(program: ReplayProgram) -> tuple[tuple[PathPlace, tuple[Answer, ...]], ...]:
     """The segments of a path, and what is checked after each."""
-    found: list[tuple[Place, list[Answer]]] = []
+    found: list[tuple[PathPlace, list[Answer]]] = []
     meanings: dict[Expr, int] = {}
     for step in program.steps:
         note_meaning(step, meanings)
-        if isinstance(step, Run | Loop):
+        if isinstance(step, RunSegment | StateLoop):
             found.append((step.place, []))
-            if isinstance(step, Loop) and len(step.states) > 1:
+            if isinstance(step, StateLoop) and len(step.states) > 1:
                 found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
         elif isinstance(step, Check) and found and step.says is not None:
             asked, *rest = step.condition.operands

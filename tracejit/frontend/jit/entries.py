@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit.loops import LoopReport
-from tracejit.frontend.recording.segments import Place
+from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
 
@@ -62,7 +62,7 @@ class Signature:
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
-    segments: tuple[tuple[Place, tuple[Answer, ...]], ...] = ()
+    segments: tuple[tuple[PathPlace, tuple[Answer, ...]], ...] = ()
     loops: tuple[LoopReport, ...] = ()  # rounds between the looks of a path
 
     @property
@@ -73,7 +73,7 @@ class Signature:
         return known + ([self.schedule] if self.schedule is not None else [])
 
 
-class Recorded(NamedTuple):
+class RecordedCall(NamedTuple):
     """The outcome of recording a call: its result, the entry for later calls (None: record again), and
     storages that have to enter whole.
     """

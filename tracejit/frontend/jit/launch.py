@@ -10,7 +10,7 @@ from tracejit.frontend.jit.numbers import Variables, operand
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.segments import Cut, Place
+from tracejit.frontend.recording.segments import Cut, PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -21,7 +21,7 @@ from tracejit.frontend.signature.program import (
     Launch,
     Literal,
     ReplayProgram,
-    Run,
+    RunSegment,
     StorageAddress,
 )
 from tracejit.ir.graph import Graph
@@ -65,7 +65,9 @@ def launch_of(
     )
 
 
-def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed: Variables) -> Run:
+def run_of(
+    cut: Cut, place: PathPlace | None, trace: Trace, arrays: Arrays, computed: Variables
+) -> RunSegment:
     """Describe how a replay launches the segment that a look ended, where arrays and numbers are in these
     variables. Later launches find what it makes.
     """
@@ -79,7 +81,7 @@ def run_of(cut: Cut, place: Place | None, trace: Trace, arrays: Arrays, computed
         written=(),
         is_awaited=graph_can_fail(graph),
     )
-    run = Run(place, launch, tuple(arrays[storage][0] for storage in cut.made), computed[cut.source])
+    run = RunSegment(place, launch, tuple(arrays[storage][0] for storage in cut.made), computed[cut.source])
     for var in (*run.made, run.found):
         var.bound = True
     return run

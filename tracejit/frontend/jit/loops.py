@@ -1,8 +1,8 @@
 """The looks of a recorded path as steps of its replay: what is launched at each, and which ones are a loop.
 
 Looks at which the rest of the body depends on the same (`recording.loops.ways`) begin rounds, which may have
-branches and loops in them. From the first look with such a state to the last one, the path is a `Loop`: its
-states, and the ways from each that the body has gone. A replay is in one state, goes the way whose checks
+branches and loops in them. From the first look with such a state to the last one, the path is a `StateLoop`:
+its states, and the ways from each that the body has gone. A replay is in one state, goes the way whose checks
 hold, launches its segment, and is in the next state:
 
     look 1: A, look 2: B, look 3: B, look 4: A, look 5: B, last part
@@ -22,8 +22,8 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit import numbers as asked
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
 from tracejit.frontend.jit.numbers import Variables
-from tracejit.frontend.jit.regions import Region, regions_of
-from tracejit.frontend.recording.segments import Cut, Place, Segment
+from tracejit.frontend.jit.regions import LoopRegion, regions_of
+from tracejit.frontend.recording.segments import Cut, PathPlace, Segment
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -33,14 +33,14 @@ from tracejit.frontend.signature.program import (
     Const,
     Expr,
     Form,
-    Loop,
     ManyArrays,
     ReplayProgram,
-    Run,
+    RunSegment,
     Standing,
+    StateLoop,
     Step,
+    Transition,
     Var,
-    Way,
     attribute,
     meaning,
 )
@@ -60,7 +60,7 @@ class LoopReport(NamedTuple):
     reason: str
 
 
-class Loops:
+class LookEmitter:
     """Emits the numbers and looks of a trace.
 
     arrays, numbers: the variables of all that the body knows, at the step that is emitted. `introduce` makes
@@ -69,7 +69,7 @@ class Loops:
 
     def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:
         self.trace, self.graph = trace, trace.looks.graph
-        self.place: Place | None = None
+        self.place: PathPlace | None = None
         self.reports: list[LoopReport] = []
         self._arrays_at_end, self._numbers_at_end = arguments.arrays, computed
         self.arrays: ChainMap[Storage, Any] = ChainMap({}, arguments.arrays)
@@ -88,7 +88,7 @@ class Loops:
         for region in self.regions.values():
             self._enter(region)
 
-    def _enter(self, region: Region) -> None:
+    def _enter(self, region: LoopRegion) -> None:
         """Make the variables of its states. From its last look on, they hold what the body knows."""
         graph, own = self.graph, {}
         for at in region.ways:
@@ -108,7 +108,7 @@ class Loops:
                 self.numbers.maps[0].setdefault(source, self._numbers_at_end[source])
                 self._numbers_at_end[source] = var
 
-    def _carried(self, region: Region, index: int) -> list[tuple[Storage | None, Any, Var]]:
+    def _carried(self, region: LoopRegion, index: int) -> list[tuple[Storage | None, Any, Var]]:
         """The variables of a state, each with the array or the number that it holds at a look."""
         graph = self.graph
         state, at = graph.state(index), graph.number(index)
@@ -142,7 +142,7 @@ class Loops:
 
     # -- loops -----------------------------------------------------------------------------------------------
 
-    def _loop(self, region: Region, program: ReplayProgram) -> Loop:
+    def _loop(self, region: LoopRegion, program: ReplayProgram) -> StateLoop:
         """The loop that begins at a look; what comes after it finds its variables."""
         graph, own = self.graph, self.vars[region.first]
         order = {at: number for number, at in enumerate(region.ways)}
@@ -164,9 +164,9 @@ class Loops:
                 self.arrays.maps[0][storage] = var, None
             else:
                 self.numbers.maps[0][source] = var
-        return Loop(self.place, states, before, order[graph.number(region.last)])
+        return StateLoop(self.place, states, before, order[graph.number(region.last)])
 
-    def _way(self, region: Region, index: int, order: dict[int, int]) -> Way:
+    def _way(self, region: LoopRegion, index: int, order: dict[int, int]) -> Transition:
         """The way from a look to the next one."""
         graph, cut = self.graph, self.trace.looks.cuts[index + 1]
         then, ends = graph.state(index + 1), graph.number(index + 1)
@@ -189,9 +189,9 @@ class Loops:
             *(arrays[then.carriers[k]][0] for k in region.arrays[ends]),
             *(numbers[then.sources[k]] for k in region.numbers[ends]),
         )
-        return Way(tuple(program.steps), order[ends], after)
+        return Transition(tuple(program.steps), order[ends], after)
 
-    def _native(self, region: Region, index: int) -> ExitLoop | str:
+    def _native(self, region: LoopRegion, index: int) -> ExitLoop | str:
         """A way that leads back to its state as many rounds in one launch, or why it is not."""
         graph, at = self.graph, self.graph.number(index)
         if graph.at[index + 1] != at:
@@ -200,7 +200,7 @@ class Loops:
             return "rounds have branches"
         return exit_loop(self.trace, index, *self._changed(region, index))
 
-    def _changed(self, region: Region, index: int) -> tuple[list[int], list[int]]:
+    def _changed(self, region: LoopRegion, index: int) -> tuple[list[int], list[int]]:
         """Arrays and numbers of its state that a way back to it changes."""
         now, then = self.graph.state(index), self.graph.state(index + 1)
         at = self.graph.number(index)
@@ -210,7 +210,7 @@ class Loops:
 
     def _launch(
         self,
-        region: Region,
+        region: LoopRegion,
         index: int,
         native: ExitLoop,
         arrays: ChainMap[Storage, Any],
@@ -229,7 +229,7 @@ class Loops:
         found = [Var("l") for _ in changed_numbers]
         for var in (*made, found[0]):
             var.bound = True
-        program.steps.append(Run(None, launch, tuple(made), found[0]))
+        program.steps.append(RunSegment(None, launch, tuple(made), found[0]))
         for var, storage in zip(found[1:], made[1:], strict=False):
             program.define(var, Form("{}({})", Const(element_of(storage.value.type.dtype)), storage))
         then = self.graph.state(index + 1)
@@ -238,7 +238,7 @@ class Loops:
         for k, var in zip(changed_arrays, made[len(found) :], strict=True):
             arrays[then.carriers[k]] = var, None
 
-    def _key(self, region: Region) -> Hashable:
+    def _key(self, region: LoopRegion) -> Hashable:
         """Equal for loops of two paths that are in the same states, keep the same, and go the same ways."""
         graph = self.graph
         order = {at: number for number, at in enumerate(region.ways)}
@@ -280,8 +280,8 @@ def note_meaning(step: Step, known: dict[Expr, int]) -> None:
         known[step.var] = meaning(step.value, known)
     elif isinstance(step, ArrayCheck):
         known[step.storage] = meaning(attribute(step.array, "_storage"), known)
-    elif isinstance(step, Run | Loop):
-        made = (*step.made, step.found) if isinstance(step, Run) else step.states[step.ends].vars
+    elif isinstance(step, RunSegment | StateLoop):
+        made = (*step.made, step.found) if isinstance(step, RunSegment) else step.states[step.ends].vars
         known |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
     elif isinstance(step, ManyArrays):
         for kind, vars in (("array", step.arrays), ("storage", step.storages)):

@@ -20,7 +20,7 @@ from tracejit import collector, compile, engine
 from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.complete import Completion, segments_of
-from tracejit.frontend.jit.entries import Recorded, Signature, Timing
+from tracejit.frontend.jit.entries import RecordedCall, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.location import RUNNERS
@@ -68,7 +68,7 @@ def record(
     compiled: bool = True,
     segments: Segments | None = None,
     required: Sequence[Mapping[str, str]] = (),
-) -> Recorded:
+) -> RecordedCall:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
     those of the function's paths; without them a look at a value gives up. `required`: what other traces
@@ -98,7 +98,7 @@ def record(
                     error = ReplayError(f"{name}: {end}")
                     raise locate(error, line).with_traceback(end.__traceback__) from None
                 end.__traceback__ = None  # which holds all that the body had
-                return Recorded(PIECEWISE, call.piecewise_entry(str(end), line), assumed.aliased)
+                return RecordedCall(PIECEWISE, call.piecewise_entry(str(end), line), assumed.aliased)
             except Restart as restart:
                 restart.__traceback__ = None
                 restart.correct(assumed)
@@ -224,7 +224,7 @@ class _TracedCall:
         self.calls_like = calls_like(self.trace)
         self.trace.reset()
 
-    def conclude(self, result: Any, *, launch: bool) -> Recorded:
+    def conclude(self, result: Any, *, launch: bool) -> RecordedCall:
         """Compute what was recorded, and make the entry for later calls."""
         try:
             return self.finish(result, launch=launch)
@@ -252,7 +252,7 @@ class _TracedCall:
 
     # -- replayable ------------------------------------------------------------------------------------------
 
-    def finish(self, result: Any, *, launch: bool) -> Recorded:
+    def finish(self, result: Any, *, launch: bool) -> RecordedCall:
         """Compile and launch what was recorded; the entry by which later calls replay it."""
         trace, program, arguments = self.trace, self.program, self.arguments
         assert self.changes is not None
@@ -263,7 +263,7 @@ class _TracedCall:
         if not self.compiled:
             described = completion.described(graph)
             self._forget()
-            return Recorded(described, None)
+            return RecordedCall(described, None)
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
@@ -278,11 +278,11 @@ class _TracedCall:
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
             self._forget()
-            return Recorded(None, entry)
+            return RecordedCall(None, entry)
         entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
         trace.reset()
         assert program.result is not None
-        return Recorded(perform.make(program.result), entry)
+        return RecordedCall(perform.make(program.result), entry)
 
     def _perform(self, graph: Graph) -> None:
         """Do what a replay does from its launch on, but for the result."""

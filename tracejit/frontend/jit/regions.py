@@ -16,7 +16,7 @@ from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.trace import Trace
 
 
-class Region(NamedTuple):
+class LoopRegion(NamedTuple):
     """Looks `first` to `last` of a path, which are a loop.
 
     ways:    by the number of a state, in order of first visit: the looks with which different ways begin.
@@ -30,7 +30,7 @@ class Region(NamedTuple):
     numbers: dict[int, tuple[int, ...]]
 
 
-def regions_of(trace: Trace) -> list[Region]:
+def regions_of(trace: Trace) -> list[LoopRegion]:
     """The loops of a path, in order."""
     graph = trace.looks.graph
     last = {at: index for index, at in enumerate(graph.at) if at is not None}
@@ -56,7 +56,7 @@ def _end(graph: StateGraph, first: int, last: dict[int, int]) -> int:
     return end
 
 
-def _region(graph: StateGraph, first: int, last: int) -> Region:
+def _region(graph: StateGraph, first: int, last: int) -> LoopRegion:
     """The ways between the looks, and what they change."""
     ways: dict[int, tuple[int, ...]] = {}
     known = set()
@@ -72,7 +72,7 @@ def _region(graph: StateGraph, first: int, last: int) -> Region:
         state = graph.state(graph.at.index(at, first))
         arrays[at] = tuple(k for k in range(len(state.carriers)) if ("array", at, k) not in kept)
         numbers[at] = tuple(k for k in range(len(state.sources)) if ("number", at, k) not in kept)
-    return Region(first, last, ways, arrays, numbers)
+    return LoopRegion(first, last, ways, arrays, numbers)
 
 
 def _kept(graph: StateGraph, first: int, last: int) -> set[Any]:

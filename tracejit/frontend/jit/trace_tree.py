@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracejit.frontend.jit.entries import Signature
-from tracejit.frontend.recording.segments import Place
+from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.signature.runtime import MISS, Memo
 
 PATHS = 64
@@ -42,7 +42,7 @@ class TraceTree(Signature):
         self.traces = 1
 
     @property
-    def first(self) -> Place:
+    def first(self) -> PathPlace:
         """The segment with which all paths begin."""
         return self.segments[0][0]
 

@@ -21,7 +21,7 @@ from tracejit.forking import make_lock
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, Window
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, untold
 from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
 from tracejit.frontend.recording.storage import Storage, memory_at
@@ -91,7 +91,7 @@ class EagerRecording(KeptRecording):
         """A number in eager code: a run-time input, so that its value is not part of the structure."""
         return self.number(RuntimeNumber(number, number), dtype)
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
         """Open a window; where windows would overlap, the recording is flushed first."""
         self.due |= storage.shared
         if storage.shared or self.parents:
@@ -157,7 +157,7 @@ class EagerRecording(KeptRecording):
             if self.tapes:
                 places += self.keep(outputs, written)
             started: list[int] = []
-            windows: dict[Storage, list[Window]] = {}
+            windows: dict[Storage, list[TrackedExtent]] = {}
             launches: list[PartialLaunch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
@@ -216,7 +216,7 @@ class EagerRecording(KeptRecording):
                 failure.reported |= failure.error is trouble
             raise trouble
 
-    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
+    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[TrackedExtent]]) -> None:
         """After a launch: begin anew, with the `windows` that gradients follow. May be done twice."""
         if self.tapes and not windows:
             windows |= self.kept_windows(before)

@@ -21,7 +21,7 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.recording import Recording, kept
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
@@ -42,7 +42,7 @@ class KeptRecording(Recording):
         """The variable that orders what this recording does with a storage."""
         return self.held.get(storage.variable.address, storage.variable)
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
         """Open a window; under a gradient, note how often the storage has been written."""
         if not self.tapes:
             return super().window(storage, wanted, write=write)
@@ -73,7 +73,7 @@ class KeptRecording(Recording):
         lie in memory that the new window may write, so they are copied first.
         """
         lo, hi = wanted.span()
-        parts: list[Window] = []
+        parts: list[TrackedExtent] = []
         while len(found := [w for w in self.windows.get(storage, ()) if w.overlaps(lo, hi)]) > len(parts):
             parts = found
             lo, hi = min(lo, *(w.lo for w in parts)), max(hi, *(w.hi for w in parts))
@@ -92,7 +92,7 @@ class KeptRecording(Recording):
                 where = View(part.lo - united.lo, shape, contiguous_strides(shape))
                 united.value = self.emit(update, united.value, part.value, view=where)
 
-    def keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
+    def keep(self, outputs: list[Any], written: list[TrackedExtent]) -> list[Storage]:
         """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
         elsewhere = set(self.inputs)
         for i, (storage, value) in enumerate(zip(self.live(), outputs, strict=True)):
@@ -108,7 +108,7 @@ class KeptRecording(Recording):
         )
         for node in self.nodes:
             if node.op is constant:
-                kept[node.output] = Literal(node.attrs, node.location)
+                kept[node.output] = ConstantOrigin(node.attrs, node.location)
         places = []
         for window in written:
             old = window.input
@@ -131,16 +131,16 @@ class KeptRecording(Recording):
         """Count the tasks and launches pushed so far that write each storage in use."""
         return {storage: self.variable_of(storage).writes for storage in self.windows}
 
-    def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[Window]]:
+    def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[TrackedExtent]]:
         """Windows to go on with, so that a storage read again gives the same value to the gradient.
 
         before: what `count_writes` gave before the launch.
         """
-        windows: dict[Storage, list[Window]] = {}
+        windows: dict[Storage, list[TrackedExtent]] = {}
         for storage, old in self.windows.items():
             windows[storage] = []
             for window in old:
-                again = Window(storage, window.lo, window.hi, window.value)
+                again = TrackedExtent(storage, window.lo, window.hi, window.value)
                 again.tracked = window.tracked or window.written
                 if window.writes is not None:
                     again.writes = window.writes + self.variable_of(storage).writes - before[storage]
@@ -155,7 +155,7 @@ class KeptRecording(Recording):
         for ref in self.created:
             created = ref()
             if created is not None and created in held:
-                again = Window(created, 0, created.type.size, held[created])
+                again = TrackedExtent(created, 0, created.type.size, held[created])
                 again.writes = self.variable_of(created).writes
                 windows[created] = [again]
         return windows

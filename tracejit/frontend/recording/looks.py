@@ -25,7 +25,7 @@ from tracejit.frontend.recording.loops.states import State, frames_of_body, stat
 from tracejit.frontend.recording.loops.ways import StateGraph
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numbers import Numbers
-from tracejit.frontend.recording.origins import Bound, Extent, Literal
+from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
 from tracejit.frontend.recording.recording import in_operation, thread
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.segments import Cut, Segment, Segments
@@ -59,7 +59,7 @@ class Looks:
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
         self.segments: Any = segments
         self.cuts: list[Cut] = []
-        self.carried: dict[Value, Bound | Literal] = {}
+        self.carried: dict[Value, Bound | ConstantOrigin] = {}
         self.found: dict[Value, Source] = {}
         self.graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
@@ -177,7 +177,7 @@ def _carry(trace: Trace, outputs: Sequence[Value], made: Sequence[Storage]) -> N
         carried.setdefault(found, bound)
     for node in trace.nodes:
         if node.op is constant:
-            carried[node.output] = Literal(node.attrs, node.location)
+            carried[node.output] = ConstantOrigin(node.attrs, node.location)
     for found, storage in zip(outputs, made, strict=True):
         carried.setdefault(found, Extent(storage, 0, storage.type.size))
     trace.begin_segment()

@@ -21,7 +21,7 @@ class Extent:
         self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
 
 
-class Window(Extent):
+class TrackedExtent(Extent):
     """A place as one value of a recording.
 
     tracked: a gradient follows the value, so no other value may stand for the same elements.
@@ -52,7 +52,7 @@ class RuntimeNumber:
         self.value, self.source = value, source
 
 
-class Literal:
+class ConstantOrigin:
     """A `constant` node of an earlier recording, without its value."""
 
     __slots__ = ("attrs", "location")

@@ -37,7 +37,7 @@ from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.numbers import Numbers
-from tracejit.frontend.recording.origins import Bound, Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
@@ -79,7 +79,7 @@ class Recording(Builder):
         self.inputs, self.nodes = [], []
         self.copied: list[Copied] = []  # of the nodes, those that are known to be copies
         self.bound: list[Bound] = []
-        self.windows: dict[Storage, list[Window]] = {}
+        self.windows: dict[Storage, list[TrackedExtent]] = {}
         self.created: list[weakref.ref[Storage]] = []
         self.defined: set[Value] = set()  # inputs and results
         self.scalars: dict[tuple[Any, ...], Value] = {}
@@ -125,7 +125,7 @@ class Recording(Builder):
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
         bound = kept.get(value)
-        if isinstance(bound, Literal):
+        if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
             return
         if bound is None:
@@ -134,7 +134,7 @@ class Recording(Builder):
             self._mark(bound.storage)
         self._add_input(value, bound)
 
-    def _append_literal(self, value: Value, literal: Literal) -> None:
+    def _append_literal(self, value: Value, literal: ConstantOrigin) -> None:
         """Define a constant of an earlier recording again."""
         node = Node(constant, (), (value,), literal.attrs, literal.location)
         # From here on nothing is called, so no interrupt comes between these.
@@ -210,7 +210,7 @@ class Recording(Builder):
         """The range of a storage to bring in for a view of it."""
         return wanted.span()
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
         """The window through which `wanted` is accessed; made when there is none."""
         self._mark(storage)
         windows = self.windows.setdefault(storage, [])
@@ -228,7 +228,7 @@ class Recording(Builder):
             raise Overlap(storage)
         return found
 
-    def _new_window(self, storage: Storage, wanted: View, windows: list[Window]) -> Window:
+    def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
         lo, hi = self.range_for(storage, wanted)
         if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
             raise Overlap(storage)
@@ -239,7 +239,7 @@ class Recording(Builder):
         elif size == kind.size:
             shape = kind.shape
         value = Value(kind if shape == kind.shape else ArrayType(shape, kind.dtype, kind.device))
-        window = Window(storage, lo, hi, value)
+        window = TrackedExtent(storage, lo, hi, value)
         self._add_input(value, window)
         windows.append(window)
         return window
@@ -308,7 +308,7 @@ class Recording(Builder):
         """The storages this recording created that somebody still holds."""
         return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
 
-    def written(self) -> list[Window]:
+    def written(self) -> list[TrackedExtent]:
         """The windows of older storages whose content changed, in order of first access."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
@@ -320,7 +320,7 @@ class Recording(Builder):
         return graph
 
 
-kept: weakref.WeakKeyDictionary[Value, Bound | Literal] = weakref.WeakKeyDictionary()
+kept: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
 """Values of launched recordings that a gradient may still need: where they lie, what number they are, or what
 constant.
 

@@ -41,7 +41,7 @@ class Segment:
         return made, made[0].memory().reshape(-1)[0].item()
 
 
-class Place:
+class PathPlace:
     """A segment in a path, or the rounds of a loop with it. Paths that begin alike share places."""
 
     __slots__ = ("__weakref__", "segment")
@@ -65,7 +65,7 @@ class Segments:
         self.counted: bool | None = None
         self.computes_math = False
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
-        self._places: weakref.WeakValueDictionary[Any, Place] = weakref.WeakValueDictionary()
+        self._places: weakref.WeakValueDictionary[Any, PathPlace] = weakref.WeakValueDictionary()
 
     def find(self, key: Hashable, graph: Graph) -> Segment:
         """The segment with this structure; a schedule is compiled if there is none yet."""
@@ -75,14 +75,14 @@ class Segments:
             found = self._known[name] = Segment(graph, compile.compile_graph(copied(graph)))
         return found
 
-    def place(self, before: Place | None, segment: Segment, loop: Hashable = None) -> Place:
+    def place(self, before: PathPlace | None, segment: Segment, loop: Hashable = None) -> PathPlace:
         """The place of a segment after `before` (None: it is the first), or of a loop whose rounds `loop`
         describes.
         """
         name = before, segment, loop
         found = self._places.get(name)
         if found is None:
-            found = self._places[name] = Place(segment)
+            found = self._places[name] = PathPlace(segment)
         return found
 
 

@@ -4,7 +4,7 @@ lr = 0.1 among the arguments    the variable in which a replay finds it (`signat
 float(x) of an array            `Source`
 lr * 2                          `Computed`: an operation on the source of `lr` and 2
 if lr > 1                       `Question`: what is asked, and the answer; no number, but noted like one
-i of ``for i in tj.range(n)``   `Moving`: what it is in this round, and by how much it grows
+i of ``for i in tj.range(n)``   `Progression`: what it is in this round, and by how much it grows
 1 / (i + 1)                     `Varying`: a float that each round computes
 """
 
@@ -54,7 +54,7 @@ class Question(Evaluation):
     __slots__ = ()
 
 
-class Moving:
+class Progression:
     """A number of a loop that is `base` in one `round`, and grows by `slope` with each.
 
     base:  a whole number, or a stand-in for one: of the call, or of a loop around.
@@ -79,7 +79,7 @@ class Varying(Evaluation):
         self.loop, self.round = loop, loop.round
 
 
-OF_LOOPS = (Moving, Varying)
+OF_LOOPS = (Progression, Varying)
 """Sources of numbers that differ from round to round of a loop."""
 
 

@@ -12,14 +12,14 @@ States of a storage:
                   its variable gets the error `failure`. A materialised storage with a `failure` is one that
                   could not be written: it has its old content, and the next look tells.
 
-A storage that was computed at once (`Computed`) has nothing but the NumPy array that owns its memory: most
-small results are used at once again, or dropped, before anybody asks for more. Whoever does makes it a
+A storage that was computed at once (`ComputedStorage`) has nothing but the NumPy array that owns its memory:
+most small results are used at once again, or dropped, before anybody asks for more. Whoever does makes it a
 `Storage` (`initialise`), which is materialised, but takes its address and its variable only when they are
 first used. Until then no launch can use it, and none can start to while NumPy does, as both need
 `memory_lock`.
 
     s = computed(np.zeros(3))._storage
-    s.untouched                     # True: no launch has used it. It is no longer `Computed`
+    s.untouched                     # True: no launch has used it. It is no longer `ComputedStorage`
     s.variable, s.address           # made now
     s.untouched                     # False
 
@@ -121,7 +121,7 @@ class Storage:
         return object.__getattribute__(self, name)
 
     def initialise(self) -> None:
-        """Have all attributes; see `Computed`."""
+        """Have all attributes; see `ComputedStorage`."""
 
     def expose(self) -> None:
         """Note that Python can see the memory from now on."""
@@ -175,7 +175,7 @@ class Storage:
         return view.read(self.elements)
 
 
-class Computed(Storage):
+class ComputedStorage(Storage):
     """A storage that was computed at once, and that no recording or launch has touched since.
 
     All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as
@@ -197,7 +197,7 @@ class Computed(Storage):
     def initialise(self) -> None:
         """Become a `Storage` that no launch has used."""
         with memory_lock:
-            if type(self) is not Computed:
+            if type(self) is not ComputedStorage:
                 return  # another thread was sooner
             self.type = type_of(self.buffer)
             self.recording = self.pending = self.made_at = self.failure = self._elements = None

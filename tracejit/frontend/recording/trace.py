@@ -33,13 +33,13 @@ from tracejit.frontend.recording.loops.ranges import Nest
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.origins import Extent, Literal, RuntimeNumber, Window
+from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.picks import Picks
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.sources import OF_LOOPS
-from tracejit.frontend.recording.storage import Computed, Storage
+from tracejit.frontend.recording.storage import ComputedStorage, Storage
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, Device
@@ -170,7 +170,7 @@ class Trace(Recording):
         """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""
         return 0, storage.type.size
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
         """Open a window; memory that two storages share cannot be replayed.
 
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
@@ -190,12 +190,12 @@ class Trace(Recording):
             return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
 
-    def _new_window(self, storage: Storage, wanted: View, windows: list[Window]) -> Window:
+    def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
         """Bring in all of a storage, in the shape of `wanted` if that shows all of it in order."""
         if windows or wanted.shape != storage.type.shape:
             return super()._new_window(storage, wanted, windows)
         value = Value(storage.type)
-        window = Window(storage, 0, storage.type.size, value)
+        window = TrackedExtent(storage, 0, storage.type.size, value)
         self._add_input(value, window)
         windows.append(window)
         return window
@@ -222,7 +222,7 @@ class Trace(Recording):
         """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
-        if type(storage) is Computed:
+        if type(storage) is ComputedStorage:
             storage.initialise()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
@@ -318,7 +318,7 @@ class Trace(Recording):
     def adopt(self, value: Value) -> None:
         """Make a value of an earlier segment an input of this one."""
         bound = self.looks.carried.get(value)
-        if isinstance(bound, Literal):
+        if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
         elif bound is not None:
             self._add_input(value, bound)

@@ -52,7 +52,7 @@ KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""
 
 
-class Description:
+class ResultDescription:
     """Adds to a program how recorded values are made, and what is written back.
 
     reached:  gives what stands for an object that was found by name, or None.

@@ -183,7 +183,7 @@ class Separate:
 
 
 @dataclass(eq=False, repr=False)
-class Run:
+class RunSegment:
     """A segment of the call is launched, and an element looked at: a number of the call from then on.
 
     place: what the paths that begin alike share, by identity; a call runs it once.
@@ -198,11 +198,11 @@ class Run:
 
 
 @dataclass(eq=False, repr=False)
-class Way:
+class Transition:
     """A way from one state of a loop to another: the checks that must hold, computations and launches.
 
-    steps: checks and computations, the `Run` whose number the next state's checks ask for, or many rounds
-           as one, and what else that makes.
+    steps: checks and computations, the `RunSegment` whose number the next state's checks ask for, or many
+           rounds as one, and what else that makes.
     ends:  the number of the state where it ends, whose variables become `after`.
     """
 
@@ -216,14 +216,14 @@ class Standing:
     """A state of a loop: its variables, and the ways from it; at most one has checks that hold."""
 
     vars: tuple[Var, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[Transition, ...]
 
 
 @dataclass(eq=False, repr=False)
-class Loop:
+class StateLoop:
     """Ways from state to state are gone as long as there is one whose checks hold, maybe none.
 
-    place:  as that of a `Run`.
+    place:  as that of a `RunSegment`.
     states: the first one is that where it begins; its variables hold `before` then.
     ends:   the number of the state where this path leaves it.
     """
@@ -234,7 +234,7 @@ class Loop:
     ends: int
 
 
-Step = Bind | Check | ArrayCheck | ManyArrays | Separate | Run | Loop
+Step = Bind | Check | ArrayCheck | ManyArrays | Separate | RunSegment | StateLoop
 
 
 # -- results -------------------------------------------------------------------------------------------------

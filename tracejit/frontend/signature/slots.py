@@ -106,7 +106,7 @@ class Global(Item):
     """A global of a module."""
 
 
-class Cell(Slot):
+class ClosureCell(Slot):
     """A variable of an enclosing function."""
 
     assignable = True

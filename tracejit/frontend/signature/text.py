@@ -52,18 +52,18 @@ from tracejit.frontend.signature.program import (
     Known,
     Launch,
     Literal,
-    Loop,
     Make,
     ManyArrays,
     Rebind,
     Refill,
     ReplayProgram,
-    Run,
+    RunSegment,
     Separate,
+    StateLoop,
     Step,
     StorageAddress,
+    Transition,
     Var,
-    Way,
 )
 from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
@@ -169,9 +169,9 @@ class Writer:
             self.checks.append(f"{name} = {self.write(step.value)}")
         elif isinstance(step, Check):
             self._require(self.write(step.condition))
-        elif isinstance(step, Run):
+        elif isinstance(step, RunSegment):
             self._run(step)
-        elif isinstance(step, Loop):
+        elif isinstance(step, StateLoop):
             self._loop(step)
         elif isinstance(step, ManyArrays):
             self._many(step)
@@ -207,7 +207,7 @@ class Writer:
             self._require(f"len({{{', '.join(names)}}}) == {len(names)}")
             self.checks.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: RunSegment) -> None:
         """Launch a segment, unless a path that was tried before has done so in this call."""
         place = self.constant(run.place)
         lines = self._segment(run)
@@ -219,7 +219,7 @@ class Writer:
         self.checks += [f"    {line}" for line in lines]
         self.checks.append(f"memo.last = {place}")
 
-    def _segment(self, run: Run) -> list[str]:
+    def _segment(self, run: RunSegment) -> list[str]:
         """The lines that launch a segment and find the number that is looked at."""
         launch, made = run.launch, [self.write(var) for var in run.made]
         lines = []
@@ -232,7 +232,7 @@ class Writer:
         element = self.constant(element_of(run.made[0].value.type.dtype))
         return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: StateLoop) -> None:
         """Ways from state to state, unless a path that was tried before has gone them in this call."""
         place = self.constant(loop.place)
         many = len(loop.states) > 1
@@ -260,7 +260,7 @@ class Writer:
         """A tuple of variables."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _way(self, way: Way, many: bool) -> list[str]:
+    def _way(self, way: Transition, many: bool) -> list[str]:
         """The lines of a way; one whose checks do not hold falls through to the next."""
         lines, indent = [], 0
         for step in way.steps:
@@ -271,7 +271,7 @@ class Writer:
             if isinstance(step, Bind):
                 found = [f"{self.write(step.var)} = {self.write(step.value)}"]
             else:
-                assert isinstance(step, Run)
+                assert isinstance(step, RunSegment)
                 found = self._segment(step)
             lines += ["    " * indent + line for line in found]
         end = f"at = {way.ends}; continue" if many else "continue"
@@ -418,7 +418,7 @@ def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[.
     writer = Writer()
     for var, storage in program.constants.items():
         writer.let(var, storage)
-    first = next((i for i, step in enumerate(program.steps) if isinstance(step, Run)), None)
+    first = next((i for i, step in enumerate(program.steps) if isinstance(step, RunSegment)), None)
     writer.steps(program.steps[:first])
     writer.prepare(program.launch, program, writer.actions if first is None else writer.checks)
     if first is not None:

@@ -20,7 +20,7 @@ from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
-from tracejit.frontend.signature.slots import Attribute, Cell, Content, Global, Item, Slot
+from tracejit.frontend.signature.slots import Attribute, ClosureCell, Content, Global, Item, Slot
 from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.numpy_module import NUMPY
@@ -103,7 +103,7 @@ class Surroundings(Visitor):
                 if self._assigned(slot) and not self.numbers.concrete:
                     slot.var = Var("n", slot.value, slot.path)
                     slot.replace(self.numbers.argument(slot.value, slot.var))
-            elif isinstance(slot, Global | Cell):
+            elif isinstance(slot, Global | ClosureCell):
                 self._replace_module(slot)
 
     def _replace_module(self, slot: Slot) -> None:
@@ -210,7 +210,9 @@ class Surroundings(Visitor):
         """Whether what ran can have read the slot. Most were visited since code that ran names them."""
         if id(slot.holder) in self.logs or self._is_untouched(slot):
             return False
-        if isinstance(slot, Cell):  # of a function: maybe another one, that it defines, names the variable
+        if isinstance(
+            slot, ClosureCell
+        ):  # of a function: maybe another one, that it defines, names the variable
             return slot.key in self.mentions.variables
         is_function = isinstance(slot.value, types.FunctionType)
         if isinstance(slot, Attribute) and is_function and slot.key.startswith("__"):

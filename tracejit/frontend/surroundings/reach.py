@@ -48,7 +48,7 @@ from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
-from tracejit.frontend.signature.slots import Cell, Content, Global, Item, Slot
+from tracejit.frontend.signature.slots import ClosureCell, Content, Global, Item, Slot
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
 from tracejit.frontend.surroundings.numpy_module import NUMPY
@@ -115,12 +115,12 @@ class Visitor:
 
     def visit(self, slot: Slot) -> None:
         """Note what a slot holds, and go on to what can be reached from there."""
-        key = ("cell", id(slot.holder)) if isinstance(slot, Cell) else slot.place.key
+        key = ("cell", id(slot.holder)) if isinstance(slot, ClosureCell) else slot.place.key
         if key in self.slots:
             return
         self.slots[key] = slot
         if slot.value is GONE:
-            if isinstance(slot, Cell):
+            if isinstance(slot, ClosureCell):
                 self.refuse(slot, "holds nothing yet", "give it a value before")
             return
         self.fresh.append(slot)
@@ -192,7 +192,7 @@ class Visitor:
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
             place = Form(f"{{}}.__closure__[{index}].cell_contents", base)
-            held = Cell(cell, variable, place, variable, GONE)
+            held = ClosureCell(cell, variable, place, variable, GONE)
             held.value = held.given = held.read()
             if not trusted(function.__globals__.get("__name__")) or _is_users(held.value):
                 self.visit(held)

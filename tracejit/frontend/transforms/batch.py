@@ -13,7 +13,7 @@ recording around, for the whole batch.
   written to the array when it has ended; if it raises, nothing is.
 - Every other array that it reaches is the same for all examples. It is read and written as it is, once for
   all of them, so it cannot hold what is mapped.
-- Random numbers are drawn here by position; which ones these are is known when all draws are (see `Drawn`).
+- Random numbers are drawn here by position; which ones is known when all draws are (see `BatchedDraw`).
 - Values of the recording around that a pull-back needs become inputs (`Given`).
 
 A batch within a batch has the outer one around it. One that has ended is opened again (`opened`) when a
@@ -34,7 +34,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.origins import RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.recording import Overlap, Recording, number_type, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
@@ -68,7 +68,7 @@ class Given:
         self.value = value
 
 
-class Drawn:
+class BatchedDraw:
     """Key (without offset) or counter of random numbers: each example takes those of a stream from `offset`
     on, after all those that the examples before it take. So they are what a loop over examples would draw.
     """
@@ -147,7 +147,7 @@ class Batch(Recording):
         seen = View.of_shape(view.shape[1:])
         return NDArray(held, seen if _is_writable(view) else seen.read_only())
 
-    def written(self) -> list[Window]:
+    def written(self) -> list[TrackedExtent]:
         """The windows of storages from outside, other than mapped arrays, that were written."""
         return [w for storage in self.changed for w in self.windows[storage] if w.written]
 
@@ -189,8 +189,8 @@ class Batch(Recording):
         offset = self.drawn.get(stream, 0)
         self.drawn[stream] = offset + count
         key, counter = Value(number_type(UINT64)), Value(number_type(UINT64))
-        self._enter(key, Drawn(stream, None))
-        self._enter(counter, Drawn(stream, offset), mapped=True)
+        self._enter(key, BatchedDraw(stream, None))
+        self._enter(counter, BatchedDraw(stream, offset), mapped=True)
         return key, counter
 
     # -- what is recorded ------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Batch(Recording):
             user_location(),
         )
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
         """Open a window; those that would overlap are made one."""
         try:
             return super().window(storage, wanted, write=write)
@@ -235,12 +235,12 @@ class Batch(Recording):
     def _unite(self, storage: Storage, wanted: View) -> None:
         """Make one window of those that overlap `wanted`, and of it."""
         lo, hi = wanted.span()
-        parts: list[Window] = []
+        parts: list[TrackedExtent] = []
         while len(found := [w for w in self.windows[storage] if w.overlaps(lo, hi)]) > len(parts):
             parts = found
             lo, hi = min(lo, *(w.lo for w in parts)), max(hi, *(w.hi for w in parts))
         kind = storage.type
-        united = Window(storage, lo, hi, Value(ArrayType((hi - lo,), kind.dtype, kind.device)))
+        united = TrackedExtent(storage, lo, hi, Value(ArrayType((hi - lo,), kind.dtype, kind.device)))
         self._add_input(united.value, united)
         self.windows[storage] = [w for w in self.windows[storage] if w not in parts] + [united]
         for part in parts:

@@ -35,7 +35,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import Device
 from tracejit.ir.view import View
 from tracejit.ops import after, constant, copy, empty, equal, full, iota, stop_gradient, view
-from tracejit.passes.gradient import Items, Step, gradient
+from tracejit.passes.gradient import Items, ReverseStep, gradient
 from tracejit.passes.regions import CopiedStep, Copier, defined_by, read_from_outside
 
 FREE = frozenset({constant, empty, full, iota})
@@ -128,7 +128,7 @@ class Recomputed(CopiedStep):
         if self.turn is not None:
             self.turn.taken(builder, [ct for ct in totals if ct is not None])
 
-    def copy_for(self, copier: Copier) -> Step:
+    def copy_for(self, copier: Copier) -> ReverseStep:
         """The step for copies of the nodes."""
         return Recomputed(copier.copies(self.items), self.turn)
 

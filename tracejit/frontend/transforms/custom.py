@@ -27,7 +27,7 @@ from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import copy, full, stop_gradient
-from tracejit.passes.gradient import Items, Step, gradient
+from tracejit.passes.gradient import Items, ReverseStep, gradient
 from tracejit.passes.regions import CopiedStep, Copier, read_from_outside
 
 
@@ -203,7 +203,7 @@ class _CustomStep(CopiedStep):
         super().__init__((*starts, *self.captured), outputs)
         self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
 
-    def copy_for(self, copier: Copier) -> Step:
+    def copy_for(self, copier: Copier) -> ReverseStep:
         """The step for copies of the values; the rule knows what the body computed first."""
         values = [[copier.found(v) for v in part] for part in (self.starts, self.ends, self.outputs)]
         return _CustomStep(self.rule, copier.copied(self.items), *values)

@@ -1,7 +1,7 @@
 """Vectorisation of a recording of one example over all: the replay of a `Batch` on the outer recording.
 
 Every node is appended by its operator's batching rule if an operand is mapped, and as it is if none is: a
-value common to all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
+value common to all examples is computed once. Steps (see `passes.gradient.ReverseStep`) come along, so that a
 gradient taken around `vmap` knows the rules of functions inside. A rule that is a Python function stays one
 for a single example: it is called in the batch, opened again, and what it records is replayed in turn.
 A callback happens once for each example, in their order.
@@ -18,16 +18,16 @@ from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import part, recorded, recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import RuntimeNumber, Window
+from tracejit.frontend.recording.origins import RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.recording import Recording, thread
-from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
+from tracejit.frontend.transforms.batch import Batch, BatchedDraw, Example, Given
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import iota, random_bits, view
 from tracejit.ops.batching import batch, maps
 from tracejit.ops.structure import callback
 from tracejit.ops.symbolic import Sym, building, emit
-from tracejit.passes.gradient import Items, Step
+from tracejit.passes.gradient import Items, ReverseStep
 from tracejit.passes.regions import CopiedStep, Copier
 
 
@@ -65,7 +65,7 @@ class Replay(Copier):
         """Find the outer values of new inputs of the batch."""
         inner, outer = self.inner, self.outer
         new = [row for row in zip(inner.inputs, inner.bound, strict=True) if row[0] not in self.replaced]
-        arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, Window | Example)]
+        arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, TrackedExtent | Example)]
         found = read_all(outer, lambda: [_read(outer, v, b) for v, b in arrays])
         self.replaced.update(zip([v for v, _ in arrays], found, strict=True))
         numbers = {
@@ -77,7 +77,7 @@ class Replay(Copier):
                 self.replaced[value] = outer.known(bound.value)
             elif isinstance(bound, RuntimeNumber):
                 self.replaced[value] = outer.number(bound, value.type.dtype)
-            elif isinstance(bound, Drawn):
+            elif isinstance(bound, BatchedDraw):
                 key, counter, count = numbers[bound.stream]
                 self.replaced[value] = key if bound.offset is None else counter
                 if bound.offset is not None:
@@ -143,7 +143,7 @@ class Replay(Copier):
             index = index + first.spread(tuple(range(1, len(shape))), shape)
             return (emit(random_bits, key, counter, index, **node.attrs).value,)
 
-    def copy_step(self, step: Step) -> Items:
+    def copy_step(self, step: ReverseStep) -> Items:
         """A step for all examples."""
         if isinstance(step, CopiedStep) and step.calls_python:
             return [BatchedStep(step, self.inner, self.replaced)]
@@ -174,7 +174,7 @@ class Replay(Copier):
         return self.outer.emit(view, found, view=seen)
 
 
-def _read(outer: Recording, value: Value, bound: Window | Example) -> Value:
+def _read(outer: Recording, value: Value, bound: TrackedExtent | Example) -> Value:
     if isinstance(bound, Example):
         return outer.read(bound.target._storage, bound.target._view)
     return outer.read(bound.storage, View.of_shape(value.type.shape).moved(bound.lo))
@@ -189,7 +189,7 @@ class BatchedStep(CopiedStep):
         self.step, self.inner, self.known = step, inner, dict(known)
         super().__init__([known.get(v, v) for v in step.inputs], [known.get(v, v) for v in step.outputs])
 
-    def copy_for(self, copier: Copier) -> Step:
+    def copy_for(self, copier: Copier) -> ReverseStep:
         """The step for copies of the outer values."""
         return BatchedStep(self.step, self.inner, {v: copier.found(o) for v, o in self.known.items()})
 

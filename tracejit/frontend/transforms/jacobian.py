@@ -69,7 +69,7 @@ def jacobian(
                 every[place] = argument
             return function(*every, **kwargs)
 
-        inputs = _Side("argument", wanted)
+        inputs = _FlatTree("argument", wanted)
         if not any(inputs.sizes):
             raise locate(
                 DTypeError("jacobian: no floating array among the arguments to differentiate"),
@@ -77,7 +77,7 @@ def jacobian(
             )
         with taping(), recorded():
             value, pull_back, aux = pull_back_of(of_wanted, wanted, has_aux=has_aux, launch=False)
-            outputs = _Side("result", value)
+            outputs = _FlatTree("result", value)
             if mode == "forward" or (mode is None and inputs.total < outputs.total):
                 push_forward = push_forward_of("jacobian", pull_back, wanted, value, launch=False)
                 rows = _by_columns(push_forward, inputs, outputs)
@@ -109,7 +109,7 @@ def hessian(
     return jacobian(first, argnums, has_aux=has_aux)
 
 
-class _Side:
+class _FlatTree:
     """The arguments or the results of a function: leaves, and how many numbers each one has (0: no array that
     takes part).
     """
@@ -147,7 +147,7 @@ class _Side:
         return found
 
 
-def _by_rows(pull_back: Callable[[Any], Any], inputs: _Side, outputs: _Side) -> list[list[Any]]:
+def _by_rows(pull_back: Callable[[Any], Any], inputs: _FlatTree, outputs: _FlatTree) -> list[list[Any]]:
     """The derivatives of each result with respect to each argument's leaf."""
     if outputs.total == 1:  # a gradient
         one = trees.map(ones_like, trees.unflatten(outputs.structure, outputs.leaves))
@@ -162,7 +162,7 @@ def _by_rows(pull_back: Callable[[Any], Any], inputs: _Side, outputs: _Side) -> 
     return rows
 
 
-def _by_columns(push_forward: Callable[..., Any], inputs: _Side, outputs: _Side) -> list[list[Any]]:
+def _by_columns(push_forward: Callable[..., Any], inputs: _FlatTree, outputs: _FlatTree) -> list[list[Any]]:
     basis = inputs.basis()
     axes = trees.map(lambda leaf: 0, basis)
     pushed = trees.leaves(vmap(push_forward, in_axes=axes)(*basis))
@@ -177,7 +177,7 @@ def _by_columns(push_forward: Callable[..., Any], inputs: _Side, outputs: _Side)
     return rows
 
 
-def _leaves(found: Any, side: _Side) -> list[Any]:
+def _leaves(found: Any, side: _FlatTree) -> list[Any]:
     """The leaves of what a pull-back returns, None for those without a cotangent."""
     given = iter(trees.leaves(found))
     return [next(given) if takes else None for takes in side.taking_part]

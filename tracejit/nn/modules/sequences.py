@@ -12,7 +12,7 @@ from tracejit.nn.modules.layers import even
 from tracejit.nn.recurrent import gru, lstm
 
 
-class Cell(Module):
+class Direction(Module):
     """The weights of one direction of one layer.
 
     >>> import tracejit as tj
@@ -54,7 +54,9 @@ class Recurrent(Module):
     ) -> None:
         self.directions = 2 if bidirectional else 1
         self.cells = [
-            Cell(self.gates * units, inputs if layer == 0 else units * self.directions, units, bias, dtype)
+            Direction(
+                self.gates * units, inputs if layer == 0 else units * self.directions, units, bias, dtype
+            )
             for layer in range(layers)
             for _ in range(self.directions)
         ]

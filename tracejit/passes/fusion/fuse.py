@@ -38,7 +38,7 @@ from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
-from tracejit.passes.fusion.groups import Group, Partition
+from tracejit.passes.fusion.groups import FusionGroup, Partition
 from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.fusion.stored import ReadBack, check_stores
 from tracejit.passes.products import would_be_one_unit
@@ -110,7 +110,7 @@ class _Fuser:
         self.free = FreeNodes(graph)
         self.keys = Keys(_NUMBERS)
         self.partition = Partition()
-        self.group_of: dict[Node, Group] = {}
+        self.group_of: dict[Node, FusionGroup] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
         self.readers: dict[Value, list[Node]] = {}  # of storages that are overwritten later
 
@@ -131,7 +131,7 @@ class _Fuser:
 
     # ---- groups
 
-    def producer_group(self, value: Value) -> Group | None:
+    def producer_group(self, value: Value) -> FusionGroup | None:
         """The group that computes `value`; None for inputs of the graph."""
         node = self.free.producers.get(value)
         return None if node is None else self.group_of[node]
@@ -144,7 +144,7 @@ class _Fuser:
             return
         readers = self.overwritten(node)
         earlier = [*needed, *readers]
-        chosen: list[Group] = []
+        chosen: list[FusionGroup] = []
         fit: Fit | None = None
         is_kernel = in_kernel(node) and not self.is_alias(node)
         if is_kernel and node.op is not ops.matmul:
@@ -193,7 +193,7 @@ class _Fuser:
         source = node.inputs[0]
         return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
 
-    def overwritten(self, node: Node) -> list[Group]:
+    def overwritten(self, node: Node) -> list[FusionGroup]:
         """The groups that read the storage `node` may overwrite: they should run before it."""
         storages = [self.targets[v] for v in node.outputs if v in self.targets]
         if node.op is ops.update:
@@ -206,7 +206,9 @@ class _Fuser:
         """
         return self.free.is_gram(product) or would_be_one_unit(product)
 
-    def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
+    def serialises(
+        self, group: FusionGroup, readers: Sequence[FusionGroup], needed: Container[FusionGroup]
+    ) -> bool:
         """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those
         `needed`, for which it waits anyway: the gradients of a layer's weights and of its input stay
         independent.
@@ -214,7 +216,11 @@ class _Fuser:
         return any(r is not group and r not in needed and not r.bits & group.before for r in readers)
 
     def fits(
-        self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
+        self,
+        groups: Sequence[FusionGroup],
+        node: Node,
+        origins: Sequence[Value],
+        earlier: Sequence[FusionGroup],
     ) -> Fit | None:
         """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if they do not fit."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
@@ -240,7 +246,7 @@ class _Fuser:
             self.miss(nodes, node, str(error))
             return None
 
-    def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
+    def operands(self, groups: Sequence[FusionGroup], node: Node, origins: Sequence[Value]) -> int:
         """An upper bound, exact if too many, of the arrays that a kernel of `groups` and `node` accesses."""
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
@@ -252,7 +258,7 @@ class _Fuser:
             for v in set(added).union(*(g.touched for g in groups))
         )
 
-    def follows(self, group: Group, node: Node) -> bool:
+    def follows(self, group: FusionGroup, node: Node) -> bool:
         """Whether the kernel of `group` can also compute `node`, as far as known without analysis.
 
         It does if all operands are wanted where their results are stored, which is where its own result will
@@ -274,7 +280,7 @@ class _Fuser:
             domain.check_size(node.output.type)
         return is_simple
 
-    def is_spread(self, value: Value, group: Group, view: View) -> bool:
+    def is_spread(self, value: Value, group: FusionGroup, view: View) -> bool:
         """Whether `value` is a result of `group` seen through `view`."""
         node = self.free.producers[value]
         is_view = node.op is ops.view and node.attrs["view"] == view
@@ -307,7 +313,7 @@ class _Fuser:
             _ANALYSES[key] = found
         return found
 
-    def is_kernel(self, group: Group) -> bool:
+    def is_kernel(self, group: FusionGroup) -> bool:
         """Whether one kernel computes the nodes of `group`."""
         try:
             self.analysis(self.body(group.nodes))
@@ -315,13 +321,13 @@ class _Fuser:
             return False
         return True
 
-    def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
+    def looks_inside(self, groups: Sequence[FusionGroup], node: Node) -> bool:
         """Whether `node`, or one of several groups, reaches a value of the groups through views."""
         readers = [node] if len(groups) == 1 else united(groups, node)
         views = [v for reader in readers for v in reader.inputs if self.free.through_view(v)]
         return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
-    def is_safe(self, groups: Sequence[Group], node: Node) -> bool:
+    def is_safe(self, groups: Sequence[FusionGroup], node: Node) -> bool:
         """Whether all is on one device, no operand of a product is computed inside, its device computes
         epilogues, and a kernel that can fail writes no storage that existed before the call.
         """
@@ -356,7 +362,7 @@ class _Fuser:
 
     # ---- the new graph
 
-    def write(self, builder: Builder, group: Group, values: dict[Value, Value]) -> None:
+    def write(self, builder: Builder, group: FusionGroup, values: dict[Value, Value]) -> None:
         """Append the node of a group: `fused`, or the node itself if it is no kernel."""
         nodes = group.nodes
         if not group.is_kernel:
@@ -383,7 +389,7 @@ class _Fuser:
             outputs = put_edges(builder, analysis.program, analysis.sweep, outputs, location)
         values.update(zip(body.outputs, outputs, strict=True))
 
-    def dies_in(self, group: Group, value: Value) -> bool:
+    def dies_in(self, group: FusionGroup, value: Value) -> bool:
         """Whether all other readers of `value` have run before `group`."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
@@ -410,17 +416,17 @@ def computed_again(program: LoopProgram) -> int:
     return len(applied) - len(set(applied))
 
 
-def united(groups: Sequence[Group], node: Node) -> list[Node]:
+def united(groups: Sequence[FusionGroup], node: Node) -> list[Node]:
     """The nodes of `groups` and `node`, which comes last, in the graph's order."""
     return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
 
 
-def is_elementwise_product(groups: Sequence[Group]) -> bool:
+def is_elementwise_product(groups: Sequence[FusionGroup]) -> bool:
     """Whether groups are a product and elementwise nodes."""
     return all(group.shape is not None for group in groups) and any(group.products for group in groups)
 
 
-def is_elementwise(groups: Sequence[Group], node: Node) -> bool:
+def is_elementwise(groups: Sequence[FusionGroup], node: Node) -> bool:
     """Whether groups and node are elementwise over one shape: then they fit without analysis."""
     shapes = {group.shape for group in groups} | {node.output.type.shape}
     return ELEMENTWISE in node.op.traits and len(shapes) == 1

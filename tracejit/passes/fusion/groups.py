@@ -19,7 +19,7 @@ from tracejit.loopnest.program import Domain
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Group:
+class FusionGroup:
     """Nodes of one kernel, by position in the graph.
 
     last: the position of its last node.
@@ -37,7 +37,7 @@ class Group:
     members: dict[int, Node]
     before: int = 0
     behind: int = 0
-    after: set[Group] = field(default_factory=set)
+    after: set[FusionGroup] = field(default_factory=set)
     is_kernel: bool = True
     is_complete: bool = False
     shape: tuple[int, ...] | None = None
@@ -59,20 +59,22 @@ class Partition:
     """Groups, and the order between them."""
 
     def __init__(self) -> None:
-        self.groups: dict[Group, None] = {}
+        self.groups: dict[FusionGroup, None] = {}
         self._count = 0
-        self._preceding: dict[Group, set[Group]] = {}  # those after which a group stands; no cycle this way
+        self._preceding: dict[
+            FusionGroup, set[FusionGroup]
+        ] = {}  # those after which a group stands; no cycle this way
 
-    def start(self, position: int, node: Node, earlier: Iterable[Group]) -> Group:
+    def start(self, position: int, node: Node, earlier: Iterable[FusionGroup]) -> FusionGroup:
         """A new group of one node that needs the groups `earlier`."""
-        group = Group(position, 1 << self._count, {position: node})
+        group = FusionGroup(position, 1 << self._count, {position: node})
         self._count += 1
         self.groups[group] = None
         self._preceding[group] = set()
         self.order(earlier, group)
         return group
 
-    def order(self, earlier: Iterable[Group], group: Group) -> None:
+    def order(self, earlier: Iterable[FusionGroup], group: FusionGroup) -> None:
         """Order `group` after all of `earlier`."""
         ancestors = 0
         for other in earlier:
@@ -83,7 +85,7 @@ class Partition:
                 ancestors |= other.before | other.bits
         self._spread(group, ancestors)
 
-    def _spread(self, group: Group, ancestors: int) -> None:
+    def _spread(self, group: FusionGroup, ancestors: int) -> None:
         """Add ancestors to a group and to all that run after it."""
         pending = [group]
         while pending:
@@ -92,7 +94,7 @@ class Partition:
                 current.before |= ancestors
                 pending.extend(current.after)
 
-    def is_convex(self, chosen: Iterable[Group], earlier: Iterable[Group]) -> bool:
+    def is_convex(self, chosen: Iterable[FusionGroup], earlier: Iterable[FusionGroup]) -> bool:
         """Whether `chosen` may become one group with a node that needs the groups `earlier`."""
         chosen = set(chosen)
         inside = ancestors = leaving = 0
@@ -104,7 +106,9 @@ class Partition:
             return False
         return not any(other.before & inside for other in set(earlier) - chosen)
 
-    def join(self, chosen: Iterable[Group], position: int, node: Node, earlier: Iterable[Group]) -> Group:
+    def join(
+        self, chosen: Iterable[FusionGroup], position: int, node: Node, earlier: Iterable[FusionGroup]
+    ) -> FusionGroup:
         """Unite `chosen` and a new node that needs the groups `earlier`. Its position is the last so far."""
         first, *rest = chosen
         for other in rest:
@@ -127,7 +131,7 @@ class Partition:
         self.order([g for g in earlier if g not in rest], first)
         return first
 
-    def _replace(self, united: set[Group], first: Group) -> None:
+    def _replace(self, united: set[FusionGroup], first: FusionGroup) -> None:
         """Replace all of `united` by `first`."""
         first.before &= ~first.bits
         self._preceding[first] -= united
@@ -141,7 +145,7 @@ class Partition:
             self._preceding[later].add(first)
             self._spread(later, first.before | first.bits)
 
-    def ordered(self) -> list[Group]:
+    def ordered(self) -> list[FusionGroup]:
         """All groups in an order that respects `before`; where it is free, by their last node."""
         waiting = dict.fromkeys(self.groups, 0)
         for group in self.groups:
@@ -150,7 +154,7 @@ class Partition:
         ready = {group.last: group for group, count in waiting.items() if not count}
         heap = list(ready)  # last positions are distinct: a node has one group
         heapq.heapify(heap)
-        result: list[Group] = []
+        result: list[FusionGroup] = []
         while heap:
             group = ready[heapq.heappop(heap)]
             result.append(group)

@@ -23,15 +23,15 @@ from tracejit.loopnest.layout import is_fold
 from tracejit.loopnest.program import Unfusable
 from tracejit.loopnest.regions import disjoint
 from tracejit.passes.fusion.free import FreeNodes
-from tracejit.passes.fusion.groups import Group, Partition
+from tracejit.passes.fusion.groups import FusionGroup, Partition
 
 
 def check_stores(
-    groups: Sequence[Group],
+    groups: Sequence[FusionGroup],
     node: Node,
     origins: Iterable[Value],
     free: FreeNodes,
-    group_of: Mapping[Node, Group],
+    group_of: Mapping[Node, FusionGroup],
 ) -> None:
     """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
 
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
     """A `value` that `group` computes and stores in `array`, where `view` sees it."""
 
     value: Value
-    group: Group
+    group: FusionGroup
     array: Value
     view: View
 
@@ -75,8 +75,8 @@ class ReadBack:
         self,
         free: FreeNodes,
         partition: Partition,
-        group_of: dict[Node, Group],
-        fits: Callable[[Group], bool],
+        group_of: dict[Node, FusionGroup],
+        fits: Callable[[FusionGroup], bool],
     ):
         self.free, self.partition, self.group_of, self.fits = free, partition, group_of, fits
         self.storages: dict[Value, Value] = {}  # of arrays that updates make: the first target
@@ -129,7 +129,9 @@ class ReadBack:
         if overwriter is not None:
             self.partition.order(groups, overwriter)
 
-    def newest(self, stored: Stored, groups: Sequence[Group]) -> tuple[Value, Group, Group | None]:
+    def newest(
+        self, stored: Stored, groups: Sequence[FusionGroup]
+    ) -> tuple[Value, FusionGroup, FusionGroup | None]:
         """The array after further stores of the same kernel, and those beside the value that some of `groups`
         wait for anyhow; the group that writes it, and the one that writes over it next.
         """
@@ -145,7 +147,7 @@ class ReadBack:
             array, writer = stores[-1].output, group
         return array, writer, self.replacing(array)
 
-    def replacing(self, array: Value) -> Group | None:
+    def replacing(self, array: Value) -> FusionGroup | None:
         """The group that may write something else into the storage in which `array` lies, if there is one."""
         content = self.final.get(self.storages[array], array)
         node = self.free.producers.get(self.storages.get(content, content))
@@ -156,9 +158,9 @@ class ReadBack:
         stores = (n for n in self.free.users.get(array, ()) if n.op is ops.update and n.inputs[0] is array)
         return next(stores, None)
 
-    def readers(self, direct: Iterable[Node]) -> list[Group]:
+    def readers(self, direct: Iterable[Node]) -> list[FusionGroup]:
         """The groups that nodes belong to, and those that use free ones; none if a reader needs memory."""
-        found: dict[Group, None] = {}
+        found: dict[FusionGroup, None] = {}
         pending = list(direct)
         for node in pending:
             if node in self.free:

@@ -21,11 +21,11 @@ from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.passes.products import would_be_tiled
-from tracejit.passes.rolling.wiring import Kind, Recorded, Source, Unlike, Wiring
+from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, Wire, WireKind, Wiring
 
 
 def make_loop(
-    recorded: Recorded, wiring: Wiring, renamed: dict[Value, Value], bodies: dict[Hashable, Graph]
+    recorded: RecordedGraph, wiring: Wiring, renamed: dict[Value, Value], bodies: dict[Hashable, Graph]
 ) -> list[Node]:
     """The nodes that take the place of a run: the loop, what it needs, and views of stacks for later nodes.
 
@@ -38,7 +38,7 @@ def make_loop(
         return _MovingLoopMaker(recorded, wiring).run(renamed, bodies)
 
 
-class Window(NamedTuple):
+class MovingWindow(NamedTuple):
     """A place that moves with the rounds: elements from `start` on, further by `step` each round."""
 
     start: int
@@ -49,7 +49,7 @@ class Window(NamedTuple):
 class _LoopMaker:
     """The state of making one loop. Results of a round are named (node of the round, output)."""
 
-    def __init__(self, recorded: Recorded, wiring: Wiring):
+    def __init__(self, recorded: RecordedGraph, wiring: Wiring):
         self.recorded, self.wiring = recorded, wiring
         self.nodes = recorded.nodes[wiring.start : wiring.start + wiring.period]
         self.body = Builder()
@@ -57,7 +57,7 @@ class _LoopMaker:
         self.moves: list[tuple[int, int]] = []
         self.inputs: dict[Hashable, Value] = {}  # of the body
         self.values: dict[tuple[int, int], Value] = {}  # of the body, by place
-        self.windows: dict[Hashable, Window] = {}  # of carried operands that move
+        self.windows: dict[Hashable, MovingWindow] = {}  # of carried operands that move
         self.low: dict[tuple[int, int] | Value, int] = {}  # where the windows of such values start
         self.effects: list[Effect] = []
         self.before: list[Node] = []
@@ -131,11 +131,11 @@ class _LoopMaker:
 
     def _is_outside(self, q: int) -> bool:
         """Whether a node of the round is a view of one value from before the loop."""
-        return self.nodes[q].op is ops.view and self.wiring.sources[q][0].kind is Kind.FIXED
+        return self.nodes[q].op is ops.view and self.wiring.sources[q][0].kind is WireKind.FIXED
 
-    def _carried(self) -> list[Source]:
+    def _carried(self) -> list[Wire]:
         """The sources that rounds carry, each once."""
-        found = [s for sources in self.wiring.sources for s in sources if s.kind is Kind.CARRIED]
+        found = [s for sources in self.wiring.sources for s in sources if s.kind is WireKind.CARRIED]
         for source in found:
             if source.value is None or source.value.type.on_host:
                 raise Unlike("a number is carried", self.nodes[source.place[0]].location)
@@ -144,7 +144,7 @@ class _LoopMaker:
     # ---- places that move
 
     def _find_windows(
-        self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
+        self, carried: list[Wire], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
         """Find the windows of carried values that are read or stored at places that move."""
         steps, sources = self.wiring.steps, self.wiring.sources
@@ -153,7 +153,7 @@ class _LoopMaker:
             uses: list[tuple[int, int]] = []
             for q, node in enumerate(self.nodes):
                 for k, operand in enumerate(sources[q]):
-                    if operand == source or (operand.kind is Kind.INNER and operand.place in members):
+                    if operand == source or (operand.kind is WireKind.INNER and operand.place in members):
                         uses.append((q, k))
                         if node.op is ops.update and k == 0:
                             members.add((q, 0))
@@ -175,16 +175,16 @@ class _LoopMaker:
                 raise Unlike("an array is used at places that move, and at others", node.location)
             spans = [node.attrs["view"].span() for node in accesses]
             low = min(span[0] for span in spans)
-            self.windows[source] = Window(low, max(span[1] for span in spans) - low, moving.pop())
+            self.windows[source] = MovingWindow(low, max(span[1] for span in spans) - low, moving.pop())
             self.low[self.inputs_key(source)] = low
             self.low.update(dict.fromkeys(members, low))
 
     @staticmethod
-    def inputs_key(source: Source) -> tuple[int, int]:
+    def inputs_key(source: Wire) -> tuple[int, int]:
         """A key for the carried value itself among places."""
         return -1 - source.place[0], source.place[1]
 
-    def _type_of(self, source: Source) -> ArrayType:
+    def _type_of(self, source: Wire) -> ArrayType:
         """The type of a carried value in the body."""
         assert source.value is not None
         window = self.windows.get(source)
@@ -192,7 +192,12 @@ class _LoopMaker:
         return type if window is None else ArrayType((window.size,), type.dtype, type.device)
 
     def _input(
-        self, key: Hashable, operand: Value | None, window: Window | None, type: ArrayType, grows: int = 0
+        self,
+        key: Hashable,
+        operand: Value | None,
+        window: MovingWindow | None,
+        type: ArrayType,
+        grows: int = 0,
     ) -> Value:
         """An input of the body, made once."""
         found = self.inputs.get(key)
@@ -216,7 +221,7 @@ class _LoopMaker:
             low = self._low(base)
             if low is not None:
                 view = view.moved(-low)
-            elif base.kind is Kind.FIXED and base.value is not None and _is_window(node, step):
+            elif base.kind is WireKind.FIXED and base.value is not None and _is_window(node, step):
                 self.values[q, 0] = self._seen(base.value, view, step)
                 return
             elif self._is_outside(q) and self._is_turned(q):
@@ -238,7 +243,7 @@ class _LoopMaker:
         """Whether a view is a transposed factor of a product that would read it in place, were it copied."""
         if self.nodes[q].attrs["view"].strides[:1] != (1,):
             return False
-        factor = Source(Kind.INNER, (q, 0))
+        factor = Wire(WireKind.INNER, (q, 0))
         readers = zip(self.nodes, self.wiring.sources, strict=True)
         return any(n.op is ops.matmul and s[1] == factor and would_be_tiled(n) for n, s in readers)
 
@@ -248,22 +253,22 @@ class _LoopMaker:
             self.before.append(view)
         return self._input(view.output, view.output, None, view.output.type)
 
-    def _low(self, source: Source) -> int | None:
-        if source.kind is Kind.CARRIED:
+    def _low(self, source: Wire) -> int | None:
+        if source.kind is WireKind.CARRIED:
             return self.low.get(self.inputs_key(source)) if source in self.windows else None
-        return self.low.get(source.place) if source.kind is Kind.INNER else None
+        return self.low.get(source.place) if source.kind is WireKind.INNER else None
 
-    def _operand(self, source: Source) -> Value:
+    def _operand(self, source: Wire) -> Value:
         """An operand in the body."""
-        if source.kind is Kind.INNER:
+        if source.kind is WireKind.INNER:
             return self.values[source.place]
         value = source.value
         assert value is not None
-        if source.kind is Kind.CARRIED:
+        if source.kind is WireKind.CARRIED:
             return self.inputs[source]
-        if source.kind is Kind.NUMBERS:
+        if source.kind is WireKind.NUMBERS:
             return self._input(source, value, None, value.type, source.step)
-        if source.kind is Kind.VIEWS:
+        if source.kind is WireKind.VIEWS:
             seen = self.recorded.seen(value)
             assert seen is not None
             return self._seen(*seen, source.step)
@@ -280,7 +285,7 @@ class _LoopMaker:
         contiguous = view.is_contiguous()
         shape = view.shape if contiguous else (high - low,)
         type = ArrayType(shape, base.type.dtype, base.type.device)
-        window = self._input((base, low, step, shape), base, Window(low, high - low, step), type)
+        window = self._input((base, low, step, shape), base, MovingWindow(low, high - low, step), type)
         if contiguous:
             return window
         seen: Value = self.body.emit(ops.view, window, view=view.moved(-low))
@@ -296,7 +301,7 @@ class _LoopMaker:
         return node.output
 
     def _store(
-        self, place: tuple[int, int], operand: Value, window: Window | None, finals: list[Value]
+        self, place: tuple[int, int], operand: Value, window: MovingWindow | None, finals: list[Value]
     ) -> Value:
         value = self.values[place]
         target = self._input(("result", place, window), operand, window, value.type)
@@ -312,7 +317,7 @@ class _LoopMaker:
         """Keep the values of all rounds."""
         type = self.values[place].type
         whole = ArrayType((self.wiring.rounds, *type.shape), type.dtype, type.device)
-        return self._store(place, self._empty(whole), Window(0, type.size, type.size), finals)
+        return self._store(place, self._empty(whole), MovingWindow(0, type.size, type.size), finals)
 
     def _unstack(self, place: tuple[int, int], stack: Value, renamed: dict[Value, Value]) -> None:
         """Let later nodes read rows of a stack."""
@@ -352,7 +357,7 @@ class _MovingLoopMaker(_LoopMaker):
         pass
 
     def _find_windows(
-        self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
+        self, carried: list[Wire], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
         """Find no windows: the plan of a round decides about places."""
         for place in (*last, *stacked):
@@ -384,8 +389,8 @@ class _MovingLoopMaker(_LoopMaker):
         wiring = self.wiring
         return self.recorded.nodes[wiring.start + q : wiring.end : wiring.period]
 
-    def _operand(self, source: Source, q: int = 0, k: int = 0) -> Value:
-        if source.kind is not Kind.VIEWS:
+    def _operand(self, source: Wire, q: int = 0, k: int = 0) -> Value:
+        if source.kind is not WireKind.VIEWS:
             return super()._operand(source)
         found = [self.recorded.seen(node.inputs[k]) for node in self._column(q)]
         made = [each for each in found if each is not None]

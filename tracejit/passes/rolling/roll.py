@@ -27,7 +27,7 @@ from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
 from tracejit.passes.rolling.body import make_loop
 from tracejit.passes.rolling.periods import Periods
-from tracejit.passes.rolling.wiring import Kind, Recorded, Unlike, rounds_of
+from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, rounds_of
 
 ROUNDS = 16
 """The least rounds of a loop: fewer are cheap to compile, and may fuse with one another."""
@@ -65,7 +65,7 @@ DEPTH = 6
 """The most walks over a graph: loops nest less deeply."""
 
 
-class Run(NamedTuple):
+class LoopPlace(NamedTuple):
     """The place of a loop: repetitions of the pass before, position among the nodes, nodes of a round."""
 
     level: int
@@ -128,7 +128,7 @@ class _Level:
         self.graph, self.rolling, self.level = graph, rolling, level
         self.constants = [node for node in graph.nodes if node.op is ops.constant]
         self.nodes = [node for node in graph.nodes if node.op is not ops.constant]
-        self.recorded = Recorded(graph, self.nodes)
+        self.recorded = RecordedGraph(graph, self.nodes)
         self.tokens = [rolling.tokens(node) for node in self.nodes]
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
@@ -217,7 +217,9 @@ class _Level:
                 except Unlike as unlike:
                     errors.append(unlike)
                     continue
-                carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
+                carried = {
+                    s.place for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
+                }
                 counts[shift] = len(carried)
             if counts:
                 return position + min(counts, key=lambda shift: (counts[shift], shift))
@@ -252,7 +254,7 @@ class _Level:
                 self.rolling.refused.add(key)
                 continue
             (loop,) = [node for node in made if node.op is ops.loop]
-            run = Run(self.level, position, period, wiring.rounds)
+            run = LoopPlace(self.level, position, period, wiring.rounds)
             loop.attrs["body"].notes.setdefault("runs", []).append(run)
             return made, wiring.end
         return nodes[position : position + 1], position + 1

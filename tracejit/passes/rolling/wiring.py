@@ -1,6 +1,6 @@
 """The wiring of the rounds of a run, and the number of rounds that are wired alike.
 
-Each operand of each node of a round is of one `Source`:
+Each operand of each node of a round is of one `WireKind`:
 
     INNER    result `d` of the same round
     CARRIED  result `d` of the round before; in the first round, a value from before the loop
@@ -28,7 +28,7 @@ from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of
 
 
-class Kind(enum.Enum):
+class WireKind(enum.Enum):
     """See the module's docstring."""
 
     INNER = enum.auto()
@@ -38,12 +38,12 @@ class Kind(enum.Enum):
     NUMBERS = enum.auto()
 
 
-class Source(NamedTuple):
+class Wire(NamedTuple):
     """The source of an operand. `place`: (node of the round, output); `value`: that of the first round, or
     the base of the views; `step`: elements, or what numbers grow by.
     """
 
-    kind: Kind
+    kind: WireKind
     place: tuple[int, int] = (-1, -1)
     value: Value | None = None
     offset: int = 0
@@ -59,7 +59,7 @@ class Wiring(NamedTuple):
     start: int
     period: int
     rounds: int
-    sources: list[list[Source]]
+    sources: list[list[Wire]]
     steps: list[int]
 
     @property
@@ -67,7 +67,7 @@ class Wiring(NamedTuple):
         return self.start + self.period * self.rounds
 
 
-class Recorded:
+class RecordedGraph:
     """A recorded graph: its nodes but for constants, where values are defined, and who reads them."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node]):
@@ -96,12 +96,12 @@ class Recorded:
         return value in self.results or self.last_use.get(value, -1) >= end
 
 
-def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int) -> Wiring:
+def rounds_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
     """The wiring of at most `most` rounds from `start`. Raises `Unlike` if fewer than `least` are alike."""
     nodes = recorded.nodes
     check_plain(nodes[start : start + period])
     rounds = most
-    sources: list[list[Source]] = []
+    sources: list[list[Wire]] = []
     steps = []
     for q in range(period):
         column = nodes[start + q : start + rounds * period : period]
@@ -185,7 +185,7 @@ def _affine(numbers: Sequence[int], step: int) -> int:
     return len(numbers)
 
 
-def _source(recorded: Recorded, start: int, period: int, values: Sequence[Value]) -> tuple[Source, int]:
+def _source(recorded: RecordedGraph, start: int, period: int, values: Sequence[Value]) -> tuple[Wire, int]:
     """The source of an operand that is these values in the rounds, and for how many rounds."""
     first, second = values[0], values[1]
     count = len(values)
@@ -193,7 +193,7 @@ def _source(recorded: Recorded, start: int, period: int, values: Sequence[Value]
         alike = next((r for r in range(count) if values[r] is not first), count)
         if recorded.defined.get(first, (-1, 0))[0] >= start:  # the first round's, for all: another start
             alike = 1
-        return Source(Kind.FIXED, value=first), alike
+        return Wire(WireKind.FIXED, value=first), alike
     defined, nodes = recorded.defined, recorded.nodes
     place = defined.get(second)
     if place is not None and place[0] >= start:
@@ -206,17 +206,17 @@ def _source(recorded: Recorded, start: int, period: int, values: Sequence[Value]
                 break
             alike += 1
         if inner:
-            return Source(Kind.INNER, (d, k)), alike
+            return Wire(WireKind.INNER, (d, k)), alike
         known = defined.get(first)
         if (known is not None and known[0] >= start) or first.type != second.type:
-            return Source(Kind.CARRIED), 0
-        return Source(Kind.CARRIED, (d, k), first), alike
+            return Wire(WireKind.CARRIED), 0
+        return Wire(WireKind.CARRIED, (d, k), first), alike
     if first in recorded.constants:
         return _numbers(recorded, values)
     return _views(recorded, start, values)
 
 
-def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Source, int]:
+def _views(recorded: RecordedGraph, start: int, values: Sequence[Value]) -> tuple[Wire, int]:
     """Views of one value, made before the loop."""
     made: list[View] = []
     base: Value | None = None
@@ -230,18 +230,18 @@ def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Sou
             break
         made.append(view)
     if len(made) < 2:
-        return Source(Kind.VIEWS), 1
+        return Wire(WireKind.VIEWS), 1
     offsets = [view.offset for view in made]
     step = offsets[1] - offsets[0]
     alike = min(_affine(offsets, step), _evenly([(*v.shape, *v.strides) for v in made]))
-    return Source(Kind.VIEWS, value=values[0], offset=offsets[0], step=step), alike
+    return Wire(WireKind.VIEWS, value=values[0], offset=offsets[0], step=step), alike
 
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
 """The integer up to which a float dtype represents all integers."""
 
 
-def _numbers(recorded: Recorded, values: Sequence[Value]) -> tuple[Source, int]:
+def _numbers(recorded: RecordedGraph, values: Sequence[Value]) -> tuple[Wire, int]:
     """Integral constants that grow by one step; fractions would not add up exactly."""
     known = [recorded.constants.get(value) for value in values]
     alike = next((r for r, node in enumerate(known) if node is None), len(known))
@@ -253,9 +253,9 @@ def _numbers(recorded: Recorded, values: Sequence[Value]) -> tuple[Source, int]:
         or not all(x == x // 1 and abs(x) < most for x in numbers[:2])
         or isinstance(numbers[0], bool)
     ):
-        return Source(Kind.NUMBERS), 1
+        return Wire(WireKind.NUMBERS), 1
     step = int(numbers[1] - numbers[0])
     alike = _affine(numbers, step)
     if any(abs(x) >= most or str(x) == "-0.0" for x in numbers[:alike]):
-        return Source(Kind.NUMBERS), 1
-    return Source(Kind.NUMBERS, value=values[0], step=step), alike
+        return Wire(WireKind.NUMBERS), 1
+    return Wire(WireKind.NUMBERS, value=values[0], step=step), alike

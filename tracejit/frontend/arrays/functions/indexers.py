@@ -41,7 +41,7 @@ def _spaced(part: slice) -> Any:
     return arange(start, part.stop, step)
 
 
-class _Grid:
+class _IndexGrid:
     """The class of `mgrid` and `ogrid`: slices as coordinates, full or open (`sparse`)."""
 
     def __init__(self, name: str, text: str, *, sparse: bool):
@@ -62,7 +62,7 @@ class _Grid:
         return stack([broadcast_to(line, extents) for line in shaped])
 
 
-mgrid = _Grid(
+mgrid = _IndexGrid(
     "mgrid",
     """The coordinates of the points of a grid, given by slices: ``mgrid[0:3, 0:1:5j]``.
 
@@ -80,7 +80,7 @@ mgrid = _Grid(
     """,
     sparse=False,
 )
-ogrid = _Grid(
+ogrid = _IndexGrid(
     "ogrid",
     """The coordinates of the points of a grid as arrays that broadcast to one another: ``ogrid[0:3, 0:5]``.
 

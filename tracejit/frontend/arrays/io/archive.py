@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.io.structure import Description, path_of, restore
+from tracejit.frontend.arrays.io.structure import TreeDescription, path_of, restore
 from tracejit.ir.types import BFLOAT16
 
 STRUCTURE = "structure"
@@ -28,10 +28,10 @@ TWO_BYTES = np.dtype("V2")
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
     """A function that writes the tree to a file."""
-    description = Description(path_of)
+    description = TreeDescription(path_of)
     structure = json.dumps(description.describe(tree))
     arrays: dict[str, Any] = {**description.arrays, STRUCTURE: np.array(structure)}
-    return lambda file: np.savez(file, **arrays)  # of no objects, see `Description`
+    return lambda file: np.savez(file, **arrays)  # of no objects, see `TreeDescription`
 
 
 def read(handle: BinaryIO) -> Any:

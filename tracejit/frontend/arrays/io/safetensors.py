@@ -23,7 +23,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.io.structure import Description, path_of, refuse, restore
+from tracejit.frontend.arrays.io.structure import TreeDescription, path_of, refuse, restore
 from tracejit.ir.types import BFLOAT16
 
 SUFFIX = ".safetensors"
@@ -56,7 +56,7 @@ def looks_like_it(file: BinaryIO) -> bool:
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
     """A function that writes the tree to a file. Raises ArgumentError for dtypes that the format lacks."""
-    description = Description(lambda keys: ".".join(map(str, keys)) or path_of(keys))
+    description = TreeDescription(lambda keys: ".".join(map(str, keys)) or path_of(keys))
     structure = description.describe(tree)
     metadata = FORMAT if _is_flat(tree) else {**FORMAT, STRUCTURE: json.dumps(structure)}
     for name, array in description.arrays.items():

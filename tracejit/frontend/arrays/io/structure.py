@@ -29,7 +29,7 @@ def refuse(message: str) -> TracejitError:
     return locate(ArgumentError(message), user_location())
 
 
-class Description:
+class TreeDescription:
     """Describes one tree; its arrays go into `arrays`, under the names that `name_of` makes of keys."""
 
     def __init__(self, name_of: Callable[[tuple[Any, ...]], str]) -> None:

@@ -33,7 +33,7 @@ POISSON_ROUNDS = 20
 BINOMIAL_ROUNDS = 23
 
 
-class Way(NamedTuple):
+class SamplingMethod(NamedTuple):
     """A function of the parameters that draws, and parameters for which it is defined."""
 
     draw: Callable[..., Any]
@@ -52,7 +52,7 @@ def _array(x: Any) -> Any:
     return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
-def _by_mean(mean: Any, parameters: tuple[Any, ...], small: Way, large: Way) -> Any:
+def _by_mean(mean: Any, parameters: tuple[Any, ...], small: SamplingMethod, large: SamplingMethod) -> Any:
     """The numbers of one of two ways of drawing, by whether the mean is small; for arrays, of each where it
     applies: there both draw, and get parameters of which they can make something.
     """
@@ -146,8 +146,10 @@ def _log_binomial(k: Any, n: Any, p: Any) -> Any:
 
 def poisson_number(draw: Draw, mean: Any) -> Any:
     """Poisson numbers with these means: a Python number or an array."""
-    small = Way(functools.partial(_small_poisson, draw), (1.0,))
-    return _by_mean(mean, (mean,), small, Way(functools.partial(_large_poisson, draw), (2.0 * SMALL,)))
+    small = SamplingMethod(functools.partial(_small_poisson, draw), (1.0,))
+    return _by_mean(
+        mean, (mean,), small, SamplingMethod(functools.partial(_large_poisson, draw), (2.0 * SMALL,))
+    )
 
 
 def _small_poisson(draw: Draw, mean: Any) -> Any:
@@ -169,8 +171,8 @@ def binomial_number(draw: Draw, n: Any, p: Any) -> Any:
     """Binomial numbers: of `n` trials with probability `p`, Python numbers or arrays."""
     is_array = isinstance(p, ArrayCore)
     rarer = where(p > 0.5, 1 - p, p) if is_array else (1 - p if p > 0.5 else p)
-    small = Way(functools.partial(_small_binomial, draw), (1.0, 0.5))
-    large = Way(functools.partial(_large_binomial, draw), (4.0 * SMALL, 0.5))
+    small = SamplingMethod(functools.partial(_small_binomial, draw), (1.0, 0.5))
+    large = SamplingMethod(functools.partial(_large_binomial, draw), (4.0 * SMALL, 0.5))
     found = _by_mean(n * rarer, (_array(n), _array(rarer)), small, large)
     if is_array:
         return where(p > 0.5, n - found, found)

@@ -22,8 +22,8 @@ from tracejit.frontend.recording.loops.induction import OPERATORS
 from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
 from tracejit.frontend.recording.loops.reverse import Keeper
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
-from tracejit.frontend.recording.origins import Literal, RuntimeNumber, Window
-from tracejit.frontend.recording.sources import Moving, Varying
+from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.sources import Progression, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
@@ -31,7 +31,7 @@ from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import astype, constant, copy, full, update, view
 from tracejit.ops.loops import loop as loop_op
-from tracejit.passes.gradient import Items, Step
+from tracejit.passes.gradient import Items, ReverseStep
 from tracejit.passes.regions import Copier
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
@@ -72,7 +72,7 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
         if first is last:
             continue
-        if isinstance(holder, Window):
+        if isinstance(holder, TrackedExtent):
             holder.value = final[first]
         else:
             holder.pending = final[first]
@@ -170,7 +170,7 @@ class LoopBody(Copier):
         self.seen: dict[Any, Value] = {}
         self.arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
-        self.items: list[Node | Step] = []
+        self.items: list[Node | ReverseStep] = []
         self.counters: dict[Value, CounterOperand] = {}
 
     def draws(self, before: Header) -> None:
@@ -299,7 +299,7 @@ class LoopBody(Copier):
             return found
         dtype, moving = value.type.dtype, self.trace.nest.values.get(value)
         number: NumberOperand | None = None
-        while type(moving) is Moving:
+        while type(moving) is Progression:
             if moving.loop is self.loop:
                 number = NumberOperand(moving.base, dtype)
                 self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
@@ -310,7 +310,7 @@ class LoopBody(Copier):
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
             (found,) = self.builder.copy(self.constants[value], ())
-        elif number is None and isinstance(literal := self.trace.looks.carried.get(value), Literal):
+        elif number is None and isinstance(literal := self.trace.looks.carried.get(value), ConstantOrigin):
             found = self.builder.emit(constant, **literal.attrs)
         else:
             found = self._input(value.type, number or value, (0, 0))
@@ -342,7 +342,7 @@ class LoopBody(Copier):
         if type(source) is Varying:
             operands = [self._computed(o, device) for o in source.operands]
             found = self.builder.emit(OPERATORS[source.operation], *operands)
-        elif type(source) is Moving:
+        elif type(source) is Progression:
             type_ = ArrayType((), FLOAT64, HOST)
             number = self._input(type_, NumberOperand(source.base, FLOAT64), (0, source.slope))
             found = self.builder.emit(full, number, shape=(), device=device)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from tracejit.frontend.recording.loops.positions import at_start
 from tracejit.frontend.recording.loops.states import Hidden, Walk
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.origins import Window
+from tracejit.frontend.recording.origins import TrackedExtent
 from tracejit.frontend.recording.recording import thread
-from tracejit.frontend.recording.sources import Moving, Varying
+from tracejit.frontend.recording.sources import Progression, Varying
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 
@@ -58,7 +58,7 @@ class Header:
 
     def __init__(self, trace: Trace) -> None:
         self.parts: Parts | None = None
-        self.holders: list[Storage | Window] = []
+        self.holders: list[Storage | TrackedExtent] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
         self.nodes, self.inputs = len(trace.nodes), len(trace.inputs)
@@ -143,7 +143,7 @@ class _HeaderWalk(Walk):
         if type(source) is Varying and source.loop is self.loop:
             operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
             return "varying", source.operation, self.loop.round - source.round, repr(operands)
-        if type(source) is not Moving or source.loop is not self.loop:
+        if type(source) is not Progression or source.loop is not self.loop:
             return "number", id(source)
         ago = self.loop.round - source.round
         first = source.base - source.slope * source.round

@@ -1,6 +1,6 @@
 """Numbers that differ from round to round of a `tj.range`: induction variables.
 
-    for i in tj.range(2, n):      `Moving`: 2 in round 0, and 1 more in each; ``3 * i + 1`` is 7, and 3 more
+    for i in tj.range(2, n):      `Progression`: 2 in round 0, 1 more in each; ``3 * i + 1`` is 7, and 3 more
         rate = 1 / (i + 1)        `Varying`: the loop computes it anew in each round, in float64
 
 In the rounds that are recorded each is what it is there. In the graph it is a value of its own (`value_of`),
@@ -22,7 +22,7 @@ from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import number_type
-from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
+from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying
 from tracejit.ir.graph import Value, constant_of
 from tracejit.ops import add, constant, divide, multiply, negative, subtract
 from tracejit.passes.rolling.wiring import EXACT
@@ -43,14 +43,14 @@ OPERATORS = {
 
 def does_move(number: Any) -> bool:
     """Whether a number moves with a loop that is being recorded."""
-    return type(number) is NumberProxy and type(number._source) is Moving and not number._numbers.closed
+    return type(number) is NumberProxy and type(number._source) is Progression and not number._numbers.closed
 
 
 def ends_of(number: Any) -> list[Any]:
     """The values of a number in this round and in the last one of each loop that it moves with."""
     if not does_move(number):
         return [number]
-    source: Moving = number._source
+    source: Progression = number._source
     rest = source.loop.count - (source.loop.round + 1)
     further = rest if source.slope == 1 else source.slope * rest
     return [end for base in ends_of(source.base) for end in (base, base + further)]
@@ -66,7 +66,7 @@ def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Numbe
         return _vary(inner, operation, value, operands)
     bases, slopes = [], []
     for operand in operands:
-        if type(operand) is Moving and operand.loop is inner:
+        if type(operand) is Progression and operand.loop is inner:
             bases.append(operand.base)
             slopes.append(operand.slope)
             if operand.round != inner.round:
@@ -74,7 +74,7 @@ def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Numbe
         elif type(operand) is int:
             bases.append(operand)
             slopes.append(0)
-        elif type(operand) in (Moving, Computed):
+        elif type(operand) in (Progression, Computed):
             bases.append(inner.number(operand))
             slopes.append(0)
         else:
@@ -110,10 +110,10 @@ def _vary(loop: RangeLoop, operation: Operation, value: float, operands: tuple[A
     what = source.path
     for operand in operands:
         if type(operand) in OF_LOOPS:
-            of_outer = type(operand) is Moving and does_move(operand.base)
+            of_outer = type(operand) is Progression and does_move(operand.base)
             if of_outer or (operand.loop, operand.round) != (loop, loop.round):
                 loop.unroll(f"{what} of a number of another round or loop")
-            if type(operand) is Moving:
+            if type(operand) is Progression:
                 _check_exact(operand, np.dtype("float64"))
         elif type(operand) not in (int, float) and type(getattr(operand, "value", None)) is not float:
             loop.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
@@ -128,13 +128,13 @@ def _vary(loop: RangeLoop, operation: Operation, value: float, operands: tuple[A
 
 def _divides(loop: RangeLoop, divisor: Any) -> bool:
     """Whether a divisor is not 0 in any round: Python raises an error then."""
-    if type(divisor) is not Moving:
+    if type(divisor) is not Progression:
         return type(divisor) in (int, float)
     ends = ends_of(loop.number(divisor))
     return all(end > 0 for end in ends) or all(end < 0 for end in ends)
 
 
-def _check_exact(source: Moving, dtype: np.dtype) -> None:
+def _check_exact(source: Progression, dtype: np.dtype) -> None:
     """Numbers of a loop grow by adding: they must stay whole numbers that their dtype counts exactly."""
     most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
     least = 0 if dtype.kind == "u" else -most
@@ -152,7 +152,7 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
     value = trace.scalars.get(key)
     if value is not None:
         return value
-    if type(source) is Moving:
+    if type(source) is Progression:
         _check_exact(source, dtype)
     elif source.round != source.loop.round:
         source.loop.unroll(f"{source.path} of the round before is used")
@@ -167,22 +167,22 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
     return value
 
 
-def after(source: Moving | Varying, rest: Any, numbers: Numbers) -> Any:
+def after(source: Progression | Varying, rest: Any, numbers: Numbers) -> Any:
     """A number as it is after `rest` further rounds."""
     return _evaluated(source, numbers, lambda moving: moving.base + rest * moving.slope)
 
 
-def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Moving], Any]) -> Any:
+def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Progression], Any]) -> Any:
     """A number, computed of what its operands that move are."""
     if type(source) is Varying:
         return source.operation.function(*[_evaluated(each, numbers, moved) for each in source.operands])
-    if type(source) is Moving:
+    if type(source) is Progression:
         return moved(source)
     return source if type(source) in (int, float) else NumberProxy(source.value, source, numbers)
 
 
-def _origin_of(source: Moving) -> Any:
+def _origin_of(source: Progression) -> Any:
     """A number as it is in the rounds that are being recorded: a whole number, or a run-time number."""
     base = source.base
     outer = base._source if type(base) is NumberProxy else None
-    return _origin_of(outer) if type(outer) is Moving else base
+    return _origin_of(outer) if type(outer) is Progression else base

@@ -33,7 +33,7 @@ from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart
-from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Moving, Varying
+from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 
@@ -193,7 +193,7 @@ class Nest:
         self.ended: set[Hashable] = set()
         self.counts: dict[Hashable, int] = {}
         self.has_plain = False
-        self.values: dict[Value, Moving | Varying] = {}
+        self.values: dict[Value, Progression | Varying] = {}
 
 
 class RangeLoop:
@@ -236,7 +236,7 @@ class RangeLoop:
     def moving(self, slope: int, base: Any) -> NumberProxy:
         """A number that is `base` in this round, and grows by `slope` each round."""
         self.trace.numbers.given = True
-        proxy = self.number(Moving(self, slope, base, unproxied(base)))
+        proxy = self.number(Progression(self, slope, base, unproxied(base)))
         self.numbers.append(weakref.ref(proxy))
         return proxy
 
@@ -244,7 +244,7 @@ class RangeLoop:
         """How many loops are around this one; -1 if it has ended."""
         return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
-    def number(self, source: Moving | Computed) -> NumberProxy:
+    def number(self, source: Progression | Computed) -> NumberProxy:
         """The number of a source, in this round."""
         return NumberProxy(source.value, source, self.trace.numbers)
 
@@ -318,7 +318,7 @@ class RangeLoop:
             last = after(source, rest, self.trace.numbers)
             if type(last) is NumberProxy:
                 proxy._value, proxy._source = last._value, last._source
-                if type(last._source) is Moving:
+                if type(last._source) is Progression:
                     last._source.loop.numbers.append(known)
             else:
                 proxy._value, proxy._source, proxy._numbers = last, None, PLAIN

@@ -24,7 +24,7 @@ from tracejit.ir.graph import Builder, Effect, Node, Value, constant_of
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import add, constant, copy, empty, full, iota, view
 from tracejit.ops.loops import loop as loop_op
-from tracejit.passes.gradient import Items, Step, gradient, nodes_between
+from tracejit.passes.gradient import Items, ReverseStep, gradient, nodes_between
 from tracejit.passes.regions import CopiedStep, Copier
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Keeper:
         outputs: Sequence[Value],
         nodes: Sequence[Node],
         last: dict[int, Value],
-    ) -> Step:
+    ) -> ReverseStep:
         """The loop on the tape. `last`: numbers of the last round, by operand."""
         inputs = list(operands[: len(self.round.inputs)])
         return LoopStep(self, body.loop, int(body.count), inputs, outputs, nodes, last)
@@ -178,7 +178,7 @@ class LoopStep(CopiedStep):
         self.keeper, self.loop, self.count = keeper, loop, count
         self.nodes, self.last = nodes, last
 
-    def copy_for(self, copier: Copier) -> Step:
+    def copy_for(self, copier: Copier) -> ReverseStep:
         """The same for copies of the nodes."""
         nodes = [node for node in copier.copies(self.nodes) if isinstance(node, Node)]
         inputs, outputs = ([copier.found(v) for v in values] for values in (self.inputs, self.outputs))

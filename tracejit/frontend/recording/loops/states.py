@@ -3,8 +3,8 @@
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
 other values, and so is every further one, as long as the body's questions have the same answers. A replay
-makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first new answer. What
-leads from state to state: `ways`.
+makes a loop of Python's of such rounds (`signature.program.StateLoop`), whose exit is the first new answer.
+What leads from state to state: `ways`.
 
 `state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
 wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
