@@ -31,8 +31,8 @@ from tracejit.frontend.signature.program import (
     Check,
     Const,
     Expr,
-    Form,
     ReplayProgram,
+    Rule,
     RunSegment,
     StateLoop,
     meaning,
@@ -134,11 +134,11 @@ class Completion:
         """Require that arrays are made on the same device as in this call."""
         device = self.trace.device
         says = "the device of new arrays", str(device)
-        is_it = Form("{}.device is {}", Const(thread), Const(device))
+        chosen = Const(thread), Const(device)
         if device is CPU:
-            self.program.require("not {} or {}", Const(device_contexts), is_it, says=says)
+            self.program.require(Rule.DEVICE_IF_CHOSEN, Const(device_contexts), *chosen, says=says)
         else:
-            self.program.require("{}", is_it, says=says)
+            self.program.require(Rule.DEVICE, *chosen, says=says)
 
     def _check_escapes(self) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
@@ -167,9 +167,8 @@ class Completion:
             known = arguments.arrays.get(storage)
             says = slot.path, described(array)
             if known is not None:
-                form = "type({}) is NDArray and {}._storage is {}"
-                program.require(form, var, var, known[0], says=says)
-                program.require("{}._view is {} or {}._view == {}", var, Const(view), var, Const(view))
+                program.require(Rule.STORAGE, var, known[0], says=says)
+                program.require(Rule.VIEW, var, Const(view))
             else:
                 found = program.array(var, storage, view, window=False, says=says)
                 arguments.arrays[storage] = (found, None)
@@ -249,7 +248,7 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[PathPlace, tuple[Answer, 
             if isinstance(step, StateLoop) and len(step.states) > 1:
                 found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
         elif isinstance(step, Check) and found and step.says is not None:
-            asked, *rest = step.condition.operands
-            value = step.condition.form, *(meaning(each, meanings) for each in rest)
+            asked, *rest = step.operands
+            value = step.rule, *(meaning(each, meanings) for each in rest)
             found[-1][1].append(Answer(" ".join(step.says), meaning(asked, meanings), value))
     return tuple((place, tuple(answers)) for place, answers in found)

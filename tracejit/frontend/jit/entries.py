@@ -2,8 +2,8 @@
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from collections.abc import Callable, Hashable, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit.loops import LoopReport
@@ -42,6 +42,7 @@ class Signature:
     """A signature of a traced function, or a path of one, with its replay function.
 
     requirements: what its calls have in common, by path, for people.
+    pinned:   the integers among them, by their `number_key`.
     schedule: that of `graph`, the last part of the call; None if the calls run piecewise.
     reason:   why they do, and the line.
     text:     the source of the replay function.
@@ -63,6 +64,7 @@ class Signature:
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
     segments: tuple[tuple[PathPlace, tuple[Answer, ...]], ...] = ()
+    pinned: Mapping[Hashable, int] = field(default_factory=dict)
     loops: tuple[LoopReport, ...] = ()  # rounds between the looks of a path
 
     @property

@@ -150,7 +150,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
             set(self._aliased),
             strict=self._strict,
             segments=self._segments,
-            required=[entry.requirements for entry in self._entries],
+            required=[entry.pinned for entry in self._entries],
         )
         self._traces += 1
         self._aliased.update(recorded.aliased)

@@ -140,4 +140,4 @@ def _count(fixed: int, further: Any, computed: Variables) -> Expr:
     """How many random numbers were drawn: a whole number, and what a run-time number says."""
     if further is None:
         return Literal(fixed)
-    return Form(f"({{}} + {fixed})", computed[further], value=further.value + fixed)
+    return Form("({} + {})", computed[further], Literal(fixed), value=further.value + fixed)

@@ -33,8 +33,10 @@ from tracejit.frontend.signature.program import (
     Const,
     Expr,
     Form,
+    Literal,
     ManyArrays,
     ReplayProgram,
+    Rule,
     RunSegment,
     Standing,
     StateLoop,
@@ -219,9 +221,8 @@ class LookEmitter:
     ) -> None:
         """The steps of many rounds; their results are the arrays and numbers of the state at their end."""
         for source in native.integers:
-            program.require(
-                f"-{EXACT} < {{}} < {EXACT}", source if isinstance(source, Var) else numbers[source]
-            )
+            number = source if isinstance(source, Var) else numbers[source]
+            program.require(Rule.WITHIN, number, Literal(EXACT))
         launch = launches.launch_of_rounds(native, arrays, numbers)
         self.reports.append(LoopReport(self.trace.looks.cuts[index + 1].source.path, native.segment, ""))
         made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]

@@ -45,4 +45,4 @@ def emit(step: Computed | Question, variables: Variables, program: ReplayProgram
     if isinstance(step, Computed):
         program.define(variables[step], value)
     else:
-        program.same(value, step.value, (step.path, repr(step.value)))
+        program.same(value, step.value, (step.path, repr(step.value)), step.key)

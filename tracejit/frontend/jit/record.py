@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from tracejit import collector, compile, engine
@@ -38,10 +38,13 @@ from tracejit.frontend.signature.arguments import (
     survey,
 )
 from tracejit.frontend.signature.program import (
+    ARGS,
+    KWARGS,
     Const,
-    Form,
     Literal,
     ReplayProgram,
+    Rule,
+    item,
 )
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
@@ -67,12 +70,12 @@ def record(
     launch: bool = True,
     compiled: bool = True,
     segments: Segments | None = None,
-    required: Sequence[Mapping[str, str]] = (),
+    required: Sequence[Mapping[Hashable, int]] = (),
 ) -> RecordedCall:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
-    those of the function's paths; without them a look at a value gives up. `required`: what other traces
-    of the function require.
+    those of the function's paths; without them a look at a value gives up. `required`: the numbers that other
+    traces of the function require.
     """
     arrays = survey(args, kwargs)
     assumed = Assumptions(
@@ -134,17 +137,18 @@ class _TracedCall:
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
         self.arguments = Arguments(trace, program, assumed.aliased | shared, assumed.reached, assumed.place)
-        program.require(f"len(args) == {len(args)}")
+        program.require(Rule.LENGTH, ARGS, Literal(len(args)))
         if kwargs:
-            in_order = shows_keywords(function)
-            given = Const(tuple(kwargs) if in_order else frozenset(kwargs))
-            program.require("tuple(kwargs) == {}" if in_order else "kwargs.keys() == {}", given)
+            if shows_keywords(function):
+                program.require(Rule.KEYS, KWARGS, Const(tuple(kwargs)))
+            else:
+                program.require(Rule.KEYS_IN_ANY_ORDER, KWARGS, Const(frozenset(kwargs)))
         else:
-            program.require("not kwargs")
+            program.require(Rule.EMPTY, KWARGS)
         names = parameter_names(function, len(args))
         wrap = self.arguments.wrap
-        self.args = [wrap(args[i], Form(f"args[{i}]"), name) for i, name in enumerate(names)]
-        self.kwargs = {k: wrap(v, Form("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
+        self.args = [wrap(args[i], item(ARGS, i), name) for i, name in enumerate(names)]
+        self.kwargs = {k: wrap(v, item(KWARGS, k), k) for k, v in kwargs.items()}
         self.found = len(program.steps)  # the steps that find the arguments
         self.surroundings = Surroundings(self.arguments, assumed.stores)
         self.changes: list[tuple[Slot, Any]] | None = None
@@ -243,9 +247,9 @@ class _TracedCall:
 
     def piecewise_entry(self, reason: str, line: str | None) -> Signature:
         """An entry for calls with such arguments, and why there is no other."""
-        program = ReplayProgram(self.program.steps[: self.found])
+        program = ReplayProgram(self.program.steps[: self.found], pinned=self.program.pinned)
         entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None)
-        entry.reason = reason, line
+        entry.reason, entry.pinned = (reason, line), program.pinned
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         entry.interval = self.calls_like
         return entry
@@ -269,7 +273,7 @@ class _TracedCall:
         compiled = time.perf_counter()
         program.launch = launches.launch_of(program, trace, arguments, completion.computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
-        entry.names = launches.names_of(program)
+        entry.names, entry.pinned = launches.names_of(program), program.pinned
         entry.segments = segments_of(program) if trace.looks.cuts else ()
         entry.loops = tuple(completion.loops.reports)
         release_callbacks(graph, entry)

@@ -12,13 +12,12 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracejit.frontend.python.bytecode import Mentions
-from tracejit.frontend.recording.operations import IDENTITY
-from tracejit.frontend.recording.sources import OF_LOOPS, shown
+from tracejit.frontend.recording.sources import OF_LOOPS, number_key
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, Device
 
@@ -34,7 +33,7 @@ class Assumptions:
     counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
     picks:    numbers that the body finds in arrays, or counts rounds with, index as arrays do (see `picks`).
-    required: what other traces of the function require, by path.
+    required: the numbers that other traces of the function require, by their `number_key`.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.
     aliased:  storages that enter the trace whole, though arguments view parts of them: the body uses other
@@ -57,14 +56,14 @@ class Assumptions:
     rolled: bool = False
     place: Device = CPU
     stores: Mentions | None = None
-    required: Sequence[Mapping[str, str]] = ()
+    required: Sequence[Mapping[Hashable, int]] = ()
 
     def has_varied(self, source: Any, value: int) -> bool:
         """Whether another trace requires another value of a number."""
         if not self.required or type(source) in OF_LOOPS:
             return False
-        path, same = shown(IDENTITY, (source,)), ("int", repr(value))
-        return any(known.get(path, "int") not in same for known in self.required)
+        key = number_key(source)
+        return any(known.get(key, value) != value for known in self.required)
 
 
 class Restart(BaseException):

@@ -10,11 +10,12 @@ i of ``for i in tj.range(n)``   `Progression`: what it is in this round, and by 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.recording.operations import Operation
+from tracejit.frontend.recording.operations import IDENTITY, Operation
 
 SHOWN = 60  # characters of an expression in messages
 
@@ -33,13 +34,16 @@ class Evaluation:
 
     operands: sources of numbers, and plain numbers.
     path:     how people write it.
+    key:      see `number_key`.
     """
 
-    __slots__ = ("operands", "operation", "path", "value")
+    __slots__ = ("key", "operands", "operation", "path", "value")
 
     def __init__(self, operation: Operation, operands: tuple[Any, ...], value: Any) -> None:
         self.operation, self.operands, self.value = operation, operands, value
         self.path = shown(operation, operands)
+        keys = tuple(map(number_key, operands))
+        self.key = keys[0] if operation is IDENTITY else hash((operation.text, keys))
 
 
 class Computed(Evaluation):
@@ -81,6 +85,15 @@ class Varying(Evaluation):
 
 OF_LOOPS = (Progression, Varying)
 """Sources of numbers that differ from round to round of a loop."""
+
+
+def number_key(source: Any) -> Hashable:
+    """The number that a source stands for, in all calls of a function: the name of an argument, for instance,
+    or a hash of what is computed of it.
+    """
+    if isinstance(source, Evaluation):
+        return source.key
+    return getattr(source, "path", source)
 
 
 def shown(operation: Operation, operands: tuple[Any, ...]) -> str:

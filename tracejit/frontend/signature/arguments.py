@@ -41,6 +41,7 @@ from tracejit.frontend.signature.program import (
     Literal,
     ManyArrays,
     ReplayProgram,
+    Rule,
     Var,
     attribute,
 )
@@ -160,7 +161,7 @@ class Arguments:
 
     def _number(self, value: Any, var: Var, path: str) -> Any:
         program = self.program
-        program.require("type({}) is {}", var, Const(type(value)), says=(path, type(value).__name__))
+        program.require(Rule.TYPE, var, Const(type(value)), says=(path, type(value).__name__))
         if self.trace.numbers.concrete:
             program.same(var, value, (path, repr(value)))
             return value
@@ -171,14 +172,15 @@ class Arguments:
         says = path, kind.__name__
         if isinstance(value, IDENTITY):
             says = path, getattr(value, "__name__", None) or repr(value)
-            program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value), says=says)
+            rule = Rule.EQUAL if kind is re.Pattern else Rule.IS
+            program.require(rule, var, Const(value), says=says)
         else:
-            program.require("type({}) is {}", var, Const(kind), says=says)
+            program.require(Rule.TYPE, var, Const(kind), says=says)
         if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
             program.require(
-                "{}.__code__ is {} and {}.__globals__ is {} and ({}.__name__, {}.__qualname__) == {}",
-                *(var, Const(value.__code__), var, Const(value.__globals__)),
-                *(var, var, Const((value.__name__, value.__qualname__))),
+                Rule.FUNCTION,
+                *(var, Const(value.__code__), Const(value.__globals__)),
+                Const((value.__name__, value.__qualname__)),
                 says=(path, f"function {value.__qualname__}"),
             )
         self.objects.append((var, path, value))
@@ -188,7 +190,7 @@ class Arguments:
         program = self.program
         seen = self.originals.get(id(value))
         if seen is not None:
-            program.require("{} is {}", var, seen.var)
+            program.require(Rule.IS, var, seen.var)
             return seen.copy
         if id(value) in self._open:
             raise Restart(reached=value)
@@ -196,16 +198,16 @@ class Arguments:
         kind, keys, children = found
         parts = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
         says = path, f"{kind.__name__} of {parts}"
-        program.require("type({}) is {}", var, Const(kind), says=says)
+        program.require(Rule.TYPE, var, Const(kind), says=says)
         if issubclass(kind, dict):
             program.keys(var, keys, says)
             if factory_of(value) is not None:
                 name, place = f"{path}.default_factory", attribute(var, "default_factory")
                 self._object(factory_of(value), program.bind(place, seen=factory_of(value), path=name), name)
         elif kind in (list, tuple):
-            program.require("len({}) == {}", var, Literal(len(keys)))
+            program.require(Rule.LENGTH, var, Literal(len(keys)))
         elif is_record(kind) and hasattr(value, "__dict__"):
-            program.require("tuple({}.__dict__) == {}", var, Const(keys))
+            program.require(Rule.KEYS, attribute(var, "__dict__"), Const(keys))
         paths = [path + trees.step(kind, key) for key in keys]
         if kind in (dict, list, tuple) and are_alike(children, self._views):
             wrapped = self._arrays(children, var, paths)
@@ -216,7 +218,7 @@ class Arguments:
             ]
         again = trees.rebuilt(value, kind, keys, wrapped)
         if not is_record(kind) and hasattr(value, "__dict__"):
-            program.require("not {}.__dict__", var)
+            program.require(Rule.EMPTY, attribute(var, "__dict__"))
         if not trusted(kind.__module__):
             self.objects.append((Const(kind), kind.__name__, kind))
         rebuilt = Rebuilt(again, value, var, keys, wrapped)
@@ -232,7 +234,7 @@ class Arguments:
         found = program.array(var, storage, view, window=part, says=(path, shown))
         if known is not None:
             says = path, f"{shown} sharing memory with another argument"
-            program.require("{} is {}", found, known, says=says)
+            program.require(Rule.IS, found, known, says=says)
         else:
             self.storages[storage] = found
         self.tell_apart(array, var)
@@ -264,7 +266,7 @@ class Arguments:
         """Require that arrays on one storage are the same object, or different ones, as they were."""
         others = self._views.setdefault(array._storage, [])
         for other, known in others:
-            self.program.require("{} is {}" if other is array else "{} is not {}", var, known)
+            self.program.require(Rule.IS if other is array else Rule.IS_NOT, var, known)
         others.append((array, var))
 
     def _window(self, array: NDArray, var: Var, found: Var) -> NDArray:
@@ -276,7 +278,7 @@ class Arguments:
         window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
-        start = Form(f"{{}}._view.offset - {view.offset - low}", var)
+        start = Form("{}._view.offset - {}", var, Literal(view.offset - low))
         self.arrays[window] = (found, self.program.bind(start, "o", seen=low))
         passed = NDArray(window, view.moved(-low))
         self.handles[id(passed)] = (passed, var)
@@ -285,10 +287,9 @@ class Arguments:
 
     def _numpy(self, array: np.ndarray, var: Var, path: str) -> NDArray:
         program = self.program
-        program.require("type({}) is {}", var, Const(type(array)))
+        program.require(Rule.TYPE, var, Const(type(array)))
         says = path, f"numpy {array.dtype}{list(array.shape)}"
-        form = f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}"
-        program.require(form, var, var, Const(array.dtype), says=says)
+        program.require(Rule.SHAPE_AND_DTYPE, var, Literal(array.shape), Const(array.dtype), says=says)
         wrapped = NDArray.from_numpy(array)
         self.trace.read_only[wrapped._storage] = path
         self.copy_in(wrapped._storage, var)

@@ -1,10 +1,11 @@
 """Records of what a replay does, in the order in which it does it.
 
 A `ReplayProgram` is made while a call is recorded. Values are `Var` (bound by a step of the program), `Const`
-(the very object) and `Form`: a form of Python with operands in its places.
+(the very object), `Literal` and `Word` (written down), and `Form`: a form of Python with operands in its
+places. A check is a `Rule` about such values.
 
-    n = program.bind(Form("args[{}]", Literal(1)), "n")        n0 = args[1]
-    program.require("type({}) is {}", n, Const(float))         if not (type(n0) is K1): return MISS
+    n = program.bind(item(ARGS, 1), "n")                       n0 = args[1]
+    program.require(Rule.TYPE, n, Const(float))                if not (type(n0) is K1): return MISS
     m = program.bind(Form("({} * {})", n, Literal(2)), "m")    m2 = (n0 * 2)
 
 Each variable knows the object that it was in the recorded call, so one description serves the call that is
@@ -13,6 +14,8 @@ recorded (`perform`) and the calls that are replayed (`text`). Nothing reads tex
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Hashable
 from dataclasses import dataclass, field  # records are not frozen: that takes 0.5 ms of each import for each
 from datetime import date, time, timedelta
 from typing import Any
@@ -74,6 +77,22 @@ class Literal(Expr):
         return "literal", type(self.value), repr(self.value)
 
 
+class Word(Expr):
+    """A name that every replay knows: a parameter of its function, a built-in type, a class of arrays."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def key(self) -> Any:
+        return "word", self.name
+
+
+ARGS, KWARGS = Word("args"), Word("kwargs")
+
+
 class Var(Expr):
     """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
 
@@ -133,6 +152,41 @@ def item(holder: Expr, key: Any) -> Form:
 # -- steps ---------------------------------------------------------------------------------------------------
 
 
+class Rule(enum.Enum):
+    """What a `Check` may require of its operands, as a condition in Python."""
+
+    IS = "{} is {}"
+    IS_NOT = "{} is not {}"
+    NOT_AMONG = "id({}) not in {}"
+    EQUAL = "{} == {}"
+    EMPTY = "not {}"
+    TYPE = "type({}) is {}"
+    OF_TYPE = "type({0}) is {1} and {0} == {2}"
+    ALIKE = "type({0}) is type({1}) and {0} == {1}"
+    SHOWN_ALIKE = "type({0}) is type({1}) and repr({0}) == {2}"
+    WITHIN = "-{1} < {0} < {1}"
+
+    LENGTH = "len({}) == {}"
+    KEYS = "tuple({}) == {}"
+    SAME_KEYS = "tuple({0}) == {1} and same_parts(tuple({0}), {1})"
+    KEYS_IN_ANY_ORDER = "{}.keys() == {}"
+    NONE_OF_KEYS = "{}.keys().isdisjoint({})"
+    NO_ATTRIBUTE = "Attributes({}).get({}) is GONE"
+    SAME_ITEMS = "same_items({}, {})"
+    SAME_ARRAY = "same_array({}, {})"
+
+    FUNCTION = "{0}.__code__ is {1} and {0}.__globals__ is {2} and ({0}.__name__, {0}.__qualname__) == {3}"
+
+    STORAGE = "type({0}) is NDArray and {0}._storage is {1}"
+    VIEW = "{0}._view is {1} or {0}._view == {1}"
+    VIEW_BUT_OFFSET = "{0}.shape == {1} and {0}.strides == {2} and {0}.writable is {3}"
+    DTYPE_AND_DEVICE = "{0}.dtype == {1} and {0}.device == {2}"
+    SHAPE_AND_STRIDES = "{0}.shape == {1} and {0}.strides == {2}"
+    SHAPE_AND_DTYPE = "{0}.shape == {1} and {0}.dtype == {2}"
+    DEVICE = "{}.device is {}"
+    DEVICE_IF_CHOSEN = "not {} or {}.device is {}"
+
+
 @dataclass(eq=False, repr=False)
 class Bind:
     """``var = value``."""
@@ -143,12 +197,13 @@ class Bind:
 
 @dataclass(eq=False, repr=False)
 class Check:
-    """The call is of this signature only if a condition holds.
+    """The call is of this signature only if a rule holds.
 
     says: a path and what is required there, for `explain()`; None if nothing is told.
     """
 
-    condition: Form
+    rule: Rule
+    operands: tuple[Expr, ...]
     says: tuple[str, str] | None = None
 
 
@@ -173,6 +228,13 @@ class ManyArrays:
     type: ArrayType
     view: View
     shown: str
+
+
+@dataclass(eq=False, repr=False)
+class Distinct:
+    """Objects that were different ones are."""
+
+    vars: tuple[Var, ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -234,7 +296,7 @@ class StateLoop:
     ends: int
 
 
-Step = Bind | Check | ArrayCheck | ManyArrays | Separate | RunSegment | StateLoop
+Step = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -348,6 +410,7 @@ class ReplayProgram:
     launch:  what is computed.
     effects: what is written back after it.
     result:  what the call returns.
+    pinned:  integers that the call must have again, by their `number_key`.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -358,6 +421,7 @@ class ReplayProgram:
     launch: Launch | None = None
     effects: list[Effect] = field(default_factory=list)
     result: Make | None = None
+    pinned: dict[Hashable, int] = field(default_factory=dict)
 
     # -- building --------------------------------------------------------------------------------------------
 
@@ -371,23 +435,27 @@ class ReplayProgram:
         self.steps.append(Bind(var, value))
         return var
 
-    def require(self, form: str, *operands: Expr, says: tuple[str, str] | None = None) -> None:
-        """The call is of this signature only if ``form.format(*operands)`` holds."""
-        self.steps.append(Check(Form(form, *operands), says))
+    def require(self, rule: Rule, *operands: Expr, says: tuple[str, str] | None = None) -> None:
+        """The call is of this signature only if the rule holds for these operands."""
+        self.steps.append(Check(rule, operands, says))
 
-    def same(self, operand: Expr, value: Any, says: tuple[str, str] | None = None) -> None:
-        """Require that a plain value is what it was: equal, of the same type, and the same zero or nan."""
-        form, *operands = _equal(operand, value)
-        self.require(form, *operands, says=says)
+    def same(self, operand: Expr, value: Any, says: tuple[str, str], key: Hashable = None) -> None:
+        """Require that a plain value is what it was: equal, of the same type, and the same zero or nan.
+
+        key: the `number_key` of a number, if that is not its path.
+        """
+        if type(value) is int:
+            self.pinned[says[0] if key is None else key] = value
+        rule, *operands = _equal(operand, value)
+        self.require(rule, *operands, says=says)
 
     def keys(self, operand: Expr, keys: tuple[Any, ...], says: tuple[str, str]) -> None:
         """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
         given = Const(keys)
         if all(type(key) is str for key in keys):
-            self.require("tuple({}) == {}", operand, given, says=says)
+            self.require(Rule.KEYS, operand, given, says=says)
         else:
-            form = "tuple({}) == {} and same_parts(tuple({}), {})"
-            self.require(form, operand, given, operand, given, says=says)
+            self.require(Rule.SAME_KEYS, operand, given, says=says)
 
     def array(
         self, operand: Var, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
@@ -396,16 +464,13 @@ class ReplayProgram:
         kind = storage.type
         var = Var("s", storage, operand.path)
         if window:
-            self.require("type({}) is NDArray", operand)
+            self.require(Rule.TYPE, operand, Word("NDArray"))
             self.define(var, attribute(operand, "_storage"))
             of = self.bind(attribute(var, "type"))
-            self.require("{}.dtype == {} and {}.device == {}", of, Const(kind.dtype), of, Const(kind.device))
+            self.require(Rule.DTYPE_AND_DEVICE, of, Const(kind.dtype), Const(kind.device))
             seen = self.bind(attribute(operand, "_view"))
-            self.require(
-                f"{{}}.shape == {{}} and {{}}.strides == {{}} and {{}}.writable is {view.writable}",
-                *(seen, Const(view.shape), seen, Const(view.strides), seen),
-                says=says,
-            )
+            given = Const(view.shape), Const(view.strides), Literal(view.writable)
+            self.require(Rule.VIEW_BUT_OFFSET, seen, *given, says=says)
         else:
             var.bound = True
             self.steps.append(ArrayCheck(operand, var, kind, view, says))
@@ -425,20 +490,17 @@ class ReplayProgram:
 
 
 def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
-    """Form and operands of the condition that a plain value is what it was."""
+    """Rule and operands by which a plain value is what it was."""
     kind = type(value)
     if value is None or kind is bool or value is Ellipsis:
-        return "{} is {}", operand, Literal(value)
-    if kind is float and value == value and value != 0:
-        return "type({}) is float and {} == {}", operand, operand, Literal(value)
-    if kind in (int, str, bytes):
-        return f"type({{}}) is {kind.__name__} and {{}} == {{}}", operand, operand, Literal(value)
+        return Rule.IS, operand, Literal(value)
+    if kind in (int, str, bytes) or (kind is float and value == value and value != 0):
+        return Rule.OF_TYPE, operand, Word(kind.__name__), Literal(value)
     if kind in (float, complex) or isinstance(value, (np.generic, date, time, timedelta)):
-        form = "type({}) is type({}) and repr({}) == {}"
-        return form, operand, Const(value), operand, Literal(repr(value))
+        return Rule.SHOWN_ALIKE, operand, Const(value), Literal(repr(value))
     if kind in (range, slice) or isinstance(value, np.dtype):
-        return "type({}) is type({}) and {} == {}", operand, Const(value), operand, Const(value)
-    return "{} is {}", operand, Const(value)
+        return Rule.ALIKE, operand, Const(value)
+    return Rule.IS, operand, Const(value)
 
 
 def meaning(operand: Expr, known: dict[Expr, int]) -> int:

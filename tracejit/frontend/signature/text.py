@@ -46,6 +46,7 @@ from tracejit.frontend.signature.program import (
     Check,
     Const,
     CopyOf,
+    Distinct,
     Drawn,
     Expr,
     Form,
@@ -64,6 +65,7 @@ from tracejit.frontend.signature.program import (
     StorageAddress,
     Transition,
     Var,
+    Word,
 )
 from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
@@ -107,6 +109,8 @@ class Writer:
         if isinstance(operand, Literal):
             value = operand.value
             return source_of(value) if type(value) is float else repr(value)
+        if isinstance(operand, Word):
+            return operand.name
         assert isinstance(operand, Form)
         return operand.form.format(*map(self.write, operand.operands))
 
@@ -168,7 +172,10 @@ class Writer:
             name = self.write(step.var)
             self.checks.append(f"{name} = {self.write(step.value)}")
         elif isinstance(step, Check):
-            self._require(self.write(step.condition))
+            self._require(self._condition(step))
+        elif isinstance(step, Distinct):
+            every = [f"id({self.write(var)})" for var in step.vars]
+            self._require(f"len({{{', '.join(every)}}}) == {len(every)}")
         elif isinstance(step, RunSegment):
             self._run(step)
         elif isinstance(step, StateLoop):
@@ -189,6 +196,9 @@ class Writer:
             ]
         else:
             self._separate(step)
+
+    def _condition(self, check: Check) -> str:
+        return check.rule.value.format(*map(self.write, check.operands))
 
     def _require(self, condition: str) -> None:
         self.checks.append(f"if not ({condition}): return MISS")
@@ -265,7 +275,7 @@ class Writer:
         lines, indent = [], 0
         for step in way.steps:
             if isinstance(step, Check):
-                lines.append("    " * indent + f"if {self.write(step.condition)}:")
+                lines.append("    " * indent + f"if {self._condition(step)}:")
                 indent += 1
                 continue
             if isinstance(step, Bind):

@@ -20,7 +20,19 @@ from tracejit.frontend.python.kinds import IDENTITY, VALUES
 from tracejit.frontend.python.purity import REMEDY, impure
 from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
+from tracejit.frontend.signature.program import (
+    Const,
+    Distinct,
+    Expr,
+    Form,
+    Literal,
+    ReplayProgram,
+    Rule,
+    Separate,
+    Var,
+    Word,
+    attribute,
+)
 from tracejit.frontend.signature.slots import Attribute, Content, Slot
 from tracejit.frontend.surroundings.changes import Surroundings
 
@@ -52,7 +64,7 @@ class Guards:
         for holder, missing in surroundings.shadows:
             for name in missing & surroundings.mentions.handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
-            program.require("{}.keys().isdisjoint({})", holder, Const(frozenset(missing)))
+            program.require(Rule.NONE_OF_KEYS, holder, Const(frozenset(missing)))
         for seen in surroundings.seen:
             if seen.var.is_bound:
                 seen.check(surroundings, program)
@@ -76,7 +88,7 @@ class Guards:
         value, program, place = slot.value, self.program, slot.place
         if value is GONE:  # a global, say, is only written then
             if isinstance(slot, Attribute):
-                program.require("Attributes({}).get({}) is GONE", place.root, Literal(slot.key))
+                program.require(Rule.NO_ATTRIBUTE, place.root, Literal(slot.key))
             return
         if slot.refusal is not None:
             raise Unreplayable(*slot.refusal, mention(self.surroundings.codes, str(slot.key)))
@@ -87,14 +99,14 @@ class Guards:
             self._check_content(slot)
             return
         if slot.alias is not None and slot.alias.is_bound:
-            program.require("{} is {}", place, slot.alias)
+            program.require(Rule.IS, place, slot.alias)
             return
         var = slot.alias or slot.var
         if isinstance(var, Var) and var is not place:
             place = program.define(var, place)
         if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
             holder = Const(value) if slot.guarded else place
-            program.require("{}.__code__ is {}", holder, Const(value.__code__))
+            program.require(Rule.IS, attribute(holder, "__code__"), Const(value.__code__))
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
         if slot.guarded:
@@ -105,15 +117,15 @@ class Guards:
         program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
             name = type(value).__name__
-            program.require(f"type({{}}) is {name}", place, says=(slot.path, name))
+            program.require(Rule.TYPE, place, Word(name), says=(slot.path, name))
         elif isinstance(value, VALUES):
             program.same(place, value, says)
         elif isinstance(value, IDENTITY):
-            program.require("{} is {}", place, Const(value), says=says)
+            program.require(Rule.IS, place, Const(value), says=says)
         elif isinstance(value, np.ndarray):
             self._check_numpy(slot, value, place)
         else:
-            program.require("type({}) is {}", place, Const(type(value)), says=says)
+            program.require(Rule.TYPE, place, Const(type(value)), says=says)
 
     def _check_content(self, slot: Content) -> None:
         program, held, path, size = self.program, slot.holder, slot.path, len(slot.value)
@@ -121,21 +133,20 @@ class Guards:
         if slot.deep:
             copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
             says = path, f"{kind} of {size} with this content"
-            program.require("same_items({}, {})", slot.place, Const(copy), says=says)
+            program.require(Rule.SAME_ITEMS, slot.place, Const(copy), says=says)
         elif isinstance(held, dict):
             says = path, f"dict of {', '.join(map(repr, slot.value))}"
             program.keys(slot.place, tuple(slot.value), says)
         else:
             says = path, f"{kind} of {size}"
-            program.require("len({}) == {}", slot.place, Literal(size), says=says)
+            program.require(Rule.LENGTH, slot.place, Literal(size), says=says)
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, place: Expr) -> None:
         held = self.surroundings.captured[id(array)]
         program, shown = self.program, f"numpy {array.dtype}{list(array.shape)}"
-        program.require("type({}) is {}", place, Const(type(array)))
-        form = f"{{}}.shape == {array.shape} and {{}}.strides == {array.strides}"
-        program.require(form, place, place)
-        program.require("{}.dtype == {}", place, Const(array.dtype), says=(slot.path, shown))
+        program.require(Rule.TYPE, place, Const(type(array)))
+        program.require(Rule.SHAPE_AND_STRIDES, place, Literal(array.shape), Literal(array.strides))
+        program.require(Rule.EQUAL, attribute(place, "dtype"), Const(array.dtype), says=(slot.path, shown))
         if not held.is_data:
             return
         assert held.content is not None, "the recording was given up when the array was used as data"
@@ -145,7 +156,7 @@ class Guards:
                 what, "make it an NDArray, with tj.asarray", mention(self.surroundings.codes, str(slot.key))
             )
         says = slot.path, f"{shown} with this content"
-        program.require("same_array({}, {})", place, Const(held.content), says=says)
+        program.require(Rule.SAME_ARRAY, place, Const(held.content), says=says)
 
     def slot_of(self, array: np.ndarray) -> Slot | None:
         """The slot of the NumPy array found by name of which `array` is a part, or all."""
@@ -163,7 +174,7 @@ class Guards:
         part = held.part(array)
         if part == held.part(held.origin):
             return var
-        return Form(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
+        return Form("read_part({}, {}, {}, {})", var, *map(Literal, part))
 
 
 def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: Set[type]) -> None:
@@ -183,8 +194,7 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
         _check_functions(program, arguments, surroundings)
     apart = list(dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound))
     if len(apart) > 1:
-        ids = ", ".join(["id({})"] * len(apart))
-        program.require(f"len({{{{{ids}}}}}) == {len(apart)}", *apart)
+        program.steps.append(Distinct(tuple(apart)))
 
 
 def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings: Surroundings) -> None:
@@ -193,9 +203,9 @@ def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings:
     for operand, _path, value in arguments.objects:
         if named and isinstance(value, types.FunctionType):
             if id(value) in named:
-                program.require("{} is {}", operand, Const(value))
+                program.require(Rule.IS, operand, Const(value))
             else:
-                program.require("id({}) not in {}", operand, Const(frozenset(named)))
+                program.require(Rule.NOT_AMONG, operand, Const(frozenset(named)))
 
 
 def _describe(value: Any) -> str:

@@ -19,7 +19,14 @@ from tracejit.frontend.python import kinds
 from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_shadowed
 from tracejit.frontend.python.kinds import IDENTITY, VALUES, is_tree, trusted
 from tracejit.frontend.python.purity import impure, opens, runs_library_code
-from tracejit.frontend.signature.program import Const, Expr, Form, ReplayProgram, attribute, item
+from tracejit.frontend.signature.program import (
+    Const,
+    Expr,
+    ReplayProgram,
+    Rule,
+    attribute,
+    item,
+)
 from tracejit.frontend.signature.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
@@ -79,7 +86,7 @@ class Seen:
         missing = self.absent & self._asked(visitor)
         if missing and hasattr(self.value, "__dict__"):
             given = Const(frozenset(missing))
-            program.require("{}.__dict__.keys().isdisjoint({})", self.var, given)
+            program.require(Rule.NONE_OF_KEYS, attribute(self.var, "__dict__"), given)
 
     def _asked(self, visitor: Visitor) -> AbstractSet[str]:
         """Names of attributes that code may look for here."""
@@ -124,7 +131,7 @@ class SeenModule(Seen):
 
     def place(self, name: str) -> Expr:
         if "__getattr__" in vars(self.value):  # would be called for a name that is gone
-            return item(Form("{}.__dict__", self.var), name)
+            return item(attribute(self.var, "__dict__"), name)
         return super().place(name)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
@@ -156,7 +163,7 @@ class SeenObject(Seen):
     def check(self, visitor: Visitor, program: ReplayProgram) -> None:
         super().check(visitor, program)
         if self.walked is not None:
-            program.require("tuple({}.__dict__) == {}", self.var, Const(self.walked))
+            program.require(Rule.KEYS, attribute(self.var, "__dict__"), Const(self.walked))
 
     def _implied(self) -> AbstractSet[str]:
         if runs_library_code(type(self.value)) or kinds.is_seen_as_tree(self.value):
@@ -169,7 +176,7 @@ class SeenObject(Seen):
     def place(self, name: str) -> Expr:
         """By another object of the class, which may not hold it, no code of the user's is called."""
         if is_computed(type(self.value), name) and name in self.namespace():
-            return item(Form("{}.__dict__", self.var), name)
+            return item(attribute(self.var, "__dict__"), name)
         return super().place(name)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
@@ -201,10 +208,10 @@ class SeenClass(Seen):
             held = inspect.getattr_static(self.value, name, None)
             held = getattr(held, "__func__", held)  # `__new__` is a static method
             if getattr(held, "__code__", None) in visitor.executed:
-                program.require(f"{{}}.{name} is {{}}", Const(self.value), Const(held))
+                program.require(Rule.IS, attribute(Const(self.value), name), Const(held))
         super().check(visitor, program)
         if len(order := self.value.__mro__) > 2:
-            program.require("{}.__mro__ == {}", self.var, Const(order))
+            program.require(Rule.EQUAL, attribute(self.var, "__mro__"), Const(order))
 
     def _asked(self, visitor: Visitor) -> AbstractSet[str]:
         return super()._asked(visitor) | self._always
@@ -231,7 +238,7 @@ class SeenClass(Seen):
         if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
             _visit(self, name, held, visitor)
             return
-        place = item(Form("{}.__dict__", self.var), name)
+        place = item(attribute(self.var, "__dict__"), name)
         slot = ClassItem(self.value, name, place, f"{self.path}.{name}", held)
         if isinstance(held, _REFUSED) or not trusted(type(held).__module__):
             what = f"is a {type(held).__qualname__}, a descriptor that a replay cannot follow"

@@ -47,7 +47,14 @@ from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
-from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
+from tracejit.frontend.signature.program import (
+    Const,
+    Expr,
+    Form,
+    Var,
+    attribute,
+    item,
+)
 from tracejit.frontend.signature.slots import ClosureCell, Content, Global, Item, Slot
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
@@ -191,16 +198,16 @@ class Visitor:
         """Visit what a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
-            place = Form(f"{{}}.__closure__[{index}].cell_contents", base)
+            place = attribute(item(attribute(base, "__closure__"), index), "cell_contents")
             held = ClosureCell(cell, variable, place, variable, GONE)
             held.value = held.given = held.read()
             if not trusted(function.__globals__.get("__name__")) or _is_users(held.value):
                 self.visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
-            self.visit(Slot(function, index, Form(f"{{}}.__defaults__[{index}]", base), path, default))
+            self.visit(Slot(function, index, item(attribute(base, "__defaults__"), index), path, default))
         for name, default in list((function.__kwdefaults__ or {}).items()):
-            place = item(Form("{}.__kwdefaults__", base), name)
+            place = item(attribute(base, "__kwdefaults__"), name)
             self.visit(Item(function.__kwdefaults__, name, place, name, default))
 
     def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
