@@ -11,7 +11,6 @@ path. What is kept of segments for later calls: `segments`; what equal looks mea
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from tracejit.frontend.recording.loops.ways import StateGraph
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
-from tracejit.frontend.recording.recording import in_operation, thread
+from tracejit.frontend.recording.recording import in_operation, thread, unwatched
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.segments import Cut, Segment, Segments
 from tracejit.frontend.recording.sources import Source
@@ -117,7 +116,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     if trace.assumed.counted:
         for frame in frames_of_body():
             count_in(frame, trace.numbers)
-    with _no_part_of_the_body(trace):
+    with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
         made = _cut(trace, value, Source(f"{what} of line {str(location).rpartition(':')[2]}"))
         state = state_at(trace, made.source, looked)
@@ -131,18 +130,13 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
 
 
 @contextmanager
-def _no_part_of_the_body(trace: Trace) -> Iterator[None]:
-    """Around what is done at a look: to compile is no part of the body, and nobody watches it."""
-    watcher, thread.watcher = thread.watcher, None
-    if thread.hook is not None:
-        sys.setprofile(None)
+def _outside(trace: Trace) -> Iterator[None]:
+    """Around what is done at a look: what computes arrays there is no part of the trace."""
     thread.trace = None
     try:
         yield
     finally:
-        thread.trace, thread.watcher = trace, watcher
-        if thread.hook is not None:
-            sys.setprofile(thread.hook)
+        thread.trace = trace
 
 
 def _content(trace: Trace, array: Any) -> Value | None:

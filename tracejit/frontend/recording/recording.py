@@ -399,6 +399,21 @@ class _Quiet:
 quiet: Any = nullcontext() if sys.version_info >= (3, 12) else _Quiet()
 """For use around `lock` or within it: it is none itself."""
 
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Around what is no part of the body that is being traced, as a launch or a compilation: no event is
+    reported to the watcher of the thread's trace, on any Python. `quiet` is what is cheap enough for each
+    operator, whose own calls no watcher takes for the body's.
+    """
+    watcher, thread.watcher = thread.watcher, None
+    try:
+        with quiet:
+            yield
+    finally:
+        thread.watcher = watcher
+
+
 _condition = threading.Condition(lock)
 
 

@@ -35,7 +35,7 @@ from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.picks import Picks
-from tracejit.frontend.recording.recording import Recording, thread
+from tracejit.frontend.recording.recording import Recording, thread, unwatched
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.sources import OF_LOOPS
@@ -226,11 +226,8 @@ class Trace(Recording):
             storage.initialise()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
-        watcher, thread.watcher = thread.watcher, None
-        try:
+        with unwatched():
             super()._mark(storage)
-        finally:
-            thread.watcher = watcher
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """Record a write; NumPy arguments were copied in, so a write to one would be lost and is refused."""
