@@ -29,7 +29,7 @@ from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import is_legal, legalize, with_changes
 from tracejit.passes.memory.plan import MemoryPlan, PlannedTask, naive_bytes, plan
-from tracejit.targets import job, join, target_of
+from tracejit.targets import job, target_of
 
 Aliases = Sequence[Sequence[int]]
 
@@ -93,7 +93,7 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         if not cuts:
             break
         graph.notes["cuts"] = cuts.union(graph.notes.get("cuts", ()))
-    return launch(planned, lambda task: jobs.get(task) or job(task), join)
+    return launch(planned, lambda task: jobs.get(task) or job(task))
 
 
 def _jobs_of_loops(

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from tracejit import engine
 from tracejit.ir.graph import Graph
-from tracejit.ir.types import CPU
 from tracejit.ops import loop
 from tracejit.ops.communicate import COLLECTIVE
 from tracejit.passes.components import Copies
@@ -48,7 +47,9 @@ def are_copyable(memory: MemoryPlan) -> bool:
         task.node.op is loop
         or task.node.op in COLLECTIVE
         or any(
-            v.type.device.kind != CPU.kind for v in task.node.outputs + task.node.inputs if not v.type.on_host
+            not v.type.device.is_addressable
+            for v in task.node.outputs + task.node.inputs
+            if not v.type.on_host
         )
         for task in memory.tasks
     )

@@ -30,7 +30,7 @@ from tracejit.engine.cuda.graphs import FINISH_SLOTS, SETTER_SLOTS, KernelGraph,
 from tracejit.errors import DeviceError, TracejitError, locate
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import OPS, Trait
-from tracejit.ir.types import CPU, Device, name_of
+from tracejit.ir.types import Device, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.attention.plan import CALLS as ATTENTION
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
@@ -82,7 +82,7 @@ class PendingLaunch(NamedTuple):
 def device_of(node: Node) -> Device:
     """The GPU that a node is for: for a copy, the one on either side, that of the result first."""
     types = [v.type for v in (*node.outputs, *node.inputs)]
-    return next(t.device for t in types if not t.on_host and t.device.kind != CPU.kind)
+    return next(t.device for t in types if not t.on_host and not t.device.is_addressable)
 
 
 def job(task: PlannedTask) -> Job:
@@ -168,7 +168,7 @@ def _launched(
     draft = PendingLaunch(gpu, name, key, source, len(words), launch, words, units, scratch, fails)
     made = _issued(name, (), gpu, "engine_issue_kernel", fails, ())
     assert made.issued is not None
-    return made._replace(issued=made.issued._replace(joins=True, draft=draft))
+    return made._replace(issued=made.issued._replace(join=join, draft=draft))
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
@@ -240,7 +240,7 @@ def _copy(node: Node, gpu: Gpu) -> Job:
     """Memory between two devices."""
     (source,), target = node.inputs, node.output
     kinds = {(True, False): IN, (False, True): OUT, (False, False): WITHIN}
-    kind = kinds[source.type.device.kind == CPU.kind, target.type.device.kind == CPU.kind]
+    kind = kinds[source.type.device.is_addressable, target.type.device.is_addressable]
     words = (0, 0, 0, gpu.record.address, kind, At(target), At(source), target.type.nbytes)
     return _issued(node.op.name, words, gpu, "engine_issue_copy", False, ())
 

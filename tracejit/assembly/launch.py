@@ -32,8 +32,6 @@ from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
 
-Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
-
 # ------------------------------------------------------------------------------------------------ the program
 
 
@@ -44,15 +42,15 @@ class EngineTask(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> Schedule:
+def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
-    what the target of a task's device makes of it; `join`: what it makes of a segment.
+    what the target of a task's device makes of it.
     """
     times = planned.times
     with timed(times, "lower"):
         drafts = [job(task) for task in planned.part.tasks]
     with timed(times, "kernels"):
-        runs = _runs(planned.part.tasks, drafts, join)
+        runs = _runs(planned.part.tasks, drafts)
         jobs = [run.job for run in runs]
         executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
@@ -62,18 +60,19 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> S
         return _schedule(planned, runs, loaded)
 
 
-def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> list[EngineTask]:
+def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job]) -> list[EngineTask]:
     """The jobs, those of one device in segments; the naive engine runs every task by itself."""
-    joined = [this.issued is not None and this.issued.joins for this in drafts]
+    joins = [None if this.issued is None else this.issued.join for this in drafts]
     lanes = [
-        this.issued.lane if joins and this.issued and config.engine != "naive" else None
-        for this, joins in zip(drafts, joined, strict=True)
+        this.issued.lane if this.issued and this.issued.join and config.engine != "naive" else None
+        for this in drafts
     ]
     runs = []
     for numbers in segments([task.after for task in tasks], lanes):
         places = {number: place for place, number in enumerate(numbers)}
         before = [[places[i] for i in tasks[n].after if i in places] for n in numbers]
-        made = join([drafts[n] for n in numbers], before) if joined[numbers[0]] else drafts[numbers[0]]
+        join = joins[numbers[0]]
+        made = drafts[numbers[0]] if join is None else join([drafts[n] for n in numbers], before)
         runs.append(EngineTask(made, numbers))
     return runs
 

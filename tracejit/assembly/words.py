@@ -14,7 +14,7 @@ A word is what an 8-byte slot of a block will hold:
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +63,8 @@ class Issued(NamedTuple):
     lane, function, prepare: as in `engine.Task`.
     kernels: those loaded on the device; the program refers to them.
     explain: the exception for a status that is an error of the device.
-    joins:   whether it may be a part of a segment: the target of its device makes one of several, or of one.
+    join:    makes one job of a segment: of this one, and of others of its device with, for each, those that
+             come before it. None: the job is whole, and no part of a segment.
     draft:   the parts of a segment.
     failed:  of a segment: the number of the task that a status tells of, and that task's own status.
     """
@@ -73,7 +74,7 @@ class Issued(NamedTuple):
     prepare: Callable[[int], object]
     kernels: tuple[Any, ...]
     explain: Callable[[int], TracejitError]
-    joins: bool = False
+    join: "Callable[[Sequence[Job], Sequence[Sequence[int]]], Job] | None" = None
     draft: Any = None
     failed: Callable[[int], tuple[int, int]] = lambda status: (0, status)
 

@@ -43,6 +43,11 @@ class Device:
         """
         return self.index + FIRST_GPU * (self.kind == "gpu")
 
+    @property
+    def is_addressable(self) -> bool:
+        """Whether the processor reads the device's memory: no copy is needed for it."""
+        return self.kind == "cpu"
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"
 

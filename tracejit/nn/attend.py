@@ -39,9 +39,10 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
 from tracejit.frontend.transforms.custom import with_rule
-from tracejit.ir.types import CPU, Device, is_floating
+from tracejit.ir.types import Device, is_floating
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
+from tracejit.tuning import tuning_of
 
 BLOCK = 1 << 20
 """Scores of a block of rows: as many as a cache of a few megabytes holds."""
@@ -94,7 +95,7 @@ def attention(
 
 
 def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
-    """Whether the kernel takes these operands: on a CPU, none of them empty, only the mask broadcast."""
+    """Whether the kernel takes these operands: their device has it, none is empty, only a mask broadcast."""
     batch = -3 if groups else -2
     if mask is not None:
         leading = mask.shape[:-2]
@@ -102,7 +103,7 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
         if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, some, strict=True)):
             return False
     return (
-        q.device.kind == CPU.kind
+        "attention" in tuning_of(q.device).passes
         and 0 not in (*q.shape, *k.shape, *v.shape)
         and q.shape[:batch] == k.shape[:batch] == v.shape[:batch]
     )

@@ -34,6 +34,7 @@ from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
 from tracejit.ir.types import HALVES, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
+from tracejit.tuning import tuning_of
 
 Rule = Callable[..., Value | None]
 _RULES: dict[Op, list[Rule]] = defaultdict(list)
@@ -462,8 +463,8 @@ def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Val
 
 @rule(ops.fft)
 def _one_axis_at_a_time(r: Rewriter, x: Value, *, axes: tuple[int, ...], inverse: bool) -> Value | None:
-    """A transform along several axes on a GPU, whose kernel goes along one: the last first, as in NumPy."""
-    if x.type.device.kind != "gpu" or len(axes) < 2:
+    """A transform along several axes where the kernel goes along one: the last first, as in NumPy."""
+    if len(axes) < 2 or tuning_of(x.type.device).several_axes:
         return None
     for axis in reversed(axes):
         x = r.emit(ops.fft, x, axes=(axis,), inverse=inverse)

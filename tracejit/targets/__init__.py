@@ -16,8 +16,6 @@ emitter. Emitters do not know one another, and nothing but these modules knows t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tracejit.assembly.words import Job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
@@ -52,10 +50,4 @@ def job(task: PlannedTask) -> Job:
     return TARGETS[min(kinds, default=CPU.kind)].job(task)
 
 
-def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """The job of a segment: `jobs`, each after those before it that `after` numbers."""
-    (made,) = [t.join for t in TARGETS.values() if t.join is not None]  # one kind of device issues
-    return made(jobs, after)
-
-
-__all__ = ["TARGETS", "Target", "emit", "job", "join", "target_of"]
+__all__ = ["TARGETS", "Target", "emit", "job", "target_of"]

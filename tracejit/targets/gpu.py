@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tracejit.assembly.words import Job
 from tracejit.codegen.objects.loader import Recipe, load
@@ -34,13 +34,6 @@ def job(task: PlannedTask) -> Job:
     return gpu_jobs.job(task)
 
 
-def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """The job of a segment."""
-    from tracejit.assembly import gpu_jobs
-
-    return gpu_jobs.join(jobs, after)
-
-
 def native_functions() -> Mapping[str, int]:
     """Addresses of the executor's functions for GPUs."""
     module = "tracejit.kernels.executor.devices"
@@ -57,4 +50,4 @@ def native_functions() -> Mapping[str, int]:
 
 _kept: list[object] = []  # the engine calls them until the process ends
 
-TARGET = Target(gpu.TUNING, emit, open_device, job, join)
+TARGET = Target(gpu.TUNING, emit, open_device, job)

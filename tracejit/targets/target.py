@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tracejit.assembly.words import Job
@@ -18,11 +18,9 @@ class Target(NamedTuple):
     emit:   the source of a kernel.
     open:   makes the device with an index ready: its memory, its lane; raises DeviceError if it cannot be.
     job:    what has to run for a planned task.
-    join:   what is issued for a segment, from its jobs and, for each, those that come before it.
     """
 
     tuning: Tuning
     emit: Callable[[KernelSpec], str]
     open: Callable[[int], object]
     job: Callable[[PlannedTask], Job]
-    join: Callable[[Sequence[Job], Sequence[Sequence[int]]], Job] | None = None

@@ -33,5 +33,6 @@ TUNING = Tuning(
     ),
     sweeps=True,
     panels=True,
+    several_axes=True,
     passes=frozenset({"attention", "recompute", "roll", "weight_sums", "winograd"}),
 )

@@ -4,4 +4,4 @@ threads. Numbers of their own need measurements on a GPU.
 
 from tracejit.tuning import cpu
 
-TUNING = cpu.TUNING._replace(kind="gpu", sweeps=False, panels=False, passes=frozenset())
+TUNING = cpu.TUNING._replace(kind="gpu", sweeps=False, panels=False, several_axes=False, passes=frozenset())

@@ -92,6 +92,7 @@ class Tuning(NamedTuple):
     kind:   as in `Device.kind`.
     sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
     panels: whether a product's rows stay in a cache for the kernel that follows, as its epilogue.
+    several_axes: whether the kernel of `fft` transforms along several axes.
     passes: those, by name, that are worth while on such devices: some of `attention`, `recompute`, `roll`,
             `weight_sums`, `winograd`.
     """
@@ -102,4 +103,5 @@ class Tuning(NamedTuple):
     costs: WorkCosts
     sweeps: bool
     panels: bool
+    several_axes: bool
     passes: frozenset[str]

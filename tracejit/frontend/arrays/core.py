@@ -241,7 +241,7 @@ class ArrayCore:
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""
         if type(self._storage) is not ComputedStorage or thread.trace is not None:
-            if self._storage.type.device.kind != CPU.kind:
+            if not self._storage.type.device.is_addressable:
                 seen: np.ndarray = self._on_cpu(what)._seen(what)
                 self._ready(what)  # a write that failed and left the content is told, too
                 return seen
@@ -255,7 +255,7 @@ class ArrayCore:
 
     def _refuse_sharing(self, what: str) -> None:
         """Raise for an array whose memory NumPy and others cannot see."""
-        if self.device.kind != CPU.kind:
+        if not self.device.is_addressable:
             text = f'{what}: the memory of {self.device} cannot be shared yet; copy it, as in x.to("cpu:0")'
             raise locate(DeviceError(text), user_location())
 

@@ -470,7 +470,7 @@ def beside(name: str, x: Any, device: Device) -> Operand:
         return placed(ArrayCore.from_numpy(np.asarray(x)), device)
     if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
         made = ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
-        return made if device.kind == "cpu" else placed(made, device)
+        return made if device.is_addressable else placed(made, device)
     raise locate(
         ArgumentError(
             f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"

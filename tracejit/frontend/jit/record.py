@@ -54,7 +54,7 @@ from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.graph import Graph
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import Device
 
 OPERATIONS, LOOKS = 2048, 4
 """Numbers of recorded operations, or segments, that take at least as long as a call that runs piecewise."""
@@ -204,7 +204,7 @@ class _TracedCall:
         these have to be there.
         """
         trace = self.trace
-        may_move = trace.read_only and self.arguments.place.kind == CPU.kind
+        may_move = trace.read_only and self.arguments.place.is_addressable
         return trace.gpu() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:

@@ -39,7 +39,7 @@ def launcher(schedule: Any, graph: Graph, *, commits: bool = False) -> Launch:
     if not config.check or any(node.op in (send, receive) for node in graph.nodes):
         return schedule.commit if commits else schedule.launch
     for value in (*graph.inputs, *graph.outputs):
-        if value.type.device.kind == "gpu":
+        if not value.type.on_host and not value.type.device.is_addressable:
             raise DeviceError(
                 f"TRACEJIT_CHECK=1 compares memory of CPUs only, not of {value.type.device}; run without it"
             )

@@ -109,7 +109,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     if content in looks.found:
         return trace.numbers.proxy(looks.found[content])
     looked = [array._storage]
-    if array.device.kind != "cpu":
+    if not array.device.is_addressable:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
     location = user_location()

@@ -42,7 +42,7 @@ from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.storage import ComputedStorage, Storage
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import Device
 from tracejit.ir.view import View
 
 MOST = 1 << 17
@@ -152,7 +152,7 @@ class Trace(Recording):
         """A GPU on which the body has an array."""
         made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
         devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
-        return next((device for device in devices if device.kind != CPU.kind), None)
+        return next((device for device in devices if not device.is_addressable), None)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""

@@ -293,7 +293,7 @@ class Arguments:
         wrapped = NDArray.from_numpy(array)
         self.trace.read_only[wrapped._storage] = path
         self.copy_in(wrapped._storage, var)
-        if self.place.kind == CPU.kind:
+        if self.place.is_addressable:
             return wrapped
         value = self.trace.read(wrapped._storage, wrapped._view)
         there: NDArray = NDArray.new(
@@ -341,7 +341,7 @@ def survey(args: Any, kwargs: Any) -> Survey:
     for array in _arrays_in(args, kwargs):
         storage = array._storage
         (shared if storage in seen else seen).add(storage)
-        if place is CPU and storage.type.device.kind != CPU.kind:
+        if place is CPU and not storage.type.device.is_addressable:
             place = storage.type.device
     return Survey(shared, place)
 
