@@ -206,6 +206,16 @@ def text(error: BaseException) -> str:
         return f"{type(error).__name__} (its message cannot be had: {type(problem).__name__})"
 
 
+def file_and_line(location: str | None) -> tuple[str, str]:
+    """The two parts of a location ``file:line``; empty where there is none.
+
+    >>> file_and_line("model.py:12")
+    ('model.py', '12')
+    """
+    file, _, line = (location or "").rpartition(":")
+    return (file, line) if line.isdigit() else ("", "")
+
+
 def locate(error: TracejitError, location: str | None) -> TracejitError:
     """Return `error` with ``(at file:line)`` appended to its message, once."""
     if location and error.args and location not in str(error.args[0]):

@@ -8,6 +8,8 @@ import linecache
 import os
 from typing import NamedTuple
 
+from tracejit.errors import file_and_line
+
 
 class Line(NamedTuple):
     """A line of the user's: the function it stands in (empty: none, or unknown) and its text."""
@@ -22,8 +24,8 @@ def line_of(location: str | None) -> Line:
     >>> line_of("nowhere.py:3")
     Line(function='', code='')
     """
-    file, _, number = (location or "").rpartition(":")
-    if not number.isdigit():
+    file, number = file_and_line(location)
+    if not number:
         return Line("", "")
     code = linecache.getline(file, int(number)).strip()
     spans = [span for span in _functions(file) if span[1] <= int(number) <= span[2]]

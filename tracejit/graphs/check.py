@@ -13,7 +13,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError
 from tracejit.frontend.recording.operations import OPERATIONS
-from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of
+from tracejit.graphs.contract import Contract, Data, leaves_of
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import ArrayType
 from tracejit.ir.verify import verify
@@ -90,7 +90,7 @@ class _Checking:
             kinds = (str, str, tuple, object, str) if is_check else (str, str, tuple)
             _need(_is(step, *kinds) and step[0] in ("compute", "check"), "a step")
             form = step[1]
-            _need(form in OPERATIONS or TYPE_FORM.fullmatch(form) is not None, f"the form {form!r}")
+            _need(form in OPERATIONS, f"the form {form!r}")
             _need(form.count("{}") == len(step[2]), f"operands of {form!r}")
             for source in step[2]:
                 self.check_source(source)

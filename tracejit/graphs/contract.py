@@ -39,8 +39,6 @@ from tracejit.ir.text import Parser, write, write_graph
 from tracejit.ir.types import HOST, ArrayType, Device
 
 FORMAT, VERSION = "tracejit graph", 1
-TYPE_FORM = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
-"""The forms of numbers that ask for the type of one; others are in `recording.operations.OPERATIONS`."""
 _NAME = re.compile(r"[a-z]+")
 
 Data = tuple[Any, ...]

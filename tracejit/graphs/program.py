@@ -16,7 +16,7 @@ import numpy as np
 
 from tracejit.drawing.drawing import Drawing
 from tracejit.drawing.sources import Line
-from tracejit.errors import ArgumentError, ShapeError
+from tracejit.errors import ShapeError
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -26,11 +26,10 @@ from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import concrete, is_number
-from tracejit.frontend.recording.operations import OPERATIONS
+from tracejit.frontend.recording.operations import OPERATIONS, TYPE_QUESTIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import (
-    TYPE_FORM,
     Contract,
     Data,
     devices_of,
@@ -380,7 +379,10 @@ class _Emission:
         """Compute with numbers, and check the branches that were taken."""
         for what, form, sources, *rest in self.contract.numbers:
             operands = [self.source(source) for source in sources]
-            result = _function(form)(*operands)
+            operation = OPERATIONS[form]
+            if operation in TYPE_QUESTIONS.values():
+                operands = [concrete(operand) for operand in operands]
+            result = operation.function(*operands)
             if what == "compute":
                 self.steps.append(result)
                 continue
@@ -466,15 +468,3 @@ def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -
         operands = [values[v] for v in node.inputs]
         results = recording.emit(node.op, *operands, location=node.location, **node.attrs)
         values.update(zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True))
-
-
-@functools.cache
-def _function(form: str) -> Callable[..., Any]:
-    """The function of a form of numbers; a file names those of `OPERATIONS` only."""
-    match = TYPE_FORM.fullmatch(form)
-    if match is not None:
-        name = match[1]
-        return lambda x: type(concrete(x)).__name__ == name
-    if form not in OPERATIONS:
-        raise ArgumentError(f"there is no form of numbers {form!r}")
-    return OPERATIONS[form].function

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tracejit.errors import file_and_line
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.loops.ahead import run_ahead
@@ -118,7 +119,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
             count_in(frame, trace.numbers)
     with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
-        made = _cut(trace, value, Source(f"{what} of line {str(location).rpartition(':')[2]}"))
+        made = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
         state = state_at(trace, made.source, looked)
         looks.add(trace, made, state)
         run_ahead(trace)

@@ -15,13 +15,14 @@ Each operation is one object. `OPERATIONS` has those that a file may name, by th
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tracejit.ir.types import DTYPES
 
 
 class Operation:
@@ -46,7 +47,7 @@ class Operation:
 
 
 OPERATIONS: dict[str, Operation] = {}
-"""Operations by text, but for questions about types."""
+"""Operations by text."""
 
 
 def _declare(text: str, function: Callable[..., Any], truth: Operation | None = None) -> Operation:
@@ -121,8 +122,18 @@ def call_of(name: str, count: int) -> Operation | None:
     return OPERATIONS.get(f"{name}({', '.join(['{}'] * count)})")
 
 
-@functools.cache
+def _type_question(kind: type) -> Operation:
+    name = f"np.{kind.__name__}" if issubclass(kind, np.generic) else kind.__name__
+    return _declare(f"(type({{}}) is {name})", lambda x: type(x) is kind)
+
+
+_KINDS: tuple[Any, ...] = (bool, int, float, complex, *(dtype.type for dtype in DTYPES))
+TYPE_QUESTIONS = {kind: _type_question(kind) for kind in _KINDS}
+"""The questions whether a number is of a type, by that. They are about the number, not a stand-in for it."""
+
+
 def type_is(kind: type) -> Operation:
     """The question whether a number is of this type."""
-    name = f"np.{kind.__name__}" if issubclass(kind, np.generic) else kind.__name__
-    return Operation(f"(type({{}}) is {name})", lambda x: type(x) is kind)
+    if kind not in TYPE_QUESTIONS:
+        TYPE_QUESTIONS[kind] = _type_question(kind)
+    return TYPE_QUESTIONS[kind]
