@@ -153,7 +153,7 @@ def item(holder: Expr, key: Any) -> Form:
 
 
 class Rule(enum.Enum):
-    """What a `Check` may require of its operands, as a condition in Python."""
+    """The requirements of a `Check` on its operands, as conditions in Python."""
 
     IS = "{} is {}"
     IS_NOT = "{} is not {}"
