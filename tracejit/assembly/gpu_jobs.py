@@ -1,4 +1,4 @@
-"""Tasks of GPUs: like `tracejit.assembly.jobs`, from a planned task to a `Job`.
+"""Tasks of GPUs: like `tracejit.assembly.cpu_jobs`, from a planned task to a `Job`.
 
 The argument block begins with what the driver is given (`kernels.executor.layout`, `ISSUED_...`).
 
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
-from tracejit.assembly.jobs import as_fused
-from tracejit.assembly.recipes import words_of
+from tracejit.assembly.recipes import as_fused, words_of
 from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE, LaunchDimensions

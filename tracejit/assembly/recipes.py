@@ -6,10 +6,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from tracejit import ops
 from tracejit.assembly.words import At, Word
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
-from tracejit.ir.graph import Node
+from tracejit.ir.graph import Builder, Node
 
 
 def generated_kernel(name: str, lowered: Lowered) -> Recipe:
@@ -54,3 +55,13 @@ def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
 def _members(names: Any) -> tuple[Any, ...]:
     """The members of an enumeration, which takes its time to list them."""
     return tuple(names)
+
+
+def as_fused(node: Node) -> Node:
+    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
+    body = Builder()
+    inputs = [body.input(v.type) for v in node.inputs]
+    outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]
+    return Node(
+        ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
+    )

@@ -12,7 +12,7 @@ from tests.golden import check_golden
 from tests.graphs import assert_same_meaning, random_graph
 from tests.passes.models import lstm_step, mlp_step
 from tracejit import ops
-from tracejit.assembly.jobs import job
+from tracejit.assembly.cpu_jobs import job
 from tracejit.ir.graph import Builder, Effect, constant_of
 from tracejit.ir.printer import print_graph
 from tracejit.ir.types import CPU, HOST, ArrayType

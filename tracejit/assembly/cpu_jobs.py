@@ -1,4 +1,4 @@
-"""From a memory plan to what the engine runs: kernels to load, tasks, argument blocks and patches.
+"""Tasks of CPUs: from a planned task to kernels to load, an argument block and patches.
 
 Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argument block as *words* (see
 `words`), and how its work is split.
@@ -19,11 +19,11 @@ from tracejit import ops
 from tracejit.assembly.host_tasks import Callback, Communication, Routine
 from tracejit.assembly.loops import loop_job
 from tracejit.assembly.products import matmul, panel
-from tracejit.assembly.recipes import generated_kernel, library_kernel, words_of
+from tracejit.assembly.recipes import as_fused, generated_kernel, library_kernel, words_of
 from tracejit.assembly.words import At, Job, Tag, Word, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Lowered
-from tracejit.ir.graph import Builder, Node
+from tracejit.ir.graph import Node
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import name_of
 from tracejit.kernels.attention import plan as attention_plan
@@ -44,16 +44,9 @@ def job(task: PlannedTask) -> Job:
     special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
-    if node.op.name in WINDOWS:
-        return _called(node, "IMAGES", window_call)
-    if node.op.name in winograd_plan.CALLS:
-        return _called(node, "IMAGES", winograd_plan.winograd_call)
-    if node.op.name in attention_plan.CALLS:
-        return _called(node, "ATTENTION", attention_plan.CALLS[node.op.name])
-    if node.op.name in CALLS:
-        return _called(node, "LIBRARY", CALLS[node.op.name])
-    if node.op in BETWEEN_RANKS:
-        return _communicating(node)
+    written = _WRITTEN.get(node.op.name)
+    if written is not None:
+        return _called(node, *written)
     if Trait.HOST in node.op.traits:
         return _routine(node)
     if node.op is not ops.fused:
@@ -61,16 +54,6 @@ def job(task: PlannedTask) -> Job:
     lowered = lower(node, task.shared, task.parts)
     made = panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
-
-
-def as_fused(node: Node) -> Node:
-    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
-    body = Builder()
-    inputs = [body.input(v.type) for v in node.inputs]
-    outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]
-    return Node(
-        ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
-    )
 
 
 # ---------------------------------------------------------------------------------------- kernels
@@ -137,5 +120,13 @@ def _communicating(node: Node) -> Job:
 _JOBS: dict[Op, Callable[[Node], Job]] = {
     ops.matmul: matmul,
     ops.callback: _callback,
+    **dict.fromkeys(BETWEEN_RANKS, _communicating),
 }
+_WRITTEN: dict[str, tuple[str, Callable[..., KernelCall]]] = {
+    **dict.fromkeys(WINDOWS, ("IMAGES", window_call)),
+    **dict.fromkeys(winograd_plan.CALLS, ("IMAGES", winograd_plan.winograd_call)),
+    **{name: ("ATTENTION", call) for name, call in attention_plan.CALLS.items()},
+    **{name: ("LIBRARY", call) for name, call in CALLS.items()},
+}
+"""The operators whose kernels are written by hand: the table that has the kernel, and what makes the call."""
 """Operators that are more than one call of a kernel."""
