@@ -148,6 +148,22 @@ class Factor(enum.IntEnum):
     SECOND = 4
 
 
+class Decomposition(enum.IntEnum):
+    """Slots of decompositions of matrices X of ROWS and COLUMNS, with one to three results. OPTION: whether
+    all columns of square factors are wanted, or the upper triangle is read; SPACE: bytes of scratch, of a
+    block.
+    """
+
+    ROWS = 0
+    COLUMNS = 1
+    OPTION = 2
+    SPACE = 3
+    X = 4
+    FIRST = 5
+    SECOND = 6
+    THIRD = 7
+
+
 class Transform(enum.IntEnum):
     """Slots of Fourier transforms of COUNT elements along the second dimension of X (outer, TAKEN, INNER);
     SIGN: of the exponent; the result is (outer, MADE, INNER).
@@ -247,6 +263,25 @@ def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], 
     return made._replace(shared=places, scratch=scratch, blocks=blocks)
 
 
+def decomposition_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a decomposition by reflections or rotations of columns."""
+    *batch, rows, columns = shapes[0]
+    most, least, size = max(rows, columns), min(rows, columns), SIZES[dtype]
+    if name == "qr":
+        space, busy, boxes = size * (rows * columns + least), columns, 2
+    elif name in ("svd", "singular_values"):  # twice the columns, the other vectors; lengths, places, factors
+        space = size * least * (2 * most + least + 2) + 8 * (least + least % 2)
+        busy, boxes = ceil_div(rows * columns, 8), 4
+    else:  # the matrix and the vectors; rotations and the values found
+        space = size * (2 * rows * rows + 3 * (rows + 1))
+        busy, boxes = ceil_div(rows * rows, 4), 2
+    option = attrs.get("complete", False) or attrs.get("full", False) or attrs.get("upper", False)
+    space = ceil_div(space, 16) * 16
+    made = together(name, dtype, (rows, columns, int(option), space), math.prod(batch), busy)
+    blocks = max(1, min(made.blocks, MOST_SCRATCH // max(1, space)))
+    return made._replace(shared=8 * boxes * made.threads, scratch=space, blocks=blocks)
+
+
 def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
     """The call of a Fourier transform along one axis."""
     (axis,) = attrs["axes"] if name == "fft" else (attrs["axis"],)
@@ -270,6 +305,7 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
     "search_sorted": search_call,
     "gcd": pairs_call,
     **dict.fromkeys(("solve", "inv", "slogdet", "cholesky"), matrices_call),
+    **dict.fromkeys(("qr", "svd", "singular_values", "eigh", "eigenvalues_hermitian"), decomposition_call),
     **dict.fromkeys(("fft", "rfft", "irfft"), transform_call),
     "conv2d": convolution_call,
     "conv2d_input_gradient": convolution_call,
@@ -285,7 +321,10 @@ the first operand.
 """
 
 OF_COMPLEX = frozenset(
-    {"sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"}
+    {
+        *("sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"),
+        *("qr", "svd", "singular_values", "eigh", "eigenvalues_hermitian"),
+    }
 )
 """Operators that take complex numbers, too."""
 

@@ -75,6 +75,132 @@ def test_gradients(gpu):
             np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-9, atol=1e-9)
 
 
+DECOMPOSED = [((), 1, 1), ((3,), 5, 3), ((2,), 3, 5), ((), 20, 33), ((2,), 6, 6), ((2,), 0, 2), ((2,), 3, 0)]
+
+
+def hermitian(x):
+    return x.conj().swapaxes(-1, -2)
+
+
+def near(found, wanted, scale=1):
+    """Equal to a part of the largest element that is usual for the dtype of `wanted`."""
+    wanted = np.asarray(wanted)
+    assert found.shape == wanted.shape
+    epsilon = np.finfo(wanted.dtype).eps
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=200 * epsilon * max(1, scale))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "m", "n"), DECOMPOSED)
+def test_reflections_have_the_signs_of_lapack(batch, m, n, dtype, gpu):
+    a = matrix(np.random.default_rng(m), dtype, *batch, m, n)
+    for mode in ("reduced", "complete"):
+        found = tj.linalg.qr(tj.asarray(a, device=gpu), mode)
+        for x, wanted in zip(found, np.linalg.qr(a, mode), strict=True):
+            near(x.numpy(), wanted, n)
+
+
+@pytest.mark.parametrize("rank", ["full", "less", "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "m", "n"), DECOMPOSED)
+def test_singular_values_and_vectors(batch, m, n, dtype, rank, gpu):
+    a = matrix(np.random.default_rng(n), dtype, *batch, m, n)
+    if rank != "full" and n > 0:
+        a[..., -1] = 0
+        a[..., 0] = 2 * a[..., n // 2]
+    if rank == "none":
+        a[:] = 0
+    there, least = tj.asarray(a, device=gpu), min(m, n)
+    values = np.linalg.svd(a, compute_uv=False)
+    near(tj.linalg.svdvals(there).numpy(), values, m + n)
+    for full in (False, True):
+        u, s, vh = (x.numpy() for x in tj.linalg.svd(there, full_matrices=full))
+        assert s.dtype == values.dtype
+        near(s, values, m + n)
+        for columns in (u, hermitian(vh)):
+            unit = np.broadcast_to(np.eye(columns.shape[-1], dtype=dtype), (*batch, *2 * columns.shape[-1:]))
+            near(hermitian(columns) @ columns, unit)
+        near(u[..., :least] * s[..., None, :] @ vh[..., :least, :], a, m + n)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "n"), [((), 1), ((2,), 2), ((3,), 7), ((), 24), ((2,), 0)])
+def test_eigenvalues_and_eigenvectors_of_hermitian_matrices(batch, n, dtype, gpu):
+    a = matrix(np.random.default_rng(n), dtype, *batch, n, n)
+    for uplo, triangle in (("L", np.tril), ("U", np.triu)):
+        half = triangle(a)
+        whole = half + hermitian(half)
+        whole[..., range(n), range(n)] = a[..., range(n), range(n)].real  # the imaginary parts are not read
+        wanted = np.linalg.eigvalsh(whole)
+        there = tj.asarray(a, device=gpu)
+        near(tj.linalg.eigvalsh(there, uplo).numpy(), wanted, n)
+        values, vectors = (x.numpy() for x in tj.linalg.eigh(there, uplo))
+        near(values, wanted, n)
+        near(whole @ vectors, vectors * values[..., None, :], n)
+        near(hermitian(vectors) @ vectors, np.broadcast_to(np.eye(n, dtype=dtype), (*batch, n, n)))
+
+
+def test_eigenvalues_that_are_equal_or_cancel(gpu):
+    crossed = np.kron([[0, 1], [1, 0]], np.eye(3))
+    for x in (np.eye(4), np.diag([1.0, -1, 1, -1]), np.ones((5, 5)), np.zeros((3, 3)), crossed):
+        values, vectors = (y.numpy() for y in tj.linalg.eigh(tj.asarray(x, device=gpu)))
+        near(values, np.linalg.eigvalsh(x), 5)
+        near(x @ vectors, vectors * values, 5)
+        near(vectors.T @ vectors, np.eye(len(x)))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
+def test_magnitudes_whose_squares_are_no_numbers(scale, gpu):
+    x = np.random.default_rng(3).normal(size=(5, 4)) * scale
+    u, s, vh = (y.numpy() for y in tj.linalg.svd(tj.asarray(x, device=gpu), full_matrices=False))
+    np.testing.assert_allclose(s, np.linalg.svd(x, compute_uv=False), rtol=1e-13)
+    np.testing.assert_allclose(u * s @ vh, x, rtol=1e-12, atol=1e-13 * scale)
+    q, r = (y.numpy() for y in tj.linalg.qr(tj.asarray(x, device=gpu)))
+    np.testing.assert_allclose(r, np.linalg.qr(x)[1], rtol=1e-12, atol=1e-13 * scale)
+    np.testing.assert_allclose(q @ r, x, rtol=1e-12, atol=1e-13 * scale)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_decompositions_of_what_is_not_finite_raise(bad, gpu):
+    there = tj.asarray([[1.0, bad], [bad, 2.0]], device=gpu)
+    for function in (tj.linalg.svd, tj.linalg.svdvals, tj.linalg.eigh, tj.linalg.eigvalsh):
+        with pytest.raises(LinAlgError, match="does not converge"):
+            tj.tree.leaves(function(there))[0].numpy()
+
+
+def test_what_is_made_of_decompositions_and_their_gradients(gpu):
+    rng = np.random.default_rng(4)
+    x, square = rng.normal(size=(2, 6, 4)), definite(rng.normal(size=(5, 5)))
+
+    def loss(x, square):
+        q, r = tj.linalg.qr(x)
+        u, s, _ = tj.linalg.svd(x, full_matrices=False)
+        values, vectors = tj.linalg.eigh(square)
+        projected = (vectors * (vectors[0] ** 2)).sum()
+        of_x = (r**2 * 0.3).sum() + (q[..., 0] ** 3).sum() + (u * s[..., None, :]).sum() ** 2
+        return of_x + projected**2 + (values**3).sum()
+
+    slopes = tj.jit(lambda x, square: tj.grad(loss, (0, 1))(x, square))
+    pinv = tj.linalg.pinv(tj.asarray(x, device=gpu))
+    np.testing.assert_allclose(pinv.numpy(), np.linalg.pinv(x), rtol=1e-9, atol=1e-9)
+    assert tj.linalg.matrix_rank(tj.asarray(x, device=gpu)).tolist() == [4, 4]
+    here = tj.asarray(x), tj.asarray(square)
+    there = tj.asarray(x, device=gpu), tj.asarray(square, device=gpu)
+    step = 1e-6
+    for found, at in zip(slopes(*there), range(2), strict=True):
+        assert found.device == gpu
+        moved = [v.numpy().copy() for v in here]
+        direction = rng.normal(size=moved[at].shape)
+        if at == 1:
+            direction = direction + direction.T
+        ends = []
+        for sign in (1, -1):
+            sides = [v + sign * step * direction if k == at else v for k, v in enumerate(moved)]
+            ends.append(float(loss(*[tj.asarray(v, device=gpu) for v in sides])))
+        slope = (found.numpy() * direction).sum()
+        np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-5)
+
+
 SINGULAR = np.array([[1.0, 2, 3], [2, 4, 6], [1, 1, 1]])
 
 

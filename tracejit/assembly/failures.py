@@ -14,7 +14,7 @@ from tracejit.errors import LinAlgError, OutOfBoundsError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs
-from tracejit.ir.op import Trait
+from tracejit.ir.op import Op, Trait
 from tracejit.ops.movement import what_is_wrong
 from tracejit.passes.memory.aliases import can_fail
 
@@ -36,7 +36,7 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     if job.issued is not None and status < 0:
         return locate(job.issued.explain(status), node.location)
     if Trait.HOST in node.op.traits:
-        what = "matrix is not positive definite" if node.op is ops.cholesky else "singular matrix"
+        what = _WRONG_MATRICES.get(node.op, "the iteration does not converge; is an element nan or infinite?")
         return locate(LinAlgError(f"{node.op.name}: {what}"), node.location)
     where = ""
     if node.op is ops.loop:
@@ -51,6 +51,13 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         except Differs:
             pass
     return _unnamed(node, status, where)
+
+
+_WRONG_MATRICES: dict[Op, str] = {
+    ops.cholesky: "matrix is not positive definite",
+    ops.solve: "singular matrix",
+    ops.inv: "singular matrix",
+}
 
 
 def _unnamed(node: Node, status: int, where: str) -> BaseException:
