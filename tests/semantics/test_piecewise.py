@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import inspect
 import itertools
 import logging
 import random
@@ -595,3 +596,42 @@ def test_library_calls_that_cost_nothing():
         step = tj.jit(body)
         assert step(tj.ones(1)).tolist() == step(tj.ones(1)).tolist() == [2]
         assert step.cache_info().replays == 1, step.explain()
+
+
+def line_in(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return f"{__file__}:{first + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+def test_what_is_changed_is_told_with_its_line_and_a_remedy_for_it():
+    log, seen = {}, set()
+
+    def stores(x):
+        y = x * 2
+        log[len(log)] = 1
+        return y
+
+    def adds(x):
+        y = x * 2
+        seen.add(len(seen))
+        return y
+
+    def divides(x):
+        n = float(x[0])
+        try:
+            y = x * (1 / n)  # raises
+        except ZeroDivisionError:
+            y = x
+        return y
+
+    for body, text, remedy in (
+        (stores, "log[len(log)]", "store it outside"),
+        (adds, "seen.add(", "store it outside"),
+        (divides, "# raises", "test the number before"),
+    ):
+        step = tj.jit(body)
+        step(tj.zeros(2))
+        told = step.explain()
+        assert line_in(body, text) in told, told
+        assert remedy in told
+        assert "return arrays, numbers" not in told

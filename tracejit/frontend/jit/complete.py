@@ -21,7 +21,7 @@ from tracejit.frontend.jit.loops import LookEmitter, note_meaning
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
-from tracejit.frontend.recording.restart import Unreplayable
+from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
@@ -88,8 +88,9 @@ class Completion:
     def complete(self, result: Any) -> None:
         """Add all that a replay does after it has found the arguments, but for the launch."""
         trace, program = self.trace, self.program
-        if trace.numbers.raised:
-            raise Unreplayable("the body catches an error of arithmetic on a number found in an array")
+        if trace.numbers.raised is not None:
+            what = "the body catches an error of arithmetic on a number found in an array"
+            raise Unreplayable(what, "test the number before", trace.numbers.raised)
         self.guards.emit()
         self._find_arrays()
         self.loops = LookEmitter(trace, self.arguments, self.computed)
@@ -150,9 +151,8 @@ class Completion:
             gc.collect()  # the cycle may be older than the call
         for storage in self.trace.live():
             if storage not in expected:
-                raise Unreplayable(
-                    f"an array made at {storage.made_at} outlives the call without being returned"
-                )
+                what = f"an array made at {storage.made_at} outlives the call without being returned"
+                raise Unreplayable(what, RETURN, storage.made_at)
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
@@ -179,9 +179,8 @@ class Completion:
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
-                raise Unreplayable(
-                    f"the body uses an array ({made}) that is no argument and not found by following names"
-                )
+                what = f"the body uses an array ({made}) that is no argument and not found by following names"
+                raise Unreplayable(what, "pass it as an argument", None)
 
     def _find_imports(self) -> list[Storage]:
         """NumPy arrays the body brought in: captured ones are copied in again, others are as they were (these
@@ -222,19 +221,22 @@ class Completion:
 
     def _check_change(self, slot: Slot, now: Any) -> None:
         """Raise if a replay cannot rebind this slot."""
+        line = self.surroundings.line_of(slot)
         if isinstance(slot, Content):
             self.surroundings.foresee(slot)
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
-                    raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
-            raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
+                    what = f"an array made at {leaf._storage.made_at} is kept in {slot.path}"
+                    raise Unreplayable(what, RETURN, leaf._storage.made_at)
+            what = f"the body changes the keys, length or content of {slot.path}"
+            raise Unreplayable(what, "return what is to be stored, and store it outside", line)
         if not self.surroundings.is_ours(slot):
-            raise Unreplayable(f"{slot.path} changed while the body was recorded")
+            what = f"{slot.path} changed while the body was recorded"
+            raise Unreplayable(what, "change it outside of the function", line)
         if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
             self.surroundings.foresee(slot)
-            raise Unreplayable(
-                f"the body changes the number {slot.path} where that is not a plain assignment"
-            )
+            what = f"the body changes the number {slot.path} where that is not a plain assignment"
+            raise Unreplayable(what, "assign it by its name", line)
 
 
 def segments_of(program: ReplayProgram) -> tuple[tuple[PathPlace, tuple[Answer, ...]], ...]:

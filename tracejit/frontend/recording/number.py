@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 import operator
 import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit.frontend.recording import operations
+from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.operations import Operation, call_of
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     operands = [_operand(each, numbers) for each in given] if asks else []
     if not asks or None in operands or operation is None:
         return function(*map(concrete, given))
-    with guarding(*given):
+    with Guarding(*given):
         result = function(*(value for value, _ in operands))  # type: ignore[misc]
     sources = [source for _, source in operands]  # type: ignore[misc]
     if isinstance(result, bool | np.bool_):
@@ -203,20 +203,25 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     return numbers.compute(operation, result, *sources)
 
 
-@contextmanager
-def guarding(*operands: Any) -> Iterator[None]:
+class guarding:
     """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
     found in arrays there is no such guard (see `Numbers.raised`).
     """
-    try:
-        yield
-    except Exception:
-        for operand in operands:
+
+    def __init__(self, *operands: Any) -> None:
+        self.operands = operands
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None or not issubclass(kind, Exception):
+            return
+        for operand in self.operands:
             if type(operand) is NumberProxy and operand._source in operand._numbers.found:
-                operand._numbers.raised = True
+                operand._numbers.raised = user_location()
             else:
                 concrete(operand)
-        raise
 
 
 def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[..., Any]) -> Any:
@@ -242,12 +247,12 @@ def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
     function = operation.function
 
     def forward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
-        with guarding(self, other):
+        with Guarding(self, other):
             result = function(self._value, value)
         return self._numbers.compute(operation, result, self._source, source)
 
     def backward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
-        with guarding(self, other):
+        with Guarding(self, other):
             result = function(value, self._value)
         return self._numbers.compute(operation, result, source, self._source)
 
@@ -280,7 +285,7 @@ def _comparison(mirrored: str, operation: Operation, function: Callable[[Any, An
 
 def _unary(operation: Operation) -> Any:
     def apply(self: NumberProxy) -> Any:
-        with guarding(self):
+        with Guarding(self):
             result = operation.function(self._value)
         return self._numbers.compute(operation, result, self._source)
 

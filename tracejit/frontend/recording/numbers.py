@@ -24,7 +24,8 @@ class Numbers:
             value then, in later recordings, too.
     concrete: the body gets numbers themselves, no stand-ins; they are guarded.
     found:  sources of the numbers that depend on what arrays hold.
-    raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
+    raised: the line where arithmetic on such a number raised an error: if the body caught it, there is no
+            replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
     counted: sources of the numbers that count rounds (see `loops.counters`), or are computed of such.
     recount: called when the body asks for the very value of one of them.
@@ -41,7 +42,7 @@ class Numbers:
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
-        self.raised = False
+        self.raised: str | None = None
         self._computed: dict[Any, Computed] = {}
         self._asked: set[Any] = set()
         self.found: set[Any] = set()

@@ -117,13 +117,14 @@ class Restart(BaseException):
 class Unreplayable(BaseException):
     """The call cannot be replayed: the recording is aborted, and the body has to run itself, from the start.
 
+    While the body runs, `Trace.give_up` raises this, and `Trace.interrupt` a `Restart`: the trace keeps what
+    ended it, as the body may catch the exception. Before and after, they are raised as any other exception.
+
     remedy: what the user can do, may be empty.
     line:   the line that is the reason; None: where the function begins.
     later:  whether later calls can be replayed, so that this is no error of a strict function.
     """
 
-    def __init__(
-        self, reason: str, remedy: str = RETURN, line: str | None = None, *, later: bool = False
-    ) -> None:
+    def __init__(self, reason: str, remedy: str, line: str | None, *, later: bool = False) -> None:
         super().__init__(f"{reason}; {remedy}" if remedy else reason)
         self.line, self.later = line, later

@@ -24,7 +24,7 @@ from tracejit.frontend.python.content import GONE, Attributes, factory_of
 from tracejit.frontend.python.kinds import VALUES
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
-from tracejit.frontend.recording.restart import Unreplayable
+from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
@@ -118,13 +118,15 @@ class ResultDescription:
             return self._describe_numpy(value, path)
         found = parts_of(value)
         if found is None:
-            raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
+            what = f"{path} is a {type(value).__name__}, which a replay cannot make again"
+            raise Unreplayable(what, RETURN, None)
         kind, keys, children = found
         parts = [self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         factory = None
         if isinstance(value, dict) and kind is not dict:
             if Attributes(value).namespace():
-                raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
+                what = f"{path} is a {kind.__name__} with attributes, which a replay cannot make"
+                raise Unreplayable(what, "return a dict", None)
             factory = self.describe(factory_of(value), path)
         return Container(kind, self._keys(keys), tuple(parts), factory)
 
@@ -135,7 +137,8 @@ class ResultDescription:
             np.may_share_memory(array, other) for other in self._numpys
         )
         if array.nbytes > KEPT or array.dtype.kind not in "biufc" or not (array.flags.writeable and is_own):
-            raise Unreplayable(f"{path} is a {type(array).__name__}, which a replay cannot make again")
+            what = f"{path} is a {type(array).__name__}, which a replay cannot make again"
+            raise Unreplayable(what, RETURN, None)
         self._numpys.append(array)
         return CopyOf(array.copy("K"))
 
@@ -155,7 +158,7 @@ class ResultDescription:
             return ArrayOn(var, view)
         place = self.arguments.arrays.get(storage)
         if place is None:
-            raise Unreplayable(f"{path} is an array of unknown origin")
+            raise Unreplayable(f"{path} is an array of unknown origin", "pass it as an argument", None)
         self.kept.add(storage)
         return ArrayOn(place[0], view, place[1])
 
@@ -183,7 +186,8 @@ class ResultDescription:
         self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         found = None if self._uses[id(value)] > 1 else parts_of(value)
         if id(value) in self._open:
-            raise Unreplayable(f"a {type(value).__name__} that holds itself cannot be made again by a replay")
+            what = f"a {type(value).__name__} that holds itself cannot be made again by a replay"
+            raise Unreplayable(what, RETURN, None)
         if found is not None:
             self._open.add(id(value))
             for child in found[2]:
@@ -251,5 +255,6 @@ def _parts_again(copy: Any) -> Part:
     """The parts of a container that was rebuilt for the body."""
     found = parts_of(copy)
     if found is None:
-        raise Unreplayable(f"the body gives a {type(copy).__name__} attributes, which a replay cannot")
+        what = f"the body gives a {type(copy).__name__} attributes, which a replay cannot"
+        raise Unreplayable(what, "store them outside of the function", None)
     return found

@@ -226,6 +226,12 @@ class Surroundings(Visitor):
         uses = self._uses_of(slot.holder) if type(slot.holder) is list else set()
         return bool(uses) and uses <= GROWS
 
+    def line_of(self, slot: Slot) -> str | None:
+        """The line where code that ran first names a slot, or the container of which it is the content."""
+        names = self.keys.get(id(slot.holder), ()) if isinstance(slot, Content) else (slot.key,)
+        lines = [mention(self.codes, name) for name in sorted(map(str, names))]
+        return next((line for line in lines if line is not None), None)
+
     def _refuse_names(self, code: types.CodeType) -> None:
         """Give up if `code`, which is about to run, reaches values in a way that names do not tell."""
         remedy = "use what is found there by its own name"
@@ -247,7 +253,7 @@ class Surroundings(Visitor):
         """Give up if code that runs reads something that a replay cannot check."""
         for slot in self.refused:
             if slot.refusal is not None and self.was_read(slot):
-                self.arguments.trace.give_up(*slot.refusal, line=mention(self.codes, str(slot.key)))
+                self.arguments.trace.give_up(*slot.refusal, line=self.line_of(slot))
 
 
 def _same_plain(before: Any, after: Any) -> bool:

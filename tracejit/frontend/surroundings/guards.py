@@ -91,7 +91,7 @@ class Guards:
                 program.require(Rule.NO_ATTRIBUTE, place.root, Literal(slot.key))
             return
         if slot.refusal is not None:
-            raise Unreplayable(*slot.refusal, mention(self.surroundings.codes, str(slot.key)))
+            raise Unreplayable(*slot.refusal, self.surroundings.line_of(slot))
         if isinstance(value, NDArray):
             self.arrays.append(slot)
             return
@@ -152,9 +152,7 @@ class Guards:
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
-            raise Unreplayable(
-                what, "make it an NDArray, with tj.asarray", mention(self.surroundings.codes, str(slot.key))
-            )
+            raise Unreplayable(what, "make it an NDArray, with tj.asarray", self.surroundings.line_of(slot))
         says = slot.path, f"{shown} with this content"
         program.require(Rule.SAME_ARRAY, place, Const(held.content), says=says)
 
