@@ -203,7 +203,7 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
     return numbers.compute(operation, result, *sources)
 
 
-class guarding:
+class Guarding:
     """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
     found in arrays there is no such guard (see `Numbers.raised`).
     """
