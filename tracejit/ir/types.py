@@ -45,7 +45,12 @@ class Device:
 
     @property
     def is_addressable(self) -> bool:
-        """Whether the processor reads the device's memory: no copy is needed for it."""
+        """Whether the processor reads the device's memory: no copy is needed for it.
+
+        >>> import tracejit as tj
+        >>> tj.cpu(1).is_addressable
+        True
+        """
         return self.kind == "cpu"
 
     def __str__(self) -> str:
