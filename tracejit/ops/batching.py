@@ -96,6 +96,17 @@ def axis_from_first(x: Sym, axis: int) -> Sym:
     return x.permute((*rest[:axis], 0, *rest[axis:]))
 
 
+def merged(x: Sym) -> Sym:
+    """`x` with its first two dimensions as one: the examples of a batch one after the other."""
+    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+
+
+def parted(x: Sym, size: int, axis: int = 0) -> Sym:
+    """The reverse: `axis` falls into (`size` examples, the rest), and examples come first."""
+    split = x.reshape((*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
+    return first_axis(split, axis)
+
+
 def batched_view(view: View, size: int, elements: int) -> View:
     """A view of an array of so many `elements`, as that of `size` such arrays, one after the other."""
     return View(view.offset, (size, *view.shape), (elements, *view.strides))

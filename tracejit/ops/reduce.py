@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, AxisError, ShapeError
+from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType, is_floating
 from tracejit.ops.arithmetic import equal, not_equal
@@ -31,6 +31,7 @@ from tracejit.ops.rules import (
     NUMERIC,
     REAL,
     REAL_NUMBERS,
+    check_along,
     check_array,
     check_axes,
     check_count,
@@ -205,19 +206,9 @@ all = reduction(
 # ---- along one axis
 
 
-def _check_axis(name: str, types: Sequence[ArrayType], axis: int, admits: frozenset[np.dtype]) -> ArrayType:
-    check_count(name, types, 1)
-    (x,) = types
-    check_array(name, x)
-    check_dtype(name, x.dtype, admits)
-    if not 0 <= axis < x.ndim:
-        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
-    return x
-
-
 def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
     def infer(*types: ArrayType, axis: int) -> ArrayType:
-        x = _check_axis(name, types, axis, REAL)
+        x = check_along(name, types, axis, REAL)
         if x.shape[axis] == 0:
             raise ShapeError(f"{name} along axis {axis} of {x}: there are no elements")
         return ArrayType((*x.shape[:axis], *x.shape[axis + 1 :]), INT64, x.device)
@@ -249,7 +240,7 @@ def scan(
     name, admits = f"cumulative_{along.name}", along.admits - BOOL
     op = Operator(
         name,
-        lambda *types, axis: _check_axis(name, types, axis, admits),
+        lambda *types, axis: check_along(name, types, axis, admits),
         lambda x, *, axis: ufunc.accumulate(x, axis, dtype=x.dtype),
         lambda node, cotangents: [gradient(cotangents[0], node.inputs[0], node.output, node.attrs["axis"])],
         traits=frozenset({Trait.SCAN}),

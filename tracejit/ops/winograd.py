@@ -40,7 +40,7 @@ from tracejit.kernels.images.winograd_plan import (
 )
 from tracejit.kernels.split import ceil_div
 from tracejit.ops.batching import refusing
-from tracejit.ops.convolution import Padding, Pair, check_images, check_steps, windows_along
+from tracejit.ops.convolution import Padding, Pair, check_images, check_result, check_steps, windows_along
 from tracejit.ops.rules import WHOLE, check_array, check_count, check_dtype, check_one_dtype
 from tracejit.ops.symbolic import Operator
 
@@ -105,7 +105,7 @@ def _infer_input_gradient(*types: ArrayType, padding: Padding, extents: Pair, fi
     _check_operands(name, SPREAD, types, filters)
     y = types[0]
     x = ArrayType((y.shape[0], filters, *extents), y.dtype, y.device)
-    _check_result(name, y, (*y.shape[:2], *_places(name, x, padding, 2)))
+    check_result(name, y, (*y.shape[:2], *_places(name, x, padding, 2)))
     if any(before != 1 for before, _ in padding):
         raise ArgumentError(f"{name}: padding before the images must be 1, got {padding}")
     return x
@@ -117,14 +117,9 @@ def _infer_sums(*types: ArrayType, padding: Padding, stride: int) -> ArrayType:
     check_images(name, types)
     x, y = types
     check_dtype(name, x.dtype, WHOLE)
-    _check_result(name, y, (x.shape[0], y.shape[1], *_places(name, x, padding, stride)))
+    check_result(name, y, (x.shape[0], y.shape[1], *_places(name, x, padding, stride)))
     shape = sums_shape(_scheme(name, stride), x.shape, y.shape, x.dtype.itemsize)
     return ArrayType(shape, x.dtype, x.device)
-
-
-def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
-    if y.shape != expected:
-        raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
 
 
 def _infer_gradient(*types: ArrayType, filters: int, stride: int) -> ArrayType:
