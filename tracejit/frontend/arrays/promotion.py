@@ -60,6 +60,11 @@ def kind_of(x: Operand) -> Kind:
     return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
 
+def is_zero(number: Any) -> bool:
+    """Whether a number is known to be 0, without looking at one of a trace."""
+    return type(number) in (int, float) and number == 0
+
+
 # -- dtypes --------------------------------------------------------------------------------------------------
 
 
