@@ -26,12 +26,15 @@ class ValueNames:
 
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
-    """`graph` as text; with `locations`, each node's user line as a comment. `indent` is that of all lines but
-    the first.
+    """`graph` as text; with `locations`, each node's user line as a comment.
+
+    indent: of all lines but the first.
     """
-    return graph_text(
-        graph, str, lambda node, name: _print_node(node, name, locations, indent + "  "), indent
-    )
+
+    def node_text(node: Node, name: ValueNames) -> str:
+        return _print_node(node, name, locations, indent + "  ")
+
+    return graph_text(graph, str, node_text, indent)
 
 
 def graph_text(
