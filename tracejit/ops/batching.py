@@ -128,12 +128,14 @@ def rule_of(op: Op) -> Rule | None:
     """The batching rule of an operator: its own, or the one that its traits imply; None if it has none."""
     if op.batch is not None:
         return op.batch
+    if Trait.COMPILED in op.traits:
+        return refusing(f"{op.name} is made by a pass; map the function before it is compiled")
     return next((rule for trait, rule in _OF_TRAITS.items() if trait in op.traits), None)
 
 
 def maps(op: Op, mapped: Sequence[bool]) -> bool:
     """Whether the results of an operator are mapped: if an operand is whose elements it uses."""
-    return mapped[1] if op.name == "after" else any(mapped)
+    return op.maps(mapped)
 
 
 def batch(

@@ -33,7 +33,7 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.batching import BatchNode, axis_from_first, merged, parted, refusing
+from tracejit.ops.batching import BatchNode, axis_from_first, merged, parted
 from tracejit.ops.rules import (
     FLOATING,
     WHOLE,
@@ -268,13 +268,19 @@ def _with_channels(x: Sym) -> Sym:
     return beside.reshape((beside.shape[0], beside.shape[1] * beside.shape[2], *beside.shape[3:]))
 
 
+def _convolution_batch(node: BatchNode) -> Sym:
+    """Batching of `conv2d`: the weights of all examples, for images that they share, are those of one."""
+    x, w = node.inputs
+    if not node.mapped[0] and node.attrs["groups"] == 1:
+        return parted(node.apply(x, merged(w)), node.size, 1)
+    return _images_batch(node)
+
+
 def _images_batch(node: BatchNode) -> Sym:
-    """Batching of operators on images and a weight: `conv2d` and its gradient with respect to the input."""
+    """Batching of operators on images and a weight."""
     (x, w), size = node.inputs, node.size
     if not node.mapped[1]:
         return parted(node.apply(merged(x), w), size)
-    if not node.mapped[0] and node.op.name == "conv2d" and node.attrs["groups"] == 1:
-        return parted(node.apply(x, merged(w)), size, 1)
     x, w = node.spread()
     groups = node.attrs["groups"] * size
     return parted(node.apply(_with_channels(x), merged(w), groups=groups), size, 1)
@@ -306,7 +312,7 @@ conv2d = Operator(
     doc="Sums of products of a weight with windows of images (cross-correlation), in groups of channels.",
     admits=FLOATING,
     work=_work(y=2, w=1),
-    batch=_images_batch,
+    batch=_convolution_batch,
 )
 register(conv2d)
 
@@ -340,10 +346,9 @@ conv2d_weight_sums = Operator(
     "conv2d_weight_sums",
     _infer_weight_sums,
     _evaluate_weight_sums,
-    traits=LIBRARY,
+    traits=LIBRARY | {Trait.COMPILED},
     doc="The gradient of a convolution with respect to its weight, as several sums that are to be added.",
     admits=WHOLE,
     work=lambda shapes, attrs: math.prod(shapes[1]) * math.prod(shapes[2][2:]),
-    batch=refusing("a convolution that was compiled is no longer an operator; map the function before it is"),
 )
 register(conv2d_weight_sums)

@@ -39,7 +39,6 @@ from tracejit.kernels.images.winograd_plan import (
     weights_shape,
 )
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.batching import refusing
 from tracejit.ops.convolution import Padding, Pair, check_images, check_result, check_steps, windows_along
 from tracejit.ops.rules import WHOLE, check_array, check_count, check_dtype, check_one_dtype
 from tracejit.ops.symbolic import Operator
@@ -239,17 +238,17 @@ def _products(y: int, u: int, side: int = 2) -> Any:
     return work
 
 
-LIBRARY = frozenset({Trait.LIBRARY})
-BATCH = refusing("a convolution that was compiled is no longer an operator; map the function before it is")
+COMPILED = frozenset({Trait.COMPILED})
+LIBRARY = COMPILED | {Trait.LIBRARY}
 
 winograd_weights = register(
     Operator(
         "winograd_weights",
         _infer_weights,
         _evaluate_weights,
+        traits=COMPILED,
         doc="Windows of 3 x 3, transformed for products with tiles of images, which are not read.",
         admits=WHOLE,
-        batch=BATCH,
     )
 )
 winograd_conv2d = register(
@@ -260,7 +259,6 @@ winograd_conv2d = register(
         traits=LIBRARY,
         doc="A convolution of images by transformed weights.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=2, u=1),
     )
 )
@@ -272,7 +270,6 @@ winograd_input_gradient = register(
         traits=LIBRARY,
         doc="The gradient to images of a convolution with a stride of 2, from transformed, turned weights.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=2, u=1, side=SPREAD.tile),
     )
 )
@@ -284,7 +281,6 @@ winograd_weight_sums = register(
         traits=LIBRARY,
         doc="Sums of products of transformed tiles, for the gradient of a convolution to its weight.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=1, u=2),
     )
 )
@@ -293,8 +289,8 @@ winograd_weight_gradient = register(
         "winograd_weight_gradient",
         _infer_gradient,
         _evaluate_gradient,
+        traits=COMPILED,
         doc="The gradient of a convolution with respect to its weight, from sums of products of tiles.",
         admits=WHOLE,
-        batch=BATCH,
     )
 )

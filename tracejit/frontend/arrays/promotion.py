@@ -71,7 +71,7 @@ def is_zero(number: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
     """The dtype each operand is cast to for `op`, from the operands' kinds."""
-    if op.name == "where":
+    if op.promotion == "choice":
         chosen = common(op.name, kinds[1:])
         return np.dtype(bool), chosen, chosen
     found = common(op.name, kinds)
