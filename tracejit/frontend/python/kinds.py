@@ -24,6 +24,13 @@ import numpy as np
 _TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "scipy"}
 
 
+def bound(function: Any, instance: Any) -> Any:
+    """The attribute of a class that is a callable like a function: a method of an instance, itself for the
+    class (None).
+    """
+    return function if instance is None else types.MethodType(function, instance)
+
+
 class Vouched:
     """A callable of this package whose calls a trace does not watch."""
 
