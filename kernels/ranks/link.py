@@ -103,7 +103,7 @@ def most_urgent(link, by):
 
 @native
 def free_from(link):
-    """When the link can go on with what waits: after its last packet, and after one was added."""
+    """The time at which the link can go on with what waits: after its last packet, once one was added."""
     return max(get(link, LINK_FREE), get(get(link, LINK_WAITING), MESSAGE_ADDED))
 
 
@@ -143,7 +143,7 @@ def travel(link, message, arrival):
 
 @native
 def due(link):
-    """When the next message arrives if none is added; NEVER if none does."""
+    """The time at which the next message arrives if none is added; NEVER if none does."""
     if get(link, LINK_TRAVELLING) != 0:
         return get(get(link, LINK_TRAVELLING), MESSAGE_ARRIVAL)
     if get(link, LINK_WAITING) == 0:

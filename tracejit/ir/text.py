@@ -208,7 +208,7 @@ class Parser:
         return True
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Raise unless the text is over."""
         if self.peek():
             self.fail("the end")
 

@@ -1,4 +1,4 @@
-"""What is known of a value from the nodes that make it and its operands."""
+"""Facts about a value that follow from the nodes which make it and its operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a user's call to a node: promote, broadcast, cast, emit, wrap.
+"""Dispatch of users' calls to nodes: promote, broadcast, cast, emit, wrap.
 
 `apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are
 NDArrays, NumPy arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2:

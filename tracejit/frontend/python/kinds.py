@@ -109,7 +109,7 @@ USERS, OURS, LIBRARY = 0, 1, 2
 
 
 class _Owner(dict[Any, int]):
-    """By a module's name: whose code it is. Asked at every call, so answers are kept."""
+    """The owner of code, by its module's name. Asked at every call, so answers are kept."""
 
     def __missing__(self, module: str | None) -> int:
         root = (module or "").partition(".")[0]
