@@ -9,7 +9,7 @@ A stage serves one exchange at a time, in the order in which they have begun, wh
 Pieces are counted on from exchange to exchange; a rank tells the others with which number one begins. For
 this rank it ends with the last piece taken; the next one begins when all have taken theirs.
 
-A rank that gives up an exchange uses its stage no more: the others would take what is there for the rest.
+A rank that aborts an exchange uses its stage no more: the others would take what is there for the rest.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class SharedWindow:
         """Cancel an exchange, unless it has ended; the object stands for another one later."""
         near.cancel()
         if near.prepared:
-            self._plans[near.address].give_back(near)
+            self._plans[near.address].release(near)
         else:
             self._begun.discard(near)
             self._ended[near.members].append(near)
