@@ -1,5 +1,8 @@
-"""The texts in docs/architecture.md are what the code prints today (TRACEJIT_ACCEPT=1 writes them)."""
+"""The texts in docs/architecture.md are what the code prints today (TRACEJIT_ACCEPT=1 writes them), and its
+table says what floors import.
+"""
 
+import ast
 import os
 import pathlib
 import re
@@ -8,7 +11,9 @@ import numpy as np
 
 import tracejit as tj
 
-PAGE = pathlib.Path(__file__).parent.parent / "docs" / "architecture.md"
+ROOT = pathlib.Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+FOR_ALL = {"errors", "config", "collector", "forking", "interpreter"}
 BLOCK = re.compile(r"^```(python|text) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,3 +49,44 @@ def test_page_shows_what_the_code_prints(monkeypatch):
     if os.environ.get("TRACEJIT_ACCEPT") == "1":
         PAGE.write_text(written)
     assert written == PAGE.read_text()
+
+
+def files():
+    """The modules of every floor."""
+    kernels = {"kernels": sorted((ROOT / "kernels").rglob("*.py"))}
+    rooms = {p.name: sorted(p.rglob("*.py")) for p in (ROOT / "tracejit").iterdir() if p.is_dir()}
+    return kernels | rooms | {p.stem: [p] for p in (ROOT / "tracejit").glob("*.py")}
+
+
+def floors_of(path):
+    """The floors that a module imports, other than for types."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="tracejit"):
+                yield from (name.name for name in node.names)
+            case ast.ImportFrom(module=str(module)) if module.startswith("tracejit."):
+                yield module.split(".")[1]
+
+
+def test_floors_import_what_the_table_says():
+    floors = files()
+    table = PAGE.read_text().partition("| floor |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()[2:]]
+    said, found = {}, {}
+    for names, _, imports in rows:
+        known = [
+            name.removeprefix("tracejit/").removesuffix("/").removesuffix(".py")
+            for name in re.findall(r"`([^`]*)`", names.partition("(")[0])
+        ]
+        row = " ".join(known)
+        said[row] = {word for word in re.findall(r"\w+", re.sub(r"\([^)]*\)", "", imports)) if word in floors}
+        found[row] = {floor for name in known for path in floors[name] for floor in floors_of(path)}
+        found[row] = found[row].intersection(floors) - FOR_ALL - set(known)
+    assert {name for row in said for name in row.split()} | {"__init__", "numpy"} >= {
+        name for name, paths in floors.items() if paths
+    }
+    assert found == said

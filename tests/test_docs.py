@@ -13,7 +13,7 @@ import pytest
 
 import tracejit
 import tracejit.kernels
-from docs.tools.site import slugify
+from docs.tools.site import anchors
 
 ROOT = pathlib.Path(__file__).parent.parent
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -70,12 +70,6 @@ def test_pages_for_users(page):
 TEXTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
 
 
-def anchors(text):
-    """The anchors of a page's headings."""
-    plain = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return {slugify(title.replace("`", "")) for title in re.findall(r"^#+ (.*)$", plain, re.MULTILINE)}
-
-
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -85,7 +79,9 @@ def test_links_lead_somewhere(page):
         found = (page.parent / target).resolve() if target else page
         assert found.exists(), f"{page.name} links to {target}, which is not there"
         if anchor:
-            assert anchor[1:] in anchors(found.read_text()), f"{page.name}: {target} has no {anchor}"
+            assert anchor[1:] in dict(anchors(found.read_text())).values(), (
+                f"{page.name}: {target} has no {anchor}"
+            )
 
 
 def test_every_page_of_a_folder_is_in_its_index():

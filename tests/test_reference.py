@@ -4,10 +4,11 @@ import ast
 import doctest
 import inspect
 import os
+import re
 import textwrap
 
 import tracejit as tj
-from docs.tools import reference, stub
+from docs.tools import reference, site, stub
 
 PUBLIC = [entry for entry in reference.entries() if reference.describes(entry)]
 USERS = [e for e in PUBLIC if e.name.removeprefix("tj.engine.").split(".")[0] not in reference.INTERNAL]
@@ -33,6 +34,15 @@ def test_every_public_name_stands_on_a_page():
     for module in reference.MODULES:
         wanted |= {f"tj.{module}.{name}" for name in getattr(tj, module).__all__}
     assert wanted - listed == set()
+
+
+def test_every_name_of_the_index_leads_to_a_heading_of_its_own():
+    """`tj.Device` and `tj.device` differ in case only, which anchors have not."""
+    pages = reference.pages()
+    links = re.findall(r"^\| \[`([^`]*)`\]\(([^)#]*)#([^)]*)\)", pages["index.md"], re.MULTILINE)
+    assert len({(page, anchor) for _, page, anchor in links}) == len(links)
+    for name, page, anchor in links:
+        assert (name, anchor) in site.anchors(pages[page])
 
 
 def test_every_public_name_has_an_example_that_runs():

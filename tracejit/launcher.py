@@ -140,7 +140,7 @@ def _job(start: Sequence[str], environment: Mapping[str, str], timeout: float | 
 
 
 class _Stop(contextlib.AbstractContextManager[None]):
-    """While it is open, a request to terminate this process is an interrupt, so that it ends the job."""
+    """A context in which a request to terminate this process is an interrupt, so that it ends the job."""
 
     def __enter__(self) -> None:
         self._outer = signal.signal(signal.SIGTERM, signal.default_int_handler)

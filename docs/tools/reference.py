@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tracejit as tj
+from docs.tools.site import anchors
 from tracejit.frontend.arrays import functions
 from tracejit.frontend.arrays.public import DECLARED
 
@@ -412,16 +413,18 @@ def pages() -> dict[str, str]:
     texts = {}
     rows = []
     for page in PAGES:
-        parts = [f"# {page.title}"]
+        parts, shown = [f"# {page.title}"], []
         if page.intro:
             parts.append(textwrap.fill(page.intro, 110, break_long_words=False))
         for name in page.names:
             entry = Entry(name, resolve(name))
             inner = [] if name.removeprefix("tj.engine.") in INTERNAL else list(members(entry))
             parts += [text_of(each) for each in (entry, *inner)]
-            anchor = re.sub(r"[^\w-]", "", name.lower())
-            rows.append(f"| [`{name}`]({page.file}#{anchor}) | {first_line(entry)} |")
+            shown.append(entry)
         texts[page.file] = "\n\n".join(parts) + "\n"
+        places = dict(anchors(texts[page.file]))
+        for entry in shown:
+            rows.append(f"| [`{entry.name}`]({page.file}#{places[entry.name]}) | {first_line(entry)} |")
     texts["index.md"] = (
         "# API reference\n\nEvery public name, as `import tracejit as tj` gives it. These pages are written "
         "from the docstrings\n(`python -m docs.tools.reference`); all examples run as tests.\n\n"

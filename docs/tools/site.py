@@ -1,4 +1,5 @@
-"""Hooks of MkDocs: anchors as in the repository, and files that lie outside `docs`.
+"""Hooks of MkDocs: anchors as in the repository, also of headings that differ in case only, and files that
+lie outside `docs`.
 
 Pages link to files of the repository (``../benchmarks/README.md``, ``../../examples``), where people read
 them. In the site, those in `COPIED` lie under ``repository/``; of others the path is written.
@@ -9,10 +10,12 @@ from __future__ import annotations
 import pathlib
 import posixpath
 import re
+from collections import Counter
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 COPIED = ["benchmarks/README.md", "benchmarks/ratios.png", "benchmarks/results.json"]
+HEADING = re.compile(r"^```.*?^```$|^#+ (?P<title>[^\n]*)$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -23,6 +26,44 @@ def slugify(text: str, separator: str = "-") -> str:
     'tjnn-neural-networks'
     """
     return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", separator)
+
+
+def anchors(text: str) -> list[tuple[str, str]]:
+    """The headings of a page with their anchors, in order; those of equal anchors are numbered.
+
+    >>> anchors("# tj.Device\\n\\ntext\\n\\n## tj.device")
+    [('tj.Device', 'tjdevice'), ('tj.device', 'tjdevice-1')]
+    """
+    titles = [found["title"] for found in HEADING.finditer(text) if found["title"] is not None]
+    seen: Counter[str] = Counter()
+    found = []
+    for title in titles:
+        anchor = slugify(title.replace("`", ""))
+        found.append((title, f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor))
+        seen[anchor] += 1
+    return found
+
+
+def with_anchors(text: str) -> str:
+    """A page with the numbered anchors written out: MkDocs numbers headings in another way.
+
+    >>> print(with_anchors("# tj.Device\\n\\n## tj.device"))
+    # tj.Device
+    <BLANKLINE>
+    <a id="tjdevice-1"></a>
+    <BLANKLINE>
+    ## tj.device
+    """
+    left = iter(anchors(text))
+
+    def heading(found: re.Match[str]) -> str:
+        if found["title"] is None:
+            return found[0]
+        title, anchor = next(left)
+        is_first = anchor == slugify(title.replace("`", ""))
+        return found[0] if is_first else f'<a id="{anchor}"></a>\n\n{found[0]}'
+
+    return HEADING.sub(heading, text)
 
 
 def in_repository(page: str, target: str) -> str:
@@ -64,5 +105,5 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """The text of a page, with links as the site needs them."""
-    return LINK.sub(lambda found: link(page.file.src_uri, found), markdown)
+    """The text of a page, with anchors and links as the site needs them."""
+    return LINK.sub(lambda found: link(page.file.src_uri, found), with_anchors(markdown))

@@ -1,7 +1,7 @@
 """Layouts that the slots of arrays know: their own state, CPython's and NumPy's objects. Imports nothing.
 
 Offsets are in bytes, of int64 words. Those of objects are part of CPython's and NumPy's binary interfaces;
-`tracejit.frontend.arrays.machine` checks them before anything here is used. The state is one record, which
+`tracejit.frontend.python.objects` checks them before anything here is used. The state is one record, which
 Python fills in before the first use; it refers to objects that live as long as the process.
 """
 

@@ -132,4 +132,4 @@ class Convention(callconv.BaseCallConv):
         raise TypeError(f"kernels cannot raise exceptions, here {exc}")
 
     def _make_call_helper(self, builder: ir.IRBuilder) -> None:
-        """Nothing: there is no helper, but Numba requires the method."""
+        """Do nothing: there is no helper, but Numba requires the method."""

@@ -160,7 +160,7 @@ class Lowering(cpu.CPUContext):
         return builder.extract_value(val, 1)
 
     def post_lowering(self, mod: ir.Module, library: Library) -> None:
-        """Nothing: no reference counting, no fast math."""
+        """Do nothing: there is no reference counting, and no fast math."""
 
     def subtarget(self, **options: Any) -> Lowering:
         """A context for one function."""

@@ -95,10 +95,16 @@ def unlock(engine):
 
 
 @native
+def read_clock(time):
+    """The monotonic clock in nanoseconds; `time`: the address of a `struct timespec` to read it into."""
+    clock_gettime(MONOTONIC, time)
+    return get(time, 0) * BILLION + get(time, 8)
+
+
+@native
 def now(thread):
     """The monotonic clock in nanoseconds."""
-    clock_gettime(MONOTONIC, thread + THREAD_TIME)
-    return get(thread, THREAD_TIME) * BILLION + get(thread + THREAD_TIME, 8)
+    return read_clock(thread + THREAD_TIME)
 
 
 def on_linux():

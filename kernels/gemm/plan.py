@@ -31,7 +31,7 @@ PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilo
 PANEL_EXTENT = 512  # packing the other operand again costs BLAS about 24 rows' worth of arithmetic: below 5 %
 EPILOGUE_ROWS = 256  # the most of a panel that an epilogue reads again: it should still be in the L2 cache
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
-ALONE_WORK = 1 << 22  # the same, of one unit that is worth a task without what follows (about 40 us)
+UNFUSED_WORK = 1 << 22  # the same, of one unit that is worth a task without what follows (about 40 us)
 CHUNK_WORK = 1 << 18  # work of one chunk of units, for batches of tiny products
 STEP = 16  # panels end on multiples of the register tile, in rows
 TILE_BYTES = 256  # bytes of a row of a register tile, see `tracejit.kernels.gemm.tiles`
@@ -207,14 +207,14 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
 
 
-def is_alone(m: int, n: int, k: int, itemsize: int) -> bool:
+def is_better_unfused(m: int, n: int, k: int, itemsize: int) -> bool:
     """Whether a product (m, k) @ (k, n) is better a task of its own than one with an epilogue: it has few
     rows, so that with one it would be a single unit, and much work.
 
-    >>> is_alone(16, 1024, 256, 4), is_alone(64, 1024, 256, 4)
+    >>> is_better_unfused(16, 1024, 256, 4), is_better_unfused(64, 1024, 256, 4)
     (True, False)
     """
-    if 2 * m * n * k < ALONE_WORK:
+    if 2 * m * n * k < UNFUSED_WORK:
         return False
     whole, split = (gemm_plan(1, m, n, k, itemsize, epilogue=has).units for has in (True, False))
     return whole == 1 < split

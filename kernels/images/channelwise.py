@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from tracejit.kernels.compiler.memory import I64, pointer, slot, vector_type
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.images.patches import make_patches, make_runs
-from tracejit.kernels.images.places import clear, inside
+from tracejit.kernels.images.places import clear, inside, window_of
 from tracejit.kernels.images.window_blocks import Convolution as C
 from tracejit.kernels.images.windows import LANES
 
@@ -143,13 +143,6 @@ def _tap_sums(count):
 
 one_tap, several_taps = _tap_sums(1), _tap_sums(TAPS)
 one_sum, several_sums = _window_sums(1), _window_sums(TOGETHER)
-
-
-@subroutine
-def window_of(block):
-    """(height, width, elements) of the window."""
-    height, width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
-    return height, width, height * width
 
 
 @subroutine
@@ -354,7 +347,9 @@ def make_weight_gradient(dtype, itemsize):
     return channelwise_conv2d_weight_gradient
 
 
-def make(dtype, itemsize):
-    """The three kernels by name."""
-    makers = (make_convolution, make_input_gradient, make_weight_gradient)
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+MAKERS = {
+    "channelwise_conv2d": make_convolution,
+    "channelwise_conv2d_input_gradient": make_input_gradient,
+    "channelwise_conv2d_weight_gradient": make_weight_gradient,
+}
+"""``make(dtype, itemsize)`` of the kernels by name."""

@@ -1,7 +1,7 @@
 """Convolution and its gradients by matrix products, over columns gathered by panels.
 
-`tracejit.kernels.images.windows` describes the argument block and the units. `make` returns the kernels by
-operator name, as Python functions for Numba. In outline:
+`tracejit.kernels.images.windows` describes the argument block and the units. `MAKERS` has the makers of
+the kernels by operator name; kernels are Python functions for Numba. In outline:
 
     for unit in range(lo, hi):
         gather(block, image, scratch, ...)              # columns of a panel
@@ -18,8 +18,7 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import NEAR_BYTES, WIDE_BYTES
 from tracejit.kernels.gemm.tiles import are_worth_it
-from tracejit.kernels.images.depthwise import make_depthwise
-from tracejit.kernels.images.places import inside
+from tracejit.kernels.images.places import clear, inside, window_of
 from tracejit.kernels.images.products import make_products
 from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
@@ -28,7 +27,7 @@ from tracejit.kernels.images.window_blocks import Convolution as C
 @subroutine
 def plane_sizes(block):
     """(elements of an image's channel, places, depth)."""
-    window = slot(block, C.WINDOW_HEIGHT) * slot(block, C.WINDOW_WIDTH)
+    _, _, window = window_of(block)
     return (
         slot(block, C.HEIGHT) * slot(block, C.WIDTH),
         slot(block, C.OUT_HEIGHT) * slot(block, C.OUT_WIDTH),
@@ -58,12 +57,12 @@ def line_of_columns(block, k):
     lie in the image).
     """
     height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
-    window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
+    window_height, window_width, window = window_of(block)
     i, j = k // window_width % window_height, k % window_width
     above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
     left = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
     start, stop = inside(left, slot(block, C.STRIDE_ACROSS), places, width)
-    plane = k // (window_height * window_width) * height * width
+    plane = k // window * height * width
     return plane + left, above, start, stop
 
 
@@ -123,14 +122,8 @@ def make_columns(dtype, itemsize):
 
 
 @cache
-def make_rows(dtype, itemsize):
-    """(clear, copy): zeros at an address, and rows of `count` elements from one address to another."""
-
-    @subroutine
-    def clear(address, count):
-        out = pointer(address, dtype)
-        for p in range(count):
-            out[p] = dtype(0)
+def make_copy(dtype, itemsize):
+    """Make ``copy``: rows of `count` elements from one address to another."""
 
     @subroutine
     def copy(target, target_leading, source, source_leading, rows, count):
@@ -140,13 +133,13 @@ def make_rows(dtype, itemsize):
             for p in independent(0, count):
                 out[p] = line[p]
 
-    return clear, copy
+    return copy
 
 
 def make_conv2d(dtype, itemsize):
     """The convolution; tiles take columns in slivers where these are worth it."""
     gather, _ = make_columns(dtype, itemsize)
-    _, copy = make_rows(dtype, itemsize)
+    copy = make_copy(dtype, itemsize)
     multiply, gathers = make_products(dtype, itemsize), are_worth_it()
     by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
@@ -212,7 +205,7 @@ def make_conv2d(dtype, itemsize):
 def make_input_gradient(dtype, itemsize):
     """The gradient with respect to the images."""
     _, scatter = make_columns(dtype, itemsize)
-    clear, copy = make_rows(dtype, itemsize)
+    copy = make_copy(dtype, itemsize)
     multiply = make_products(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
@@ -236,7 +229,7 @@ def make_input_gradient(dtype, itemsize):
                 multiply(entry, left, (y, area, False), (x, area), extents, batch, False, room)
                 continue
             for n in range(last - first):
-                clear(x + itemsize * n * groups * channels * area, size * area)
+                clear(pointer(x + itemsize * n * groups * channels * area, dtype), size * area, dtype(0))
             for panel in range(slot(block, C.PANELS)):
                 r0, r1 = rows_of(block, panel)
                 count = (r1 - r0) * places
@@ -262,7 +255,6 @@ def make_input_gradient(dtype, itemsize):
 def make_weight_gradient(dtype, itemsize):
     """The gradient with respect to the weights."""
     gather, _ = make_columns(dtype, itemsize)
-    clear, _ = make_rows(dtype, itemsize)
     multiply = make_products(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
@@ -276,7 +268,7 @@ def make_weight_gradient(dtype, itemsize):
             last = min(row + slot(block, C.TOGETHER), slot(block, C.IMAGES) * height)
             w = slot(block, C.THIRD) + itemsize * (unit // parts * filters * depth + k0)
             for f in range(filters):
-                clear(w + itemsize * f * depth, k1 - k0)
+                clear(pointer(w + itemsize * f * depth, dtype), k1 - k0, dtype(0))
             while row < last:
                 image, r0 = row // height * groups + group, row % height
                 r1 = min(r0 + min(slot(block, C.ROWS), last - row), height)
@@ -295,8 +287,9 @@ def make_weight_gradient(dtype, itemsize):
     return conv2d_weight_gradient
 
 
-def make(dtype, itemsize):
-    """The three convolutions by name, and those for groups of one channel."""
-    makers = (make_conv2d, make_input_gradient, make_weight_gradient)
-    general = {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
-    return general | make_depthwise(dtype, itemsize)
+MAKERS = {
+    "conv2d": make_conv2d,
+    "conv2d_input_gradient": make_input_gradient,
+    "conv2d_weight_gradient": make_weight_gradient,
+}
+"""``make(dtype, itemsize)`` of the kernels by name."""

@@ -25,7 +25,7 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.plan import VECTOR_BYTES
-from tracejit.kernels.images.places import clear, inside
+from tracejit.kernels.images.places import clear, inside, window_of
 from tracejit.kernels.images.vectors import (
     copy_every_second,
     copy_neighbours,
@@ -49,13 +49,6 @@ LINE = 64
 def strides(block):
     """(down, across)."""
     return slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
-
-
-@subroutine
-def window_of(block):
-    """(height, width, elements) of the window."""
-    height, width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
-    return height, width, height * width
 
 
 @subroutine
@@ -366,7 +359,9 @@ def make_weight_gradient(dtype, itemsize):
     return depthwise_conv2d_weight_gradient
 
 
-def make_depthwise(dtype, itemsize):
-    """The three kernels by name."""
-    makers = (make_convolution, make_input_gradient, make_weight_gradient)
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+MAKERS = {
+    "depthwise_conv2d": make_convolution,
+    "depthwise_conv2d_input_gradient": make_input_gradient,
+    "depthwise_conv2d_weight_gradient": make_weight_gradient,
+}
+"""``make(dtype, itemsize)`` of the kernels by name."""

@@ -1,8 +1,17 @@
-"""Subroutines that all kernels over images share: which places of a window see the image; clearing."""
+"""Subroutines that all kernels over images share: the window, which places of it see the image; clearing."""
 
 from __future__ import annotations
 
+from tracejit.kernels.compiler.memory import slot
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.images.window_blocks import Convolution
+
+
+@subroutine
+def window_of(block):
+    """(height, width, elements) of the window of a convolution."""
+    height, width = slot(block, Convolution.WINDOW_HEIGHT), slot(block, Convolution.WINDOW_WIDTH)
+    return height, width, height * width
 
 
 @subroutine

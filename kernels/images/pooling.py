@@ -249,13 +249,11 @@ def make_average_pool_gradient(dtype, itemsize):
     return average_pool_gradient
 
 
-def make(dtype, itemsize):
-    """The pooling kernels by name."""
-    makers = (
-        make_max_pool,
-        make_max_pool_gradient,
-        make_max_pool_select,
-        make_average_pool,
-        make_average_pool_gradient,
-    )
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+MAKERS = {
+    "max_pool": make_max_pool,
+    "max_pool_gradient": make_max_pool_gradient,
+    "max_pool_select": make_max_pool_select,
+    "average_pool": make_average_pool,
+    "average_pool_gradient": make_average_pool_gradient,
+}
+"""``make(dtype, itemsize)`` of the kernels by name."""

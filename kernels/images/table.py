@@ -16,14 +16,17 @@ from numba import from_dtype
 
 from tracejit.kernels.images.windows import WINDOWS
 
+VARIANTS = ("depthwise", "channelwise", "winograd")
+"""Modules of kernels that take the place of others where these shapes suit them better."""
+
 
 def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
     """The kernels for `dtype`, a NumPy name."""
     scalar, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
-    names = dict.fromkeys([*(window.module for window in WINDOWS.values()), "winograd", "channelwise"])
+    names = dict.fromkeys([*(window.module for window in WINDOWS.values()), *VARIANTS])
     modules = [importlib.import_module(f"tracejit.kernels.images.{name}") for name in names]
-    kernels = {name: kernel for module in modules for name, kernel in module.make(scalar, itemsize).items()}
-    return {(name, dtype): kernel for name, kernel in kernels.items()}
+    makers = [maker for module in modules for maker in module.MAKERS.items()]
+    return {(name, dtype): make(scalar, itemsize) for name, make in makers}
 
 
 IMAGES = _make("float32") | _make("float64")

@@ -9,7 +9,7 @@ for unit in range(lo, hi):
     ...                           # A' ... A, and transposed back
 """
 
-from functools import cache
+from functools import cache, partial
 
 from numba import int64
 
@@ -332,11 +332,18 @@ def make_weight_gradient(dtype, itemsize, scheme):
     return winograd_weight_gradient
 
 
-def make(dtype, itemsize):
-    """The kernels by name; the gradient to images of a convolution with stride is a convolution, too."""
-    makers = (make_weights, make_convolution, make_sums, make_weight_gradient)
-    kernels = {"winograd_input_gradient": make_convolution(dtype, itemsize, SPREAD)}
-    for stride, scheme in SCHEMES.items():
-        made = [make(dtype, itemsize, scheme) for make in makers]
-        kernels |= {kernel_name(kernel.__name__, stride): kernel for kernel in made}
-    return kernels
+_OF_A_SCHEME = {
+    "winograd_weights": make_weights,
+    "winograd_conv2d": make_convolution,
+    "winograd_weight_sums": make_sums,
+    "winograd_weight_gradient": make_weight_gradient,
+}
+
+MAKERS = {
+    kernel_name(name, stride): partial(make, scheme=scheme)
+    for stride, scheme in SCHEMES.items()
+    for name, make in _OF_A_SCHEME.items()
+} | {"winograd_input_gradient": partial(make_convolution, scheme=SPREAD)}
+"""``make(dtype, itemsize)`` of the kernels by name; the gradient to images of a convolution with stride is a
+convolution, too.
+"""

@@ -7,7 +7,7 @@ until all have read this rank's sum, which they tell: the exchange ends then.
 
 Much is read in turns, so that other exchanges go on.
 
-A rank that gives up an exchange says so in shared memory before its array is used for something else. Who
+A rank that aborts an exchange says so in shared memory before its array is used for something else. Who
 has read then, or can read no more, goes no further (EXCHANGE_LOST): the deadline, or the news of the other
 rank's failure, ends the wait.
 """
@@ -66,7 +66,7 @@ def on_linux():
     @native
     def read(board, seat, target, source, count):
         """Copy bytes of the process of a seat; returns whether all were there, and still those that its rank
-        has told of: before it uses them for something else, it says that it has given up (`give_up`).
+        has told of: before it uses them for something else, it says so (`invalidate`).
         """
         vectors = board + BOARD_VECTORS
         put(vectors, 0, target)
@@ -76,7 +76,7 @@ def on_linux():
         process = get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_PROCESS)
         if process_vm_readv(process, vectors, 1, vectors + 16, 1, 0) != count:
             return 0
-        return int64(load_acquire(lost_of(board, seat)) == 0)  # pairs with atomic_add in `give_up`
+        return int64(load_acquire(lost_of(board, seat)) == 0)  # pairs with atomic_add in `invalidate`
 
     return read
 
@@ -93,14 +93,14 @@ def elsewhere():
 
 @native
 def lost_of(board, seat):
-    """The address of the word that says whether a rank has given up an exchange."""
+    """The address of the word that says whether a rank has aborted an exchange."""
     seats = get(board, BOARD_SEATS)
     return part_of(board, seat) + seats * (RING_BYTES + LINE)
 
 
 @native
-def give_up(board):
-    """Say that others shall believe no more what they read of this rank's arrays."""
+def invalidate(board):
+    """Tell the others that what they read of this rank's arrays is no longer valid."""
     atomic_add(lost_of(board, get(board, BOARD_SEAT)), 1)
 
 

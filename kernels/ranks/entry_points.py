@@ -25,12 +25,10 @@ from tracejit.kernels.executor.python import (
     take_gil,
 )
 from tracejit.kernels.executor.threads import (
-    BILLION,
-    MONOTONIC,
     await_ready,
-    clock_gettime,
     get,
     put,
+    read_clock,
     sched_yield,
     usleep,
 )
@@ -44,7 +42,6 @@ from tracejit.kernels.ranks.layout import (
     BOARD_LINK,
     BOARD_LOOKS,
     BOARD_MORE,
-    BOARD_NANOSECONDS,
     BOARD_SECONDS,
     BOARD_STAGE,
     BOARD_VOTES,
@@ -86,8 +83,7 @@ STRUCT_DATA = 40
 @native
 def now(board):
     """The monotonic clock in nanoseconds."""
-    clock_gettime(MONOTONIC, board + BOARD_SECONDS)
-    return get(board, BOARD_SECONDS) * BILLION + get(board, BOARD_NANOSECONDS)
+    return read_clock(board + BOARD_SECONDS)
 
 
 @native

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import seat_at
-from tracejit.kernels.ranks.direct import give_up, run_direct
+from tracejit.kernels.ranks.direct import invalidate, run_direct
 from tracejit.kernels.ranks.layout import (
     BOARD_EXCHANGES,
     BOARD_LINK,
@@ -86,6 +86,6 @@ def cancel(board, exchange):
             for phase in range(PHASES):
                 forget(get(board, BOARD_LINK), message_to(exchange, member, phase))
     if get(exchange, EXCHANGE_WAY) == DIRECT:
-        give_up(board)
+        invalidate(board)
     elif get(exchange, EXCHANGE_WAY) == STAGED:
         abandon_stage(board, exchange)

@@ -84,7 +84,7 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_HEARD_ROOM,
     BOARD_EXCHANGES,  # the first that is under way
     BOARD_SCRATCH,  # address of memory for the tree (`scratch_bytes`)
-    BOARD_SECONDS,  # the clock
+    BOARD_SECONDS,  # with the next word what the clock said: a `struct timespec`
     BOARD_NANOSECONDS,
     BOARD_LOOKS,  # how often to look before others may run
     BOARD_ENGINE,  # address of the record of the engine
@@ -145,7 +145,7 @@ def board_bytes(seats: int) -> int:
     LINK_ADDED,  # how many messages were added
     LINK_WAITING,  # the first one that waits, or is on its way, by number
     LINK_TRAVELLING,  # the first one of those that need the link no more, by arrival
-    LINK_SECONDS,  # the clock
+    LINK_SECONDS,  # with the next word what the clock said: a `struct timespec`
     LINK_NANOSECONDS,
 ) = range(0, 10 * 8, 8)
 LINK_BYTES = 10 * 8

@@ -14,13 +14,12 @@ A message is a notice to a seat of the board, or stands for one that Python send
 from __future__ import annotations
 
 from tracejit.kernels.compiler.target import word_subroutine as native
-from tracejit.kernels.executor.threads import BILLION, MONOTONIC, clock_gettime, get, put
+from tracejit.kernels.executor.threads import get, put, read_clock
 from tracejit.kernels.ranks.layout import (
     ARRIVED,
     LINK_ADDED,
     LINK_FREE,
     LINK_LATENCY,
-    LINK_NANOSECONDS,
     LINK_PACKET,
     LINK_SECONDS,
     LINK_SOONEST,
@@ -45,8 +44,7 @@ from tracejit.kernels.ranks.notices import tell
 @native
 def time_of(link):
     """The monotonic clock in nanoseconds."""
-    clock_gettime(MONOTONIC, link + LINK_SECONDS)
-    return get(link, LINK_SECONDS) * BILLION + get(link, LINK_NANOSECONDS)
+    return read_clock(link + LINK_SECONDS)
 
 
 @native
@@ -105,7 +103,7 @@ def most_urgent(link, by):
 
 @native
 def free_from(link):
-    """When the link can go on with what waits: after its last packet, and after one was added."""
+    """The time at which the link can go on with what waits: after its last packet, once one was added."""
     return max(get(link, LINK_FREE), get(get(link, LINK_WAITING), MESSAGE_ADDED))
 
 
@@ -145,7 +143,7 @@ def travel(link, message, arrival):
 
 @native
 def due(link):
-    """When the next message arrives if none is added; NEVER if none does."""
+    """The time at which the next message arrives if none is added; NEVER if none does."""
     if get(link, LINK_TRAVELLING) != 0:
         return get(get(link, LINK_TRAVELLING), MESSAGE_ARRIVAL)
     if get(link, LINK_WAITING) == 0:

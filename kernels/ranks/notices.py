@@ -107,7 +107,7 @@ def has_come(board):
 
 @native
 def count_of(board, key):
-    """How many notices with this key nobody has taken."""
+    """The number of notices with this key that nobody has taken."""
     found, note = 0, get(board, BOARD_HEARD)
     for _ in range(get(board, BOARD_HEARD_COUNT)):
         found += int64(get(note, 8) == key)

@@ -9,7 +9,7 @@ A stage serves one exchange at a time, in the order in which they have begun, wh
 Pieces are counted on from exchange to exchange; a rank tells the others with which number one begins. For
 this rank it ends with the last piece taken; the next one begins when all have taken theirs.
 
-A rank that gives up an exchange uses its stage no more: the others would take what is there for the rest.
+A rank that aborts an exchange uses its stage no more: the others would take what is there for the rest.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def piece_bytes(exchange):
 
 @native
 def pieces_of(exchange):
-    """How many pieces the largest slice has."""
+    """The number of pieces of the largest slice."""
     members, piece = get(exchange, EXCHANGE_MEMBERS), piece_bytes(exchange)
     largest = (get(exchange, EXCHANGE_COUNT) + members - 1) // members * item_of(exchange)
     return (largest + piece - 1) // piece
@@ -104,7 +104,7 @@ def place_on_stage(board, exchange, seat, member, number):
 
 @native
 def done(exchange, what):
-    """How many pieces this rank has stored, combined or taken."""
+    """The number of pieces that this rank has stored, combined or taken."""
     return get(exchange, EXCHANGE_DONE + what)
 
 
@@ -119,7 +119,7 @@ def count_on(board, exchange, what):
 
 @native
 def done_by(board, exchange, member, what):
-    """How many pieces a member has stored, combined or taken."""
+    """The number of pieces that a member has stored, combined or taken."""
     about = seat_at(exchange, member)
     count = load_acquire(counts_of(board, get(about, 0)) + what)  # pairs with store_release in `count_on`
     return count - get(about, SEAT_BASE)
@@ -127,7 +127,7 @@ def done_by(board, exchange, member, what):
 
 @native
 def done_by_all(board, exchange, what):
-    """How many pieces all others have stored, combined or taken."""
+    """The number of pieces that all others have stored, combined or taken."""
     found = NEVER
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from tracejit.kernels.compiler.intrinsics import bitcast, bits, floating, select
 from tracejit.kernels.compiler.lane import WIDTH, Lane, compiled, dtype_of
+from tracejit.kernels.scalar.parts import two_sum
 
 FLAGS = ("reassoc", "nsz")
 
@@ -46,10 +47,8 @@ def _multiply_add_reordered(x, y, total):
 
 
 def _sum_error(total, x):
-    """The exact rounding error of ``total + x`` (Knuth's two-sum)."""
-    rounded = total + x
-    part = rounded - total
-    return (total - (rounded - part)) + (x - part)
+    """The exact rounding error of ``total + x``."""
+    return two_sum(total, x)[1]
 
 
 def _compensated(total, error):

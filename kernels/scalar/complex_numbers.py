@@ -281,10 +281,10 @@ def cosh(x):
 def tanh(x):
     """Kahan's formula in tan(imag) and sinh(real); beyond 22 the sign of the real part."""
     a, b = x.real, x.imag
-    far = magnitude(a) > 22.0
+    large = magnitude(a) > 22.0
     tangent = trigonometric.tan(b)
     beta = 1.0 + tangent * tangent
-    s = exponential.sinh(select(far, 0.0, a))
+    s = exponential.sinh(select(large, 0.0, a))
     rho = root(1.0 + s * s)
     below = 1.0 + beta * s * s
     steep = magnitude(tangent) == INFINITY
@@ -295,8 +295,8 @@ def tanh(x):
     ripple = 4.0 * trigonometric.sin(b) * trigonometric.cos(b) * exponential.exp(-2.0 * magnitude(a))
     endless = _is_infinite(a) & (ripple != ripple)
     flat = copysign(select(endless | (ripple == ripple), fill(a, 1.0), fill(a, NAN)), a)
-    real = select(far, flat, select(a == 0, a, near.real))
-    imag = select(far, select(endless, copysign(fill(a, 0.0), b), ripple), select(b == 0, b, near.imag))
+    real = select(large, flat, select(a == 0, a, near.real))
+    imag = select(large, select(endless, copysign(fill(a, 0.0), b), ripple), select(b == 0, b, near.imag))
     return pair(real, imag)
 
 
@@ -315,7 +315,7 @@ def tan(x):
     return _turned_back(tanh(_turned(x)))
 
 
-def _is_far(x):
+def _is_large(x):
     """Whether 1 is nothing beside the square of `x`, so that asin(x) and acos(x) are ``log(2x)``, turned."""
     return (magnitude(x.real) > 1e150) | (magnitude(x.imag) > 1e150)
 
@@ -333,9 +333,9 @@ def asin(x):
     below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
     real = inverse.atan2(x.real, (below * above).real)
     imag = inverse.asinh(below.real * above.imag - below.imag * above.real)
-    far = _is_far(x)
-    real = select(far, inverse.atan2(x.real, magnitude(x.imag)), select(x.real == 0, x.real, real))
-    return pair(real, copysign(select(far, _log_length(x.real, x.imag) + LN2, imag), x.imag))
+    large = _is_large(x)
+    real = select(large, inverse.atan2(x.real, magnitude(x.imag)), select(x.real == 0, x.real, real))
+    return pair(real, copysign(select(large, _log_length(x.real, x.imag) + LN2, imag), x.imag))
 
 
 @_function("acos")
@@ -343,10 +343,10 @@ def acos(x):
     below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
     real = 2.0 * inverse.atan2(below.real, above.real)
     imag = inverse.asinh(above.real * below.imag - above.imag * below.real)
-    far = _is_far(x)
-    real = select(far, inverse.atan2(magnitude(x.imag), x.real), real)
+    large = _is_large(x)
+    real = select(large, inverse.atan2(magnitude(x.imag), x.real), real)
     real = select((x.real == 0) & (x.imag != x.imag), fill(real, PI / 2), real)
-    return pair(real, copysign(select(far, _log_length(x.real, x.imag) + LN2, imag), -x.imag))
+    return pair(real, copysign(select(large, _log_length(x.real, x.imag) + LN2, imag), -x.imag))
 
 
 @_function("acosh")
@@ -365,15 +365,15 @@ def asinh(x):
 def atanh(x):
     a, b = magnitude(x.real), x.imag
     most = larger(a, magnitude(b))
-    far = most > 1e100
-    p, q = select(far, a / most, a), select(far, b / most, b)
+    large = most > 1e100
+    p, q = select(large, a / most, a), select(large, b / most, b)
     below = 1.0 - p
     close = larger(magnitude(below), magnitude(q)) < 1e-100  # to 1, where the logarithm is infinite
     near = 0.25 * logarithm.log1p(4.0 * p / (below * below + q * q))
     near = select(close, 0.5 * (LN2 - logarithm.log(power.hypot(below, q))), near)
-    real = select(far, p / (p * p + q * q) / most, near)
+    real = select(large, p / (p * p + q * q) / most, near)
     angle = 0.5 * inverse.atan2(2.0 * q, below * (1.0 + p) - q * q)
-    imag = select(far, copysign(fill(b, PI / 2), b), angle)
+    imag = select(large, copysign(fill(b, PI / 2), b), angle)
     endless = isinf(x)
     real = select(endless | (a == 0), fill(a, 0.0), real)
     imag = select(endless & (b == b), copysign(fill(b, PI / 2), b), imag)

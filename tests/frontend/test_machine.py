@@ -208,7 +208,7 @@ def test_another_layout_leaves_python_alone(monkeypatch):
             return index
 
     method = Arrays.__getitem__
-    monkeypatch.setattr(machine, "_knows_layout", lambda: False)
+    monkeypatch.setattr(machine.objects, "knows_layout", lambda: False)
     monkeypatch.setattr(machine, "_methods", {})
     monkeypatch.setattr(machine, "AFTER", 0)
     machine.watch(Arrays)

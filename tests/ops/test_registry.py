@@ -60,7 +60,7 @@ WITHOUT_COMPLEX = {"less", "less_equal", "greater", "greater_equal", "maximum", 
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-300, -1e-40, 1e30, 88.8, -104.0]
 
-ELEMENTWISE = sorted(name for name, op in OPS.items() if op.promotion is not None)
+ELEMENTWISE = sorted(name for name, op in OPS.items() if op.arity)
 PARTS = {"complex", "real", "imag", "conj"}
 """Their gradients are complex numbers: see tests/frontend/test_complex.py."""
 FACTORIZATIONS = {

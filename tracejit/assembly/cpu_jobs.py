@@ -12,7 +12,7 @@ with two kernels and two blocks, one behind the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracejit import ops
@@ -44,7 +44,7 @@ def job(task: PlannedTask) -> Job:
     special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
-    written = _WRITTEN.get(node.op.name)
+    written = _written(node.op.name)
     if written is not None:
         return _called(node, *written)
     if Trait.HOST in node.op.traits:
@@ -122,11 +122,24 @@ _JOBS: dict[Op, Callable[[Node], Job]] = {
     ops.callback: _callback,
     **dict.fromkeys(BETWEEN_RANKS, _communicating),
 }
-_WRITTEN: dict[str, tuple[str, Callable[..., KernelCall]]] = {
-    **dict.fromkeys(WINDOWS, ("IMAGES", window_call)),
-    **dict.fromkeys(winograd_plan.CALLS, ("IMAGES", winograd_plan.winograd_call)),
-    **{name: ("ATTENTION", call) for name, call in attention_plan.CALLS.items()},
-    **{name: ("LIBRARY", call) for name, call in CALLS.items()},
-}
-"""The operators whose kernels are written by hand: the table that has the kernel, and what makes the call."""
-"""Operators that are more than one call of a kernel."""
+
+
+Call = Callable[..., KernelCall]
+
+_TABLES: tuple[tuple[str, Mapping[str, Any], Call | None], ...] = (
+    ("IMAGES", WINDOWS, window_call),
+    ("IMAGES", winograd_plan.CALLS, winograd_plan.winograd_call),
+    ("ATTENTION", attention_plan.CALLS, None),
+    ("LIBRARY", CALLS, None),
+)
+"""Tables of kernels written by hand: the name of the table that has them, the operators, and what makes
+the call of each; None: what is there for the operator.
+"""
+
+
+def _written(name: str) -> tuple[str, Call] | None:
+    """The table that has the kernel of an operator, and what makes its call; None where none is written."""
+    for table, operators, call in _TABLES:
+        if name in operators:
+            return table, operators[name] if call is None else call
+    return None

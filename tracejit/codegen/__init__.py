@@ -1,1 +1,1 @@
-"""From a fused group to a kernel: structure, source, machine code, and the store that keeps it."""
+"""Kernels of fused groups: structure, source, machine code, and the store that keeps it."""

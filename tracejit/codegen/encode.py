@@ -27,6 +27,7 @@ from tracejit.codegen.spec import (
     Slot,
     StrideClass,
 )
+from tracejit.codegen.text import is_compensated
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
@@ -268,7 +269,8 @@ class Encoder:
         """The number of the accumulator of a reduction or scan; sums of float32 go to float64."""
         if term not in self.folds:
             self.folds[term] = len(self.accumulators)
-            wide = term.kind is TermKind.REDUCE and term.function == "sum" and term.dtype == np.float32
+            is_sum = term.kind is TermKind.REDUCE and is_compensated(term.function)
+            wide = is_sum and term.dtype == np.float32
             self.accumulators.append("float64" if wide else name_of(term.dtype))
         return self.folds[term]
 

@@ -19,7 +19,7 @@ from tracejit.codegen.encode import PANEL, Encoder
 from tracejit.codegen.spec import IntegerSlot, Lowered, Product
 from tracejit.codegen.units import column_tile, split
 from tracejit.errors import VerificationError
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import analyse
 from tracejit.loopnest.program import LoopProgram, OutputStore
@@ -98,7 +98,7 @@ def _without(program: LoopProgram, result: int | None) -> tuple[OutputStore, ...
 
 def operand_of(body: Graph, value: Value) -> tuple[int, View]:
     """The input of `body` that `value` is a view of, and the view."""
-    producers = {value: node for node in body.nodes for value in node.outputs}
+    producers = producers_of(body.nodes)
     view = View.of_shape(value.type.shape)
     while value in producers:
         inner: View = producers[value].attrs["view"]

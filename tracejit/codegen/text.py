@@ -14,26 +14,9 @@ from typing import Any
 import numpy as np
 
 from tracejit.codegen.spec import Access, Instruction, KernelSpec, Section
-from tracejit.ir.op import EXPENSIVE, OPS
+from tracejit.ir.op import COMPENSATED, EXPENSIVE, OPS, SLOW, TYPED, Trait
 
 INDENT = "    "
-
-COMBINE = {
-    "sum": "add",
-    "prod": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "logical_or",
-    "all": "logical_and",
-    "cumulative_sum": "add",
-    "cumulative_prod": "multiply",
-    "cumulative_max": "maximum",
-    "cumulative_min": "minimum",
-}
-"""The scalar function that adds one element to each kind of reduction."""
-
-REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
-"""Reductions of floats in any order (see `tracejit.kernels.scalar.accumulate`)."""
 
 
 def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
@@ -44,19 +27,11 @@ def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
 
 
 def identity(function: str, dtype: str) -> str:
-    """The identity of a reduction, as source."""
-    kind = np.dtype(dtype).kind
-    if function == "cumulative_sum" and kind == "f":
-        return f"{dtype}(-0.0)"  # so that -0.0 stays itself
-    function = function.removeprefix("cumulative_")
-    if kind == "b":
-        return str(function in ("all", "min", "prod"))
-    if function in ("max", "min"):
-        if kind == "f":
-            return f"{dtype}({'-' if function == 'max' else ''}inf)"
-        limits = np.iinfo(dtype)
-        return f"{dtype}({limits.min if function == 'max' else limits.max})"
-    return f"{dtype}({int(function == 'prod')})"
+    """The identity of a reduction or scan, as source."""
+    find = OPS[function].identity
+    assert find is not None
+    value = find(np.dtype(dtype))
+    return str(bool(value)) if dtype == "bool" else f"{dtype}({value})"
 
 
 HALVES = ("float16", "bfloat16")
@@ -70,10 +45,6 @@ MOST_STEPS = 16
 def memory_type(dtype: str) -> str:
     """The Numba type of a dtype in memory: a bool is a byte."""
     return "uint8" if dtype == "bool" else dtype
-
-
-DEAR = {"divide", "reciprocal", "sqrt"}
-"""Functions that take longer than to read the elements for them, besides those with the trait EXPENSIVE."""
 
 
 class SourceText:
@@ -103,8 +74,14 @@ class SourceText:
 
     def function(self, kernel: str, dtype: str) -> str:
         """The scalar function of an operator's kernel with a result of `dtype`."""
-        suffix = f"_{dtype}" if kernel in ("astype", "bitcast", "random_bits") else ""
+        suffix = f"_{dtype}" if has_trait(kernel, TYPED) else ""
         return self.use(kernel + suffix, "tracejit.kernels.scalar")
+
+    def combining(self, function: str, dtype: str) -> str:
+        """The scalar function that combines two elements of a reduction or scan."""
+        kernel = OPS[function].kernel
+        assert kernel is not None
+        return self.function(kernel, dtype)
 
     def memory(self, name: str) -> str:
         """A function of `tracejit.kernels.compiler.memory`."""
@@ -304,8 +281,18 @@ def computes_much(spec: KernelSpec) -> bool:
 
 def is_dear(function: str) -> bool:
     """Whether a scalar function takes longer than to read the elements for it."""
+    return has_trait(function, SLOW) or has_trait(function, EXPENSIVE)
+
+
+def is_compensated(function: str | None) -> bool:
+    """Whether a reduction of floats adds up what its additions round off."""
+    return function is not None and OPS[function].accumulation is COMPENSATED
+
+
+def has_trait(function: str, trait: Trait) -> bool:
+    """Whether the operator of a scalar function has a trait; helpers of kernels are no operators."""
     op = OPS.get(function)
-    return function in DEAR or (op is not None and EXPENSIVE in op.traits)
+    return op is not None and trait in op.traits
 
 
 def moving_results(spec: KernelSpec, steps: Iterable[Instruction]) -> set[int]:

@@ -87,7 +87,7 @@ class _Twins:
 
 @contextlib.contextmanager
 def pretending() -> Iterator[None]:
-    """While it is open, this process is one of two ranks, and the other has the same arrays.
+    """Make this process one of two ranks while it is open; the other has the same arrays.
 
     Raises EngineError in a process that is one of several ranks.
     """

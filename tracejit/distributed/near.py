@@ -137,7 +137,7 @@ class Near:
 
     @property
     def begun(self) -> float:
-        """When a task has begun it, in seconds of `time.monotonic`."""
+        """The time at which a task has begun it, in seconds of `time.monotonic`."""
         return self._words[EXCHANGE_BEGUN >> 3] / 1e9
 
     def take_over(self) -> None:

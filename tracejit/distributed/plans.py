@@ -64,9 +64,9 @@ class ExchangePlan:
                 way=way,
                 joined=len(sizes) > 1,
             )
-            self.give_back(near)
+            self.release(near)
 
-    def give_back(self, near: Near) -> None:
+    def release(self, near: Near) -> None:
         """Note that an exchange is not under way any more."""
         near.note_following(self._record.words[PLAN_FREE >> 3])
         self._record.words[PLAN_FREE >> 3] = near.address

@@ -193,7 +193,7 @@ class SharedWindow:
         return near if begun else None
 
     def _way(self, nbytes: int, members: int, *, in_order: bool) -> int:
-        """By which way an array of so many bytes goes; the same on all ranks."""
+        """The way of an array of so many bytes; the same on all ranks."""
         if in_order and nbytes >= LARGE and members <= MANY:
             return STAGED
         return DIRECT if self.reads and nbytes >= READ else IN_BLOCKS
@@ -202,7 +202,7 @@ class SharedWindow:
         """Cancel an exchange, unless it has ended; the object stands for another one later."""
         near.cancel()
         if near.prepared:
-            self._plans[near.address].give_back(near)
+            self._plans[near.address].release(near)
         else:
             self._begun.discard(near)
             self._ended[near.members].append(near)

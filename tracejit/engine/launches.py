@@ -89,6 +89,14 @@ def find_failure(sequence: int) -> BaseException:
     return failures.tell(sequence)
 
 
+def failure_of(sequence: int) -> BaseException | None:
+    """The exception of launch `sequence`, without counting as raised; None if no launch has that number."""
+    if sequence == 0:
+        return None
+    note_running(sequence)
+    return failures.peek(sequence)
+
+
 def note_running(sequence: int) -> None:
     """Record a failure before its launch has ended."""
     if not failures.known(sequence):

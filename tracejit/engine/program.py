@@ -32,7 +32,7 @@ from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
 from tracejit.engine.instance import LABEL, Instance, InstancePlan
-from tracejit.engine.launches import IN_FLIGHT, note_failure, note_running, reap
+from tracejit.engine.launches import IN_FLIGHT, failure_of, note_failure, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.task import (
     COMMUNICATION,
@@ -250,11 +250,7 @@ class Program:
 
     def _failure(self, instance: Instance) -> BaseException | None:
         """The exception of a launch that has failed; None if it has not, so far."""
-        sequence = instance.words[INSTANCE_ERROR >> 3]
-        if sequence == 0:
-            return None
-        note_running(sequence)
-        return failures.peek(sequence)
+        return failure_of(instance.words[INSTANCE_ERROR >> 3])
 
     def call(self, task: int, instance: Instance, keep: object) -> HostCall:
         """The call of a Python task; the engine calls this."""

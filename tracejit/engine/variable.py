@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.launches import find_failure, note_running, reap
+from tracejit.engine.launches import failure_of, find_failure, reap
 from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError, EngineError, text
@@ -136,11 +136,7 @@ class Variable:
         >>> tj.engine.Variable().poison is None
         True
         """
-        sequence = self._words[VARIABLE_POISON >> 3]
-        if sequence == 0:
-            return None
-        note_running(sequence)
-        return failures.peek(sequence)
+        return failure_of(self._words[VARIABLE_POISON >> 3])
 
 
 NAMED = 3

@@ -119,7 +119,7 @@ def read_contract(
     graph = parser.graph()
     parser.end()
     for node in graph.nodes:
-        if Trait.ORDERED in node.op.traits or node.op.name == "fused":
+        if {Trait.ORDERED, Trait.COMPILED} & node.op.traits:
             raise ArgumentError(f"a kept graph has no operator {node.op.name}")
     return Contract(**found), graph
 

@@ -156,6 +156,11 @@ class Builder:
         return Graph(tuple(self.inputs), tuple(self.nodes), tuple(outputs), tuple(effects))
 
 
+def producers_of(nodes: Iterable[Node]) -> dict[Value, Node]:
+    """The nodes by the values that they make."""
+    return {value: node for node in nodes for value in node.outputs}
+
+
 def constant_of(value: Any, dtype: np.dtype) -> dict[str, Any]:
     """Attributes of a `constant` node: a Python number that prints and hashes the same everywhere."""
     return {"value": np.dtype(dtype).type(value).item(), "dtype": np.dtype(dtype)}

@@ -28,16 +28,34 @@ class Trait(enum.Enum):
     SCAN = "scan"  # along an axis; every element is the reduction `Op.along` of all up to it
     MOVES = "moves"  # the elements of the result are elements of the operands
     NESTED = "nested"  # its meaning is that of a nested graph, which it runs
+    COMPILED = "compiled"  # passes make it of other operators: no recorded or exported graph has it
+    SLOW = "slow"  # takes longer than to read its operands, but is not EXPENSIVE: a division, a root
+    PRODUCT = "product"  # the first operand times the last one: in a sum one fused multiply-add
+    QUOTIENT = "quotient"  # the first operand over the second; a loop-invariant one is inverted once
+    TYPED = "typed"  # the operands do not say the result's dtype: it is part of the scalar function's name
     EXACT = "exact"  # exactly rounded or integer or only moved: NumPy's result bit for bit
 
     __hash__ = object.__hash__  # members are unique; `Enum`'s own is slow Python code
 
 
 (ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, HOST, SCAN, MOVES,
- NESTED, EXACT) = Trait  # fmt: skip
+ NESTED, COMPILED, SLOW, PRODUCT, QUOTIENT, TYPED, EXACT) = Trait  # fmt: skip
 """The members as constants: passes read them thousands of times, and attribute access on an enumeration is
 slow.
 """
+
+
+class Accumulation(enum.Enum):
+    """The way in which a kernel combines the floats of a reduction (all others are combined in order)."""
+
+    IN_ORDER = "in order"
+    ANY_ORDER = "any order"  # as LLVM likes, and so in vectors
+    COMPENSATED = "compensated"  # ANY_ORDER in blocks, which are added in float64, with what that rounds off
+    HIGHEST = "highest"  # the largest of integers in the order of the floats
+    LOWEST = "lowest"  # HIGHEST of the negatives
+
+
+IN_ORDER, ANY_ORDER, COMPENSATED, HIGHEST, LOWEST = Accumulation
 
 
 @dataclass(eq=False, repr=False)
@@ -53,8 +71,11 @@ class Op:
                stop.
     batch:     ``batch(node)`` on symbolic values (see `tracejit.ops.batching`) returns the result for a batch
                of examples; None: what the traits imply.
+    maps:      whether the results are those of single examples, from whether each operand is.
     kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the
-               one with which a reduction combines two elements.
+               one with which a reduction or scan combines two elements.
+    identity:  ``identity(dtype)``: the result of a reduction, or the start of a scan, without elements.
+    accumulation: the way in which a reduction combines floats, see `Accumulation`.
     traits:    see `Trait`.
     work:      ``work(shapes, attrs)``: multiplications, from the shapes of operands and result; None: the
                time is that of reading and writing.
@@ -64,7 +85,8 @@ class Op:
     arity:     operands of a public elementwise function, else 0.
     admits:    dtypes an elementwise operator (or a reduction) is defined for.
     promotion: how the public function casts its operands: "same" to NumPy's common dtype, "float" to NumPy's
-               floating dtype for it, "bool" to truth values; None: no public elementwise function.
+               floating dtype for it, "bool" to truth values, "choice" all but the first to the common
+               dtype, and the first to truth values; None: no public elementwise function.
     """
 
     name: str
@@ -81,6 +103,9 @@ class Op:
     work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
     along: str = ""
     batch: Callable[..., Any] | None = None
+    maps: Callable[[Sequence[bool]], bool] = any
+    identity: Callable[[Any], Any] | None = None
+    accumulation: Accumulation = IN_ORDER
 
     def is_exact(self, dtypes: Iterable[Any]) -> bool:
         """Whether the result for operands of these NumPy dtypes is NumPy's bit for bit. Arithmetic of complex

@@ -5,12 +5,14 @@ Golden tests, `f.graph()`, `TRACEJIT_DUMP` and the kernel store use it. Nested g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tracejit.ir.graph import Graph, Node, Value
+    from tracejit.ir.types import ArrayType
 
 
 class ValueNames:
@@ -24,14 +26,29 @@ class ValueNames:
 
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
-    """`graph` as text; with `locations`, each node's user line as a comment."""
+    """`graph` as text; with `locations`, each node's user line as a comment.
+
+    indent: of all lines but the first.
+    """
+
+    def node_text(node: Node, name: ValueNames) -> str:
+        return _print_node(node, name, locations, indent + "  ")
+
+    return graph_text(graph, str, node_text, indent)
+
+
+def graph_text(
+    graph: Graph,
+    type_text: Callable[[ArrayType], str],
+    node_text: Callable[[Node, ValueNames], str],
+    indent: str,
+) -> str:
+    """The text of a graph of which functions write types and nodes."""
     name = ValueNames()
-    inputs = ", ".join(f"{name(v)}: {v.type}" for v in graph.inputs)
-    lines = [f"{indent}graph({inputs}) {{"]
-    for node in graph.nodes:
-        lines.append(_print_node(node, name, locations, indent + "  "))
-    for effect in graph.effects:
-        lines.append(f"{indent}  {name(effect.target)} <- {name(effect.value)}")
+    inputs = ", ".join(f"{name(v)}: {type_text(v.type)}" for v in graph.inputs)
+    lines = [f"graph({inputs}) {{"]
+    lines += [f"{indent}  {node_text(node, name)}" for node in graph.nodes]
+    lines += [f"{indent}  {name(effect.target)} <- {name(effect.value)}" for effect in graph.effects]
     lines.append(f"{indent}  return {', '.join(map(name, graph.outputs))}".rstrip())
     lines.append(indent + "}")
     return "\n".join(lines)
@@ -43,13 +60,13 @@ def _print_node(node: Node, name: ValueNames, locations: bool, indent: str) -> s
     attrs = []
     for key, value in sorted(node.attrs.items()):
         if hasattr(value, "nodes") and hasattr(value, "effects"):
-            nested.append(print_graph(value, locations=locations, indent=indent).lstrip())
+            nested.append(print_graph(value, locations=locations, indent=indent))
         elif key == "dtype" and all(out.type.dtype == value for out in node.outputs):
             continue
         else:
             attrs.append(f"{key}={print_attribute(value)}")
     outputs = ", ".join(f"{name(v)}: {v.type}" for v in node.outputs)
-    text = f"{indent}{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"
+    text = f"{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"
     if attrs:
         text += f" [{', '.join(attrs)}]"
     if nested:

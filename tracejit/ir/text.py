@@ -36,7 +36,7 @@ from tracejit.errors import ArgumentError, TracejitError
 from tracejit.ir.extents import Extents, Polynomial, named, simplest
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import OPS
-from tracejit.ir.printer import ValueNames
+from tracejit.ir.printer import ValueNames, graph_text
 from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType, Device
 from tracejit.ir.view import View
 
@@ -48,16 +48,7 @@ def write_graph(graph: Graph, indent: str = "") -> str:
 
     Raises ArgumentError for an attribute that is no plain data.
     """
-    name = ValueNames()
-    inputs = ", ".join(f"{name(v)}: {write_type(v.type)}" for v in graph.inputs)
-    lines = [f"graph({inputs}) {{"]
-    for node in graph.nodes:
-        lines.append(indent + "  " + _write_node(node, name, indent + "  "))
-    for effect in graph.effects:
-        lines.append(f"{indent}  {name(effect.target)} <- {name(effect.value)}")
-    lines.append(f"{indent}  return {', '.join(map(name, graph.outputs))}".rstrip())
-    lines.append(indent + "}")
-    return "\n".join(lines)
+    return graph_text(graph, write_type, lambda node, name: _write_node(node, name, indent + "  "), indent)
 
 
 def _write_node(node: Node, name: ValueNames, indent: str) -> str:
@@ -217,7 +208,7 @@ class Parser:
         return True
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Raise unless the text is over."""
         if self.peek():
             self.fail("the end")
 

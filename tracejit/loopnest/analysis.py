@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracejit import ops
-from tracejit.ir.graph import Graph, Value
+from tracejit.ir.graph import Graph, Value, producers_of
 from tracejit.kernels.gemm.plan import most_panel_bytes
 from tracejit.loopnest.build import trace
 from tracejit.loopnest.program import LOAD, SCAN, LoopProgram
@@ -52,7 +52,7 @@ class Analysis(NamedTuple):
         """Inputs that the matrix product reads: other panels still need them when an epilogue writes."""
         if self.program.matmul is None:
             return set()
-        producers = {value: node for node in self.body.nodes for value in node.outputs}
+        producers = producers_of(self.body.nodes)
         found = set()
         for value in self.program.matmul.inputs:
             while value in producers:

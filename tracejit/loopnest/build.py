@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op, Trait
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.loopnest.layout import Layout, is_fold, layouts, reduced_axes
@@ -87,7 +87,7 @@ class _Tracer:
         self.body, self.domain, self.full, self.kept = body, domain, full, kept
         self.terms: list[Term] = []
         self.matmul: Node | None = None
-        self.producers = {value: node for node in body.nodes for value in node.outputs}
+        self.producers = producers_of(body.nodes)
         self.kept_size, self.full_size = math.prod(domain.kept), math.prod(domain.shape)
         self.inputs = {value: i for i, value in enumerate(body.inputs)}
         self.made: dict[Value, list[tuple[View, Term]]] = {}

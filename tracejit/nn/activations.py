@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import elementwise, reductions
 from tracejit.frontend.arrays.functions.manipulation import reshape
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.views import dropped, sliced
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import check_choice, floating, floats, where
 
@@ -296,10 +297,7 @@ def glu(x: Any, /, axis: int = -1) -> NDArray:
             ShapeError(f"nn.glu: axis {place} of shape {array.shape} has an odd extent; it is halved"),
             user_location(),
         )
-    value, gate = (
-        ArrayCore.new(array._storage, array._view.slice_axis(place, start, start + half))
-        for start in (0, half)
-    )
+    value, gate = (sliced(array, place, start, start + half) for start in (0, half))
     return value * sigmoid(gate)
 
 
@@ -360,7 +358,7 @@ def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: b
     highest = where(dispatch.apply(ops.isfinite, highest), highest, 0)
     powers = dispatch.apply(ops.exp, array - highest)
     result = dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True)) + highest
-    return result if keepdims else ArrayCore.new(result._storage, result._view.drop(axes))
+    return result if keepdims else dropped(result, *axes)
 
 
 __all__ = [

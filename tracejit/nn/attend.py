@@ -36,6 +36,7 @@ from tracejit.frontend.arrays.functions.manipulation import (
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.promotion import is_zero
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
 from tracejit.frontend.transforms.custom import with_rule
@@ -86,7 +87,7 @@ def attention(
     seen = None if mask is None else _mask(name, mask, q, k)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     groups = _groups(q, k, v)
-    if _is_zero(dropout_rate) and _has_kernel(q, k, v, seen, groups):
+    if is_zero(dropout_rate) and _has_kernel(q, k, v, seen, groups):
         return _by_kernel(q, k, v, seen, factor, causal)
     if groups:
         found = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
@@ -269,12 +270,7 @@ def _weights(scores: Any, mask: Any, rate: Any) -> Any:
     powers = dispatch.apply(ops.exp, scores - highest)
     total = reductions.sum(powers, -1, keepdims=True)
     weights = powers / (total if mask is None else where(total == 0, 1, total))
-    return weights if _is_zero(rate) else dropout(weights, rate)
-
-
-def _is_zero(rate: Any) -> bool:
-    """Whether a rate is known to be zero."""
-    return type(rate) in (int, float) and rate == 0
+    return weights if is_zero(rate) else dropout(weights, rate)
 
 
 def multi_head_attention(

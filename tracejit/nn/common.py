@@ -12,6 +12,7 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.views import expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import HALVES, is_floating
 
@@ -98,7 +99,4 @@ def by_channel(name: str, what: str, x: Any, images: Any) -> Any:
             ),
             user_location(),
         )
-    view = x._view
-    for _ in range(images.ndim - 2):
-        view = view.expand(len(view.shape))
-    return ArrayCore.new(x._storage, view)
+    return expanded(x, *range(1, images.ndim - 1))

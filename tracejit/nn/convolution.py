@@ -21,9 +21,10 @@ from tracejit.frontend.arrays.functions.creation import zeros
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, reshape
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import by_channel, check_dimensions, floats
-from tracejit.nn.windows import Pairs, around, check_batch, narrow, padded, steps, wide
+from tracejit.nn.windows import Pairs, around, check_batch, padded, steps
 
 
 def _padding(
@@ -117,14 +118,14 @@ def conv1d(
     check_dimensions(name, "weight", kernel, 3, "(out channels, channels / groups, window)")
     strides, spread = steps(f"{name}: stride", stride, 1), steps(f"{name}: dilation", dilation, 1)
     result = conv2d(
-        wide(lines, 2),
-        wide(kernel, 2),
+        expanded(lines, 2),
+        expanded(kernel, 2),
         stride=(1, *strides),
         padding=((0, 0), *_padding(name, padding, kernel, strides, spread)),
         dilation=(1, *spread),
         groups=groups,
     )
-    return _biased(name, narrow(result, 2), shift)
+    return _biased(name, dropped(result, 2), shift)
 
 
 def conv3d(
@@ -288,15 +289,15 @@ def conv_transpose1d(
     check_batch(name, lines, 1)
     check_dimensions(name, "weight", kernel, 3, "(channels, out channels / groups, window)")
     result = conv_transpose2d(
-        wide(lines, 2),
-        wide(kernel, 2),
+        expanded(lines, 2),
+        expanded(kernel, 2),
         stride=(1, *steps(f"{name}: stride", stride, 1)),
         padding=((0, 0), *around(f"{name}: padding", padding, 1)),
         output_padding=(0, *steps(f"{name}: output_padding", output_padding, 1)),
         dilation=(1, *steps(f"{name}: dilation", dilation, 1)),
         groups=groups,
     )
-    return _biased(name, narrow(result, 2), shift)
+    return _biased(name, dropped(result, 2), shift)
 
 
 def conv_transpose3d(

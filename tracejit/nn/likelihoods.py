@@ -17,6 +17,7 @@ from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.manipulation import reshape
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.promotion import is_zero
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating
 from tracejit.nn.activations import log_softmax, shifted
@@ -131,7 +132,7 @@ def _soft_losses(scores: Any, targets: Any, factors: Any, axis: int, smoothing: 
     found = log_softmax(scores, axis)
     if factors is not None:
         found = found * _beside(factors, found, axis)
-    if not _is_zero(smoothing):
+    if not is_zero(smoothing):
         targets = targets * (1 - smoothing) + smoothing / scores.shape[axis]
     return -reductions.sum(found * targets, axis)
 
@@ -147,7 +148,7 @@ def _label_losses(scores: Any, counted: _Counted, axis: int, smoothing: Any) -> 
     losses = total - at_label
     if counted.factors is not None:
         losses = losses * dispatch.emit(ops.gather, counted.factors, counted.labels, axis=0)
-    if _is_zero(smoothing):
+    if is_zero(smoothing):
         return losses
     return losses * (1 - smoothing) + _mean_loss(found, total, counted.factors, axis) * smoothing
 
@@ -157,11 +158,6 @@ def _mean_loss(found: Any, total: Any, factors: Any, axis: int) -> Any:
     if factors is None:
         return total - reductions.mean(found, axis)
     return total * reductions.mean(factors) - reductions.mean(found * _beside(factors, found, axis), axis)
-
-
-def _is_zero(number: Any) -> bool:
-    """Whether a number is known to be 0, without looking at one of a trace."""
-    return type(number) in (int, float) and number == 0
 
 
 def _beside(factors: Any, array: Any, axis: int) -> Any:

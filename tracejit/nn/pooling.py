@@ -18,9 +18,10 @@ from tracejit.frontend.arrays.functions.manipulation import moveaxis, reshape
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import floating, floats
-from tracejit.nn.windows import around, check_batch, narrow, steps, wide
+from tracejit.nn.windows import around, check_batch, steps
 
 
 def _pool(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
@@ -40,7 +41,7 @@ def _pool_lines(op: Any, name: str, x: Any, window: Any, stride: Any, padding: A
     extents = steps(f"{name}: window", window, 1)
     found = extents if stride is None else steps(f"{name}: stride", stride, 1)
     sides = around(f"{name}: padding", padding, 1)
-    return narrow(_pool(op, name, wide(lines, 2), (1, *extents), (1, *found), ((0, 0), *sides)), 2)
+    return dropped(_pool(op, name, expanded(lines, 2), (1, *extents), (1, *found), ((0, 0), *sides)), 2)
 
 
 def _pool_volumes(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:

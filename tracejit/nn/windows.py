@@ -72,16 +72,6 @@ def padded(x: Any, padding: Pairs, value: Any = 0) -> Any:
     return result
 
 
-def wide(x: Any, axis: int) -> Any:
-    """`x` with a new dimension of extent 1 (a view)."""
-    return ArrayCore.new(x._storage, x._view.expand(axis))
-
-
-def narrow(x: Any, axis: int) -> Any:
-    """`x` without a dimension of extent 1 (a view)."""
-    return ArrayCore.new(x._storage, x._view.drop([axis]))
-
-
 def taken(x: Any, positions: Any, axis: int) -> Any:
     """The elements at positions that are in range along an axis."""
     index = dispatch.as_array("take", positions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.ir.op import OPS, Trait
+from tracejit.ir.op import COMMUTATIVE, EXACT, OPS, PRODUCT, QUOTIENT, SLOW
 from tracejit.ir.types import is_floating
 from tracejit.ops.rules import (
     ALL,
@@ -29,7 +29,6 @@ from tracejit.ops.rules import (
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, emit
 
-COMMUTATIVE, EXACT = Trait.COMMUTATIVE, Trait.EXACT
 TRUTH = np.dtype("bool")
 BITS = BOOL | INTEGERS
 
@@ -84,6 +83,7 @@ multiply = binary(
     (lambda ct, x1, x2, y: ct * x2, lambda ct, x1, x2, y: ct * x1),
     COMMUTATIVE,
     EXACT,
+    PRODUCT,
     example="[1, 2]; 0.5 -> [0.5, 1. ] float64",
 )
 divide = binary(
@@ -93,6 +93,8 @@ divide = binary(
     "Quotient.",
     (lambda ct, x1, x2, y: ct / x2, lambda ct, x1, x2, y: -(ct * y / x2)),
     EXACT,
+    SLOW,
+    QUOTIENT,
     example="[1, 2]; 4 -> [0.25, 0.5 ] float64",
 )
 floor_divide = binary(
@@ -172,6 +174,7 @@ square = unary(
     "The operand times itself.",
     lambda ct, x, y: 2 * ct * x,
     EXACT,
+    PRODUCT,
     example="[2, 3] -> [4, 9] int64",
 )
 sqrt = unary(
@@ -181,6 +184,7 @@ sqrt = unary(
     "Square root.",
     lambda ct, x, y: 0.5 * ct / y,
     EXACT,
+    SLOW,
     example="[4.0, 9.0] -> [2., 3.] float32",
 )
 # Not EXACT: for the integer 0 NumPy's result depends on the processor; that of kernels is 0.
@@ -190,6 +194,7 @@ reciprocal = unary(
     NUMERIC,
     "One over the operand.",
     lambda ct, x, y: -(ct * y * y),
+    SLOW,
     example="[2.0, 4.0] -> [0.5 , 0.25] float32",
 )
 

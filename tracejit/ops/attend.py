@@ -35,7 +35,7 @@ from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.attention.plan import MASKS, gradient_parts
-from tracejit.ops.batching import BatchNode, first_axis
+from tracejit.ops.batching import BatchNode, first_axis, merged, parted
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
     FLOATING,
@@ -284,34 +284,25 @@ def _of_heads(x: Sym, like: Sym) -> Sym:
 # ---- batches of examples
 
 
-def _merged(x: Sym) -> Sym:
-    """The first two dimensions as one."""
-    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
-
-
 def _batch(node: BatchNode) -> tuple[Sym, ...]:
     results = node.apply(*_all_examples(node))
-    return tuple([_apart(x, node.size) for x in results])
+    return tuple([parted(x, node.size) for x in results])
 
 
 def _gradient_batch(node: BatchNode) -> tuple[Sym, ...]:
     to_q, to_k, to_v = node.apply(*_all_examples(node))
     parts = to_q.reshape((to_q.shape[0], node.size, to_q.shape[1] // node.size, *to_q.shape[2:]))
-    return first_axis(parts, 1), _apart(to_k, node.size), _apart(to_v, node.size)
+    return first_axis(parts, 1), parted(to_k, node.size), parted(to_v, node.size)
 
 
 def _all_examples(node: BatchNode) -> list[Sym]:
     """The operands of all examples, one after the other; masks as often as an example uses them."""
     operands, number = node.spread(), MASKS[node.op.name][0]
-    found = [_merged(x) for x in operands[:number]]
+    found = [merged(x) for x in operands[:number]]
     for mask in operands[number:]:
         times = operands[0].shape[1] // node.attrs.get("spread", 1) // mask.shape[1]
-        found.append(_merged(_merged(mask.spread((1,), (node.size, times, *mask.shape[1:])))))
+        found.append(merged(merged(mask.spread((1,), (node.size, times, *mask.shape[1:])))))
     return found
-
-
-def _apart(x: Sym, size: int) -> Sym:
-    return x.reshape((size, x.shape[0] // size, *x.shape[1:]))
 
 
 def _work(factor: int) -> Any:

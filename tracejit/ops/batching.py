@@ -96,6 +96,17 @@ def axis_from_first(x: Sym, axis: int) -> Sym:
     return x.permute((*rest[:axis], 0, *rest[axis:]))
 
 
+def merged(x: Sym) -> Sym:
+    """`x` with its first two dimensions as one: the examples of a batch one after the other."""
+    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+
+
+def parted(x: Sym, size: int, axis: int = 0) -> Sym:
+    """The reverse: `axis` falls into (`size` examples, the rest), and examples come first."""
+    split = x.reshape((*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
+    return first_axis(split, axis)
+
+
 def batched_view(view: View, size: int, elements: int) -> View:
     """A view of an array of so many `elements`, as that of `size` such arrays, one after the other."""
     return View(view.offset, (size, *view.shape), (elements, *view.strides))
@@ -117,12 +128,14 @@ def rule_of(op: Op) -> Rule | None:
     """The batching rule of an operator: its own, or the one that its traits imply; None if it has none."""
     if op.batch is not None:
         return op.batch
+    if Trait.COMPILED in op.traits:
+        return refusing(f"{op.name} is made by a pass; map the function before it is compiled")
     return next((rule for trait, rule in _OF_TRAITS.items() if trait in op.traits), None)
 
 
 def maps(op: Op, mapped: Sequence[bool]) -> bool:
     """Whether the results of an operator are mapped: if an operand is whose elements it uses."""
-    return mapped[1] if op.name == "after" else any(mapped)
+    return op.maps(mapped)
 
 
 def batch(

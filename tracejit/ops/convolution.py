@@ -33,7 +33,7 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.batching import BatchNode, axis_from_first, first_axis, refusing
+from tracejit.ops.batching import BatchNode, axis_from_first, merged, parted
 from tracejit.ops.rules import (
     FLOATING,
     WHOLE,
@@ -130,7 +130,7 @@ def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> Arr
     _check(name, types, **attrs)
     y, w = types
     shape = (y.shape[0], w.shape[1] * attrs["groups"], *extents)
-    _check_result(name, y, _relate(name, shape, w.shape, **attrs))
+    check_result(name, y, _relate(name, shape, w.shape, **attrs))
     return ArrayType(shape, y.dtype, y.device)
 
 
@@ -139,7 +139,7 @@ def _infer_weight_gradient(*types: ArrayType, window: Pair, **attrs: Any) -> Arr
     _check(name, types, **attrs)
     x, y = types
     shape = (y.shape[1], x.shape[1] // attrs["groups"], *window)
-    _check_result(name, y, _relate(name, x.shape, shape, **attrs))
+    check_result(name, y, _relate(name, x.shape, shape, **attrs))
     return ArrayType(shape, x.dtype, x.device)
 
 
@@ -151,7 +151,8 @@ def _infer_weight_sums(*types: ArrayType, rows: int, **attrs: Any) -> ArrayType:
     return ArrayType((ceil_div(y.shape[0] * y.shape[2], rows), *w.shape), w.dtype, w.device)
 
 
-def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
+def check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
+    """Check that `y` has the shape of the result of a convolution."""
     if y.shape != expected:
         raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
 
@@ -267,37 +268,32 @@ def _with_channels(x: Sym) -> Sym:
     return beside.reshape((beside.shape[0], beside.shape[1] * beside.shape[2], *beside.shape[3:]))
 
 
-def _apart(x: Sym, axis: int, size: int) -> Sym:
-    """The reverse: `axis` falls into (examples, the rest), and examples come first."""
-    split = x.reshape((*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
-    return first_axis(split, axis)
-
-
-def _merged(x: Sym) -> Sym:
-    """The first two dimensions as one."""
-    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+def _convolution_batch(node: BatchNode) -> Sym:
+    """Batching of `conv2d`: the weights of all examples, for images that they share, are those of one."""
+    x, w = node.inputs
+    if not node.mapped[0] and node.attrs["groups"] == 1:
+        return parted(node.apply(x, merged(w)), node.size, 1)
+    return _images_batch(node)
 
 
 def _images_batch(node: BatchNode) -> Sym:
-    """Batching of operators on images and a weight: `conv2d` and its gradient with respect to the input."""
+    """Batching of operators on images and a weight."""
     (x, w), size = node.inputs, node.size
     if not node.mapped[1]:
-        return _apart(node.apply(_merged(x), w), 0, size)
-    if not node.mapped[0] and node.op.name == "conv2d" and node.attrs["groups"] == 1:
-        return _apart(node.apply(x, _merged(w)), 1, size)
+        return parted(node.apply(merged(x), w), size)
     x, w = node.spread()
     groups = node.attrs["groups"] * size
-    return _apart(node.apply(_with_channels(x), _merged(w), groups=groups), 1, size)
+    return parted(node.apply(_with_channels(x), merged(w), groups=groups), size, 1)
 
 
 def _weight_batch(node: BatchNode) -> Sym:
     x, y = node.inputs
     groups = node.attrs["groups"]
     if not node.mapped[0] and groups == 1:
-        return _apart(node.apply(x, _with_channels(y)), 0, node.size)
+        return parted(node.apply(x, _with_channels(y)), node.size)
     x, y = node.spread()
     found = node.apply(_with_channels(x), _with_channels(y), groups=groups * node.size)
-    return _apart(found, 0, node.size)
+    return parted(found, node.size)
 
 
 def _work(y: int, w: int) -> Any:
@@ -316,7 +312,7 @@ conv2d = Operator(
     doc="Sums of products of a weight with windows of images (cross-correlation), in groups of channels.",
     admits=FLOATING,
     work=_work(y=2, w=1),
-    batch=_images_batch,
+    batch=_convolution_batch,
 )
 register(conv2d)
 
@@ -350,10 +346,9 @@ conv2d_weight_sums = Operator(
     "conv2d_weight_sums",
     _infer_weight_sums,
     _evaluate_weight_sums,
-    traits=LIBRARY,
+    traits=LIBRARY | {Trait.COMPILED},
     doc="The gradient of a convolution with respect to its weight, as several sums that are to be added.",
     admits=WHOLE,
     work=lambda shapes, attrs: math.prod(shapes[1]) * math.prod(shapes[2][2:]),
-    batch=refusing("a convolution that was compiled is no longer an operator; map the function before it is"),
 )
 register(conv2d_weight_sums)

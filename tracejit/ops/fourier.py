@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracejit.errors import AxisError, ShapeError
+from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import logical_and
@@ -22,7 +22,7 @@ from tracejit.ops.batching import shifting
 from tracejit.ops.complex_numbers import complex_dtype, conj, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import COMPLEX, FACTORABLE, WHOLE, check_array, check_count, check_dtype
+from tracejit.ops.rules import COMPLEX, FACTORABLE, WHOLE, check_array, check_axis, check_count, check_dtype
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, number
 
@@ -37,8 +37,7 @@ def _check(
     check_array(name, x)
     check_dtype(name, x.dtype, admits)
     for axis in axes:
-        if not 0 <= axis < x.ndim:
-            raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
+        check_axis(name, x, axis)
         if not x.shape[axis]:
             raise ShapeError(f"{name} along axis {axis} of {x}: there are no elements")
     return x

@@ -64,7 +64,7 @@ random_bits = Operator(
     _evaluate,
     None,
     "random_bits",
-    frozenset({Trait.ELEMENTWISE, Trait.EXACT, Trait.EXPENSIVE}),
+    frozenset({Trait.ELEMENTWISE, Trait.EXACT, Trait.EXPENSIVE, Trait.TYPED}),
     "Random bits, a pure function of key, counter and index.",
     admits=frozenset({UINT32, UINT64}),
 )

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, AxisError, ShapeError
-from tracejit.ir.op import Trait, register
+from tracejit.errors import ArgumentError, ShapeError
+from tracejit.ir.op import ANY_ORDER, COMPENSATED, HIGHEST, IN_ORDER, LOWEST, Accumulation, Trait, register
 from tracejit.ir.types import ArrayType, is_floating
 from tracejit.ops.arithmetic import equal, not_equal
 from tracejit.ops.batching import shifting
@@ -31,6 +31,7 @@ from tracejit.ops.rules import (
     NUMERIC,
     REAL,
     REAL_NUMBERS,
+    check_along,
     check_array,
     check_axes,
     check_count,
@@ -110,6 +111,7 @@ def reduction(
     gradient: Gradient | None,
     *traits: Trait,
     needs_elements: bool = False,
+    accumulation: Accumulation = IN_ORDER,
 ) -> Operator:
     """Declare and register a reduction; ``gradient(ct, x, y, axes)``."""
     op = Operator(
@@ -121,6 +123,8 @@ def reduction(
         frozenset({Trait.REDUCTION, *traits}),
         doc,
         admits=admits,
+        identity=identity,
+        accumulation=accumulation,
     )
     register(op)
     return op
@@ -171,9 +175,17 @@ sum = reduction(
     "add",
     "Sum over axes.",
     lambda ct, x, y, axes: ct.spread(axes, x.shape),
+    accumulation=COMPENSATED,
 )
 prod = reduction(
-    "prod", np.multiply, lambda dtype: 1, NUMERIC, "multiply", "Product over axes.", _prod_gradient
+    "prod",
+    np.multiply,
+    lambda dtype: 1,
+    NUMERIC,
+    "multiply",
+    "Product over axes.",
+    _prod_gradient,
+    accumulation=ANY_ORDER,
 )
 max = reduction(
     "max",
@@ -184,6 +196,7 @@ max = reduction(
     "Largest element over axes.",
     _extreme_gradient,
     needs_elements=True,
+    accumulation=HIGHEST,
 )
 min = reduction(
     "min",
@@ -194,6 +207,7 @@ min = reduction(
     "Smallest element over axes.",
     _extreme_gradient,
     needs_elements=True,
+    accumulation=LOWEST,
 )
 any = reduction(
     "any", np.logical_or, lambda dtype: False, BOOL, "logical_or", "Whether one is true.", None, Trait.EXACT
@@ -205,19 +219,9 @@ all = reduction(
 # ---- along one axis
 
 
-def _check_axis(name: str, types: Sequence[ArrayType], axis: int, admits: frozenset[np.dtype]) -> ArrayType:
-    check_count(name, types, 1)
-    (x,) = types
-    check_array(name, x)
-    check_dtype(name, x.dtype, admits)
-    if not 0 <= axis < x.ndim:
-        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
-    return x
-
-
 def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
     def infer(*types: ArrayType, axis: int) -> ArrayType:
-        x = _check_axis(name, types, axis, REAL)
+        x = check_along(name, types, axis, REAL)
         if x.shape[axis] == 0:
             raise ShapeError(f"{name} along axis {axis} of {x}: there are no elements")
         return ArrayType((*x.shape[:axis], *x.shape[axis + 1 :]), INT64, x.device)
@@ -243,19 +247,28 @@ argmin = _position("argmin", np.argmin, "min", "smallest")
 
 
 def scan(
-    along: Operator, ufunc: np.ufunc, doc: str, gradient: Callable[[Sym, Sym, Sym, int], Sym]
+    along: Operator,
+    ufunc: np.ufunc,
+    doc: str,
+    gradient: Callable[[Sym, Sym, Sym, int], Sym],
+    identity: Identity | None = None,
 ) -> Operator:
-    """Declare and register the running results of a reduction; ``gradient(ct, x, y, axis)``."""
+    """Declare and register the running results of a reduction; ``gradient(ct, x, y, axis)``.
+
+    identity: what is combined with the first element, if not the identity of the reduction.
+    """
     name, admits = f"cumulative_{along.name}", along.admits - BOOL
     op = Operator(
         name,
-        lambda *types, axis: _check_axis(name, types, axis, admits),
+        lambda *types, axis: check_along(name, types, axis, admits),
         lambda x, *, axis: ufunc.accumulate(x, axis, dtype=x.dtype),
         lambda node, cotangents: [gradient(cotangents[0], node.inputs[0], node.output, node.attrs["axis"])],
+        kernel=along.kernel,
         traits=frozenset({Trait.SCAN}),
         doc=doc,
         admits=admits,
         along=along.name,
+        identity=identity or along.identity,
         batch=shifting("axis"),
     )
     register(op)
@@ -296,7 +309,11 @@ def _running_extreme_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
 
 
 cumulative_sum = scan(
-    sum, np.add, "Sums of all elements up to each one along an axis.", _running_sum_gradient
+    sum,
+    np.add,
+    "Sums of all elements up to each one along an axis.",
+    _running_sum_gradient,
+    lambda dtype: -0.0 if is_floating(dtype) else 0,  # so that a first -0.0 stays itself
 )
 cumulative_prod = scan(
     prod, np.multiply, "Products of all elements up to each one along an axis.", _running_product_gradient

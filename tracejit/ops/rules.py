@@ -73,6 +73,22 @@ def check_dtype(name: str, dtype: np.dtype, admits: frozenset[np.dtype]) -> None
         )
 
 
+def check_axis(name: str, x: ArrayType, axis: int) -> None:
+    """Check that `axis` is one of the array's."""
+    if not 0 <= axis < x.ndim:
+        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
+
+
+def check_along(name: str, types: Sequence[ArrayType], axis: int, admits: frozenset[np.dtype]) -> ArrayType:
+    """Check the operand of an operator along one axis, and return it."""
+    check_count(name, types, 1)
+    (x,) = types
+    check_array(name, x)
+    check_dtype(name, x.dtype, admits)
+    check_axis(name, x, axis)
+    return x
+
+
 def check_axes(name: str, x: ArrayType, axes: Sequence[int]) -> None:
     """Check for sorted, distinct, non-negative axes of `x`."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= axis < x.ndim for axis in axes):

@@ -132,6 +132,7 @@ where: Operator = Operator(
     MOVES,
     "The second operand where the condition holds, else the third.",
     admits=ALL,
+    promotion="choice",
 )
 register(where)
 
@@ -141,7 +142,7 @@ astype = Operator(
     _converted,
     _astype_gradient,
     "astype",
-    MOVES,
+    MOVES | {Trait.TYPED},
     "The operand in another dtype, converted as NumPy does. A float that does not fit an integer becomes the "
     "nearest one that does, nan becomes 0.",
     admits=ALL,
@@ -154,7 +155,7 @@ bitcast = Operator(
     lambda x, *, dtype: np.asarray(x).view(dtype),
     _no_gradient_of_bits,
     "bitcast",
-    frozenset({Trait.ELEMENTWISE, Trait.EXACT}),
+    MOVES | {Trait.TYPED},
     "The bits of the operand read as another real dtype of the same size.",
     admits=REAL_NUMBERS,
 )
@@ -206,5 +207,6 @@ after: Operator = Operator(
     "The second operand, as another value: one that is not computed before the first, a bool.",
     admits=ALL,
     batch=_after_batch,
+    maps=lambda mapped: mapped[1],
 )
 register(after)

@@ -13,34 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, AxisError, ShapeError
+from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode, shifting
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import gather
-from tracejit.ops.rules import ALL, INT64, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import ALL, INT64, check_along, check_array, check_count, check_one_dtype, text
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 ROUTINE = frozenset({Trait.HOST, Trait.EXACT})
 
 
-def _check(name: str, types: Sequence[ArrayType], axis: int) -> ArrayType:
-    check_count(name, types, 1)
-    (x,) = types
-    check_array(name, x)
-    check_dtype(name, x.dtype, ALL)
-    if not 0 <= axis < x.ndim:
-        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
-    return x
-
-
 def _infer_sort(*types: ArrayType, axis: int) -> ArrayType:
-    return _check("sort", types, axis)
+    return check_along("sort", types, axis, ALL)
 
 
 def _infer_argsort(*types: ArrayType, axis: int) -> ArrayType:
-    x = _check("argsort", types, axis)
+    x = check_along("argsort", types, axis, ALL)
     return ArrayType(x.shape, INT64, x.device)
 
 

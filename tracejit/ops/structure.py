@@ -35,8 +35,8 @@ fused = Operator(
     "fused",
     _infer_fused,
     _evaluate_fused,
+    traits=frozenset({Trait.COMPILED}),
     doc="A nested graph that becomes one kernel; it always has a tuple of outputs.",
-    batch=refusing("a fused kernel is no longer an operator; map the function before it is compiled"),
 )
 register(fused)
 

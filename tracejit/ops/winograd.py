@@ -39,8 +39,7 @@ from tracejit.kernels.images.winograd_plan import (
     weights_shape,
 )
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.batching import refusing
-from tracejit.ops.convolution import Padding, Pair, check_images, check_steps, windows_along
+from tracejit.ops.convolution import Padding, Pair, check_images, check_result, check_steps, windows_along
 from tracejit.ops.rules import WHOLE, check_array, check_count, check_dtype, check_one_dtype
 from tracejit.ops.symbolic import Operator
 
@@ -105,7 +104,7 @@ def _infer_input_gradient(*types: ArrayType, padding: Padding, extents: Pair, fi
     _check_operands(name, SPREAD, types, filters)
     y = types[0]
     x = ArrayType((y.shape[0], filters, *extents), y.dtype, y.device)
-    _check_result(name, y, (*y.shape[:2], *_places(name, x, padding, 2)))
+    check_result(name, y, (*y.shape[:2], *_places(name, x, padding, 2)))
     if any(before != 1 for before, _ in padding):
         raise ArgumentError(f"{name}: padding before the images must be 1, got {padding}")
     return x
@@ -117,14 +116,9 @@ def _infer_sums(*types: ArrayType, padding: Padding, stride: int) -> ArrayType:
     check_images(name, types)
     x, y = types
     check_dtype(name, x.dtype, WHOLE)
-    _check_result(name, y, (x.shape[0], y.shape[1], *_places(name, x, padding, stride)))
+    check_result(name, y, (x.shape[0], y.shape[1], *_places(name, x, padding, stride)))
     shape = sums_shape(_scheme(name, stride), x.shape, y.shape, x.dtype.itemsize)
     return ArrayType(shape, x.dtype, x.device)
-
-
-def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
-    if y.shape != expected:
-        raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
 
 
 def _infer_gradient(*types: ArrayType, filters: int, stride: int) -> ArrayType:
@@ -244,17 +238,17 @@ def _products(y: int, u: int, side: int = 2) -> Any:
     return work
 
 
-LIBRARY = frozenset({Trait.LIBRARY})
-BATCH = refusing("a convolution that was compiled is no longer an operator; map the function before it is")
+COMPILED = frozenset({Trait.COMPILED})
+LIBRARY = COMPILED | {Trait.LIBRARY}
 
 winograd_weights = register(
     Operator(
         "winograd_weights",
         _infer_weights,
         _evaluate_weights,
+        traits=COMPILED,
         doc="Windows of 3 x 3, transformed for products with tiles of images, which are not read.",
         admits=WHOLE,
-        batch=BATCH,
     )
 )
 winograd_conv2d = register(
@@ -265,7 +259,6 @@ winograd_conv2d = register(
         traits=LIBRARY,
         doc="A convolution of images by transformed weights.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=2, u=1),
     )
 )
@@ -277,7 +270,6 @@ winograd_input_gradient = register(
         traits=LIBRARY,
         doc="The gradient to images of a convolution with a stride of 2, from transformed, turned weights.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=2, u=1, side=SPREAD.tile),
     )
 )
@@ -289,7 +281,6 @@ winograd_weight_sums = register(
         traits=LIBRARY,
         doc="Sums of products of transformed tiles, for the gradient of a convolution to its weight.",
         admits=WHOLE,
-        batch=BATCH,
         work=_products(y=1, u=2),
     )
 )
@@ -298,8 +289,8 @@ winograd_weight_gradient = register(
         "winograd_weight_gradient",
         _infer_gradient,
         _evaluate_gradient,
+        traits=COMPILED,
         doc="The gradient of a convolution with respect to its weight, from sums of products of tiles.",
         admits=WHOLE,
-        batch=BATCH,
     )
 )

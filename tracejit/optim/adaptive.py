@@ -7,7 +7,8 @@ from typing import Any
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions import reductions
-from tracejit.optim.descent import decayed, is_zero, zeros_like
+from tracejit.frontend.arrays.promotion import is_zero
+from tracejit.optim.descent import decayed, zeros_like
 from tracejit.optim.rows import check_state, rows
 
 

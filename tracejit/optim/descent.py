@@ -7,12 +7,8 @@ from typing import Any
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.functions import creation
+from tracejit.frontend.arrays.promotion import is_zero
 from tracejit.optim.rows import rows
-
-
-def is_zero(number: Any) -> bool:
-    """Whether a number is known to be 0, without looking at one of a trace."""
-    return type(number) in (int, float) and number == 0
 
 
 def decayed(g: Any, p: Any, weight_decay: Any) -> Any:

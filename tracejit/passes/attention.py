@@ -30,7 +30,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.config import config
-from tracejit.ir.graph import Builder, Node, Value
+from tracejit.ir.graph import Builder, Node, Value, producers_of
 from tracejit.ir.op import Op
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View, contiguous_strides
@@ -38,6 +38,7 @@ from tracejit.kernels.attention.plan import MASKS
 from tracejit.kernels.images.windows import ENTRIES
 from tracejit.ops.symbolic import Sym, SymNode, building, emit, number
 from tracejit.passes.diagonals import diagonal
+from tracejit.passes.producers import made_by, number_of
 from tracejit.tuning import tuning_of
 
 LEAST = 1 << 22
@@ -174,18 +175,20 @@ class AttentionSearch:
     """The search among nodes, from a product back to the scores."""
 
     def __init__(self, nodes: Sequence[Node]):
-        self.producers = {value: node for node in nodes for value in node.outputs}
+        self.producers = producers_of(nodes)
 
     def completed_by(self, product: Node) -> AttentionPattern | None:
         """Attention whose last product is `product`."""
-        weights = self.made_by(product.inputs[0], ops.divide)
+        weights = made_by(self.producers, product.inputs[0], ops.divide)
         if weights is None or not _has_kernel(product):
             return None
         powers, total = weights.inputs
-        exponential = self.made_by(powers, ops.exp)
+        exponential = made_by(self.producers, powers, ops.exp)
         sums = self.of_rows(total, ops.sum, powers)
-        difference = None if exponential is None else self.made_by(exponential.inputs[0], ops.subtract)
-        if exponential is None or difference is None or sums is None:
+        if exponential is None or sums is None:
+            return None
+        difference = made_by(self.producers, exponential.inputs[0], ops.subtract)
+        if difference is None:
             return None
         scores, highest = difference.inputs
         maxima = self.of_rows(highest, ops.max, scores)
@@ -211,7 +214,7 @@ class AttentionSearch:
                 factors.insert(0, (node.op, factor))
             else:
                 scale = scale * factor if node.op is ops.multiply else scale / factor
-        first = self.made_by(scores, ops.matmul)
+        first = made_by(self.producers, scores, ops.matmul)
         if first is None or first.output.type != product.inputs[0].type or not _is_worth_it(product, causal):
             return None
         (q, kt), (_, v) = first.inputs, product.inputs
@@ -225,8 +228,8 @@ class AttentionSearch:
             return None
         if node.op is ops.where:
             condition, x, y = node.inputs
-            shown = self.number(y) == -math.inf
-            if condition.type.on_host or not (shown or self.number(x) == -math.inf):
+            shown = number_of(self.producers, y) == -math.inf
+            if condition.type.on_host or not (shown or number_of(self.producers, x) == -math.inf):
                 return None
             return node, Mask(*self.seen(condition), shown), x if shown else y
         x, y = node.inputs
@@ -272,23 +275,16 @@ class AttentionSearch:
             x, factor = factor, x
         if x.type.on_host or not factor.type.on_host:
             return None
-        known = self.number(factor)
+        known = number_of(self.producers, factor)
         if known == 0 or (known is not None and not math.isfinite(known)):
             return None
         return node, factor if known is None else known, x
-
-    def number(self, value: Value) -> float | None:
-        """The number that every element of `value` is known to be."""
-        node = self.producers.get(value)
-        if node is not None and node.op is ops.full:
-            node = self.producers.get(node.inputs[0])
-        return node.attrs["value"] if node is not None and node.op is ops.constant else None
 
     def of_rows(self, value: Value, op: Op, x: Value) -> list[Node] | None:
         """The nodes by which `value` is the sum or maximum of each row of `x`, repeated along the row."""
         nodes: list[Node] = []
         base, view = self.seen(value, nodes)
-        node, shape = self.made_by(base, op), x.type.shape
+        node, shape = made_by(self.producers, base, op), x.type.shape
         repeated = View(0, shape, (*contiguous_strides(shape[:-1]), 0))
         if node is None or node.inputs[0] is not x or node.attrs["axes"] != (len(shape) - 1,):
             return None
@@ -309,11 +305,6 @@ class AttentionSearch:
                 nodes.append(node)
             (value,) = node.inputs
         return value, view
-
-    def made_by(self, value: Value, op: Op) -> Node | None:
-        """The node that makes `value`, if it applies `op`."""
-        node = self.producers.get(value)
-        return node if node is not None and node.op is op else None
 
 
 def _has_kernel(product: Node) -> bool:

@@ -129,7 +129,7 @@ class Twins:
         )
 
     def copies(self, passed: Graph) -> Copies:
-        """How a program of `passed` becomes one of what `expanded` makes of it, in the same order."""
+        """The copies that make a program of `passed` one of what `expanded` makes of it, in its order."""
         graph = self.graph
         number = {value: i for i, value in enumerate(graph.inputs)}
         first = len(graph.inputs)

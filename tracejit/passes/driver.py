@@ -35,15 +35,24 @@ from tracejit.passes.winograd import winograd
 
 Pass = Callable[[Graph], Graph]
 
-CLEANING: dict[str, Pass] = {
-    "stack": stack,
-    "roll": roll,
-    "attend": attend,
-    "simplify": simplify,
-    "cse": cse,
-    "dce": dce,
-}
+CLEANING: dict[str, Pass] = {"attend": attend, "simplify": simplify, "cse": cse, "dce": dce}
 """The passes, in order, that leave only the operators that the results need."""
+
+FORMING: dict[str, Pass] = {
+    "stack": stack,
+    "winograd": winograd,
+    "weight_sums": weight_sums,
+    "remask": remask,
+    "recompute": recompute,
+}
+"""The passes, in order, that replace operators by others that are faster, before `fuse`."""
+
+
+def rolling(notes: dict[str, Any] | None = None) -> dict[str, Pass]:
+    """The passes, in order, that find the loops of a recording, before it is cleaned. Sums along a loop are
+    stores of its rounds before it is rolled (see `stack`). `notes`: see `roll`.
+    """
+    return {"stack": stack, "roll": functools.partial(roll, notes=notes)}
 
 
 def optimize(graph: Graph) -> Graph:
@@ -58,30 +67,20 @@ def clean(
     *,
     rolls: bool = True,
 ) -> Graph:
-    """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`. Sums along a loop are
-    stores of its rounds before it is rolled (see `stack`).
+    """Run the `rolling` and the `CLEANING` passes, after `widen`, without which kernels could not be made.
+
+    times: seconds of each pass are added; notes: see `roll`; rolls: False for the body of a loop, whose own
+    loops were rolled before.
     """
     check("record", graph)
-    passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
-    if not rolls:
-        del passes["roll"], passes["stack"]
-    return _run(passes, widen(graph), times)
+    return _run({**(rolling(notes) if rolls else {}), **CLEANING}, widen(graph), times)
 
 
 def form_kernels(
     graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
-    last = functools.partial(fuse, missed=missed)
-    forming: dict[str, Pass] = {
-        "stack": stack,
-        "winograd": winograd,
-        "weight_sums": weight_sums,
-        "remask": remask,
-        "recompute": recompute,
-    }
-    return _run({**forming, "fuse": last}, graph, times)
+    return _run({**FORMING, "fuse": functools.partial(fuse, missed=missed)}, graph, times)
 
 
 def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:

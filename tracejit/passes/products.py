@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracejit.ir.graph import Node
 from tracejit.ir.types import is_floating
-from tracejit.kernels.gemm.plan import is_alone, is_tiled
+from tracejit.kernels.gemm.plan import is_better_unfused, is_tiled
 
 FEW_ROWS = 64
 
@@ -22,4 +22,4 @@ def would_be_one_unit(product: Node) -> bool:
     x, y = (value.type for value in product.inputs)
     if x.ndim != 2 or not all(isinstance(n, int) for n in (*x.shape, *y.shape)):
         return False  # or its extents differ from round to round of a loop
-    return is_alone(x.shape[0], y.shape[1], x.shape[1], x.dtype.itemsize)
+    return is_better_unfused(x.shape[0], y.shape[1], x.shape[1], x.dtype.itemsize)

@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracejit import ops
-from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.graph import Builder, Graph, Node, Value, producers_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, LIBRARY
 from tracejit.ir.view import View
+from tracejit.passes.producers import base_of
 from tracejit.tuning import tuning_of
 
 LEAST = 1 << 18
@@ -56,7 +57,7 @@ class _Lives:
     """The producers of values, their depths, and the position of the last late use of those that have one."""
 
     def __init__(self, graph: Graph):
-        self.producers = {value: node for node in graph.nodes for value in node.outputs}
+        self.producers = producers_of(graph.nodes)
         self.depth = dict.fromkeys(graph.inputs, 0)
         self.late: dict[Value, int] = {}
         for position, node in enumerate(graph.nodes):
@@ -73,9 +74,7 @@ class _Lives:
 
     def base(self, value: Value) -> Value:
         """The array behind views."""
-        while value in self.producers and self.producers[value].op is ops.view:
-            (value,) = self.producers[value].inputs
-        return value
+        return base_of(self.producers, value)
 
     def is_cheap(self, value: Value) -> bool:
         """Whether an elementwise operator computes the value, where that is faster than memory."""

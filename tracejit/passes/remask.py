@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import Counter
 
 from tracejit import ops
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.op import Trait
+from tracejit.passes.producers import base_of
 
 KEEPING = 2
 """The number of products that read a value that lives until the backward pass."""
@@ -24,7 +25,7 @@ KEEPING = 2
 
 def remask(graph: Graph) -> Graph:
     """`graph` with comparisons recomputed where they are used after the `where` of their mask."""
-    producers = {value: node for node in graph.nodes for value in node.outputs}
+    producers = producers_of(graph.nodes)
     kept = lasting(graph)
     cut: dict[Value, tuple[Node, Value]] = {}  # masks: the comparison, and what it masked
     nodes: list[Node] = []
@@ -70,16 +71,9 @@ def _again(comparison: Node, masked: Value, user: Node) -> Node:
 
 def lasting(graph: Graph) -> set[Value]:
     """Values that lie in memory until the backward pass."""
-    producers = {value: node for node in graph.nodes for value in node.outputs}
+    producers = producers_of(graph.nodes)
     readers: Counter[Value] = Counter()
     for node in graph.nodes:
         if Trait.LIBRARY in node.op.traits:
-            readers.update({_source(value, producers) for value in node.inputs})
+            readers.update({base_of(producers, value) for value in node.inputs})
     return {value for value, count in readers.items() if count >= KEEPING} | set(graph.results())
-
-
-def _source(value: Value, producers: dict[Value, Node]) -> Value:
-    """The base of a chain of views."""
-    while value in producers and producers[value].op is ops.view:
-        (value,) = producers[value].inputs
-    return value

@@ -34,6 +34,7 @@ from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
 from tracejit.ir.types import HALVES, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
+from tracejit.passes.producers import made_by, number_of
 from tracejit.tuning import tuning_of
 
 Rule = Callable[..., Value | None]
@@ -107,17 +108,11 @@ class Rewriter:
 
     def match(self, value: Value, op: Op) -> Node | None:
         """The node that defines `value`, if it applies `op`."""
-        node = self.definition.get(value)
-        return node if node is not None and node.op is op else None
+        return made_by(self.definition, value, op)
 
     def number(self, value: Value) -> Any:
         """The Python number that every element of `value` is known to be, or None."""
-        node = self.definition.get(value)
-        if node is None:
-            return None
-        if node.op is ops.constant:
-            return node.attrs["value"]
-        return self.number(node.inputs[0]) if node.op is ops.full else None
+        return number_of(self.definition, value)
 
 
 def rule(*operators: Op) -> Callable[[Rule], Rule]:

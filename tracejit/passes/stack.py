@@ -28,15 +28,16 @@ are. Each pair is stored where its product was; the product of all stands where 
 
 import functools
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from tracejit import ops
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of, producers_of
 from tracejit.ir.types import HALVES, is_floating
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import Regions
 from tracejit.passes.dce import dce
+from tracejit.passes.producers import is_zero
 
 LEAST = 4
 """The fewest products that are stacked: a sum of three is read and written less often than it is copied."""
@@ -77,7 +78,7 @@ class _Sums:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.producers = {value: node for node in graph.nodes for value in node.outputs}
+        self.producers = producers_of(graph.nodes)
         self.uses = Counter(value for node in graph.nodes for value in node.inputs)
         self.uses.update(dict.fromkeys(graph.results(), 2))
 
@@ -157,14 +158,6 @@ class _Sums:
         return Summand(product, seen)
 
 
-def is_zero(producers: Mapping[Value, Node], value: Value) -> bool:
-    """Whether `value` is the literal 0, or an array filled with it."""
-    node = producers.get(value)
-    if node is not None and node.op is ops.full:
-        return is_zero(producers, node.inputs[0])
-    return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
-
-
 def _kind(part: Summand) -> Hashable:
     x, y = part.made.inputs
     return x.type, y.type, None if part.seen is None else part.seen.attrs["view"]
@@ -187,7 +180,7 @@ class _Rewriting:
 
     def __init__(self, graph: Graph, sums: dict[Node, Sum]):
         self.graph, self.sums = graph, sums
-        self.producers = {value: node for node in graph.nodes for value in node.outputs}
+        self.producers = producers_of(graph.nodes)
         self.builder = Builder()
         self.builder.inputs = list(graph.inputs)
         self.final: dict[Value, Value] = {}

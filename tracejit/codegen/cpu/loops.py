@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from tracejit.codegen.cpu.sweep import store_in_ring
 from tracejit.codegen.spec import BLOCK, Instruction, Section
-from tracejit.codegen.text import COMBINE, REORDERED, SourceText, identity, moving_results
+from tracejit.codegen.text import SourceText, has_trait, identity, is_compensated, moving_results
+from tracejit.ir.op import ANY_ORDER, COMPENSATED, HIGHEST, LOWEST, OPS, PRODUCT, QUOTIENT
 
 SUM_BLOCK = 2048
 """Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
@@ -61,7 +62,7 @@ class LoopText(SourceText):
         size = BLOCK if streams else SUM_BLOCK
         with self.block(f"for start in range({first}, {last}, {size}):"):
             for step in sums:
-                self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")
+                self.line(f"b{step.position} = {identity(step.function, self.use_type(step.dtype))}")
             self.line(f"stop = min(start + {size}, {last})")
             self.bare_loop(inside, "start", "stop")
             for step in sums:
@@ -90,12 +91,16 @@ class LoopText(SourceText):
         divided = [
             s
             for _, s in inside
-            if s.kind == "apply" and s.function == "divide" and s.args[1] not in moving and is_float(s.dtype)
+            if s.kind == "apply"
+            and has_trait(s.function, QUOTIENT)
+            and s.args[1] not in moving
+            and is_float(s.dtype)
         ]
         products = self.summed_products([step for _, step in inside])
         for step in divided:
             number = self.type(step.dtype)
-            self.line(f"r{step.result} = {self.function('divide', step.dtype)}({number}(1), v{step.args[1]})")
+            quotient = self.function(step.function, step.dtype)
+            self.line(f"r{step.result} = {quotient}({number}(1), v{step.args[1]})")
         with self.block(f"for i{self.spec.lane} in {self.independent()}({first}, {last}):"):
             self.in_lane = True
             for bases, step in inside:
@@ -116,7 +121,8 @@ class LoopText(SourceText):
             value: made[value]
             for value, dtype in summed.items()
             if value in made
-            and (made[value].function, made[value].dtype) in (("multiply", dtype), ("square", dtype))
+            and has_trait(made[value].function, PRODUCT)
+            and made[value].dtype == dtype
             and readers[value] == 1
         }
 
@@ -194,12 +200,16 @@ class LoopText(SourceText):
 
     def is_blocked(self, step: Instruction) -> bool:
         in_rows = self.spec.orientation == "rows"
-        return in_rows and step.kind == "fold" and step.function == "sum" and is_float(step.dtype)
+        return in_rows and step.kind == "fold" and is_compensated(step.function) and is_float(step.dtype)
 
     def is_ranked(self, step: Instruction) -> bool:
         """Whether an extreme of floats is found among integers, for which a processor has an instruction."""
         in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
-        return in_rows and step.function in ("max", "min") and is_float(step.dtype)
+        return in_rows and OPS[step.function].accumulation in (HIGHEST, LOWEST) and is_float(step.dtype)
+
+    def is_lowest(self, step: Instruction) -> bool:
+        """Whether an extreme among integers is that of the negatives."""
+        return OPS[step.function].accumulation is LOWEST
 
     def fold(self, step: Instruction, value: str) -> None:
         """Add `value` to an accumulator."""
@@ -207,28 +217,29 @@ class LoopText(SourceText):
         if self.spec.orientation == "columns":
             element = f"{accumulator}[i{self.spec.lane}]"
             value = value if dtype == step.dtype else f"{self.type(dtype)}({value})"
-            combine = self.function(COMBINE[step.function], dtype)
+            combine = self.combining(step.function, dtype)
             before = f"{element} != 0" if dtype == "bool" else element
             self.write(element, f"{combine}({before}, {value})", dtype)
             return
         if self.is_ranked(step):
-            negative = f"{self.function('negative', dtype)}({value})" if step.function == "min" else value
+            negative = f"{self.function('negative', dtype)}({value})" if self.is_lowest(step) else value
             rank = f"{self.accumulate(f'rank_{dtype}')}({negative})"
             self.line(f"{accumulator} = {self.function('maximum', dtype)}({accumulator}, {rank})")
             return
         if self.is_blocked(step):
             accumulator = f"b{step.position}"
-        reordered = step.function in REORDERED and is_float(step.dtype)
+        op = OPS[step.function]
+        reordered = op.accumulation in (ANY_ORDER, COMPENSATED) and is_float(step.dtype)
         combine = (
-            self.accumulate(REORDERED[step.function])
+            self.accumulate(f"{op.kernel}_reassoc")
             if reordered
-            else self.function(COMBINE[step.function], step.dtype)
+            else self.combining(step.function, step.dtype)
         )
         self.line(f"{accumulator} = {combine}({accumulator}, {value})")
 
     def scan(self, step: Instruction, value: str) -> None:
         """The running sum up to here."""
-        add = self.function(COMBINE[step.function], step.dtype)
+        add = self.combining(step.function, step.dtype)
         accumulator = f"t{step.position}"
         if self.spec.orientation == "columns":
             accumulator += f"[i{self.spec.lane}]"
@@ -241,11 +252,11 @@ class LoopText(SourceText):
         if self.spec.orientation == "columns":
             accumulator += f"[i{self.spec.lane}]"
             result = f"{accumulator} != 0" if dtype == "bool" else accumulator
-        elif step.function == "sum" and dtype == step.dtype == "float64":
+        elif is_compensated(step.function) and dtype == step.dtype == "float64":
             result = f"{self.accumulate('compensated')}({accumulator}, e{step.position})"
         elif self.is_ranked(step):
             result = f"{self.accumulate(f'float_of_rank_{dtype}')}({accumulator})"
-            result = f"{self.function('negative', dtype)}({result})" if step.function == "min" else result
+            result = f"{self.function('negative', dtype)}({result})" if self.is_lowest(step) else result
         else:
             result = accumulator
         self.line(

@@ -41,8 +41,8 @@ def emit_map(kernel: LoopText) -> None:
         place_tile(kernel)
         kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
         transpose_tiles(kernel)
-        if is_far(kernel):
-            emit_far_tile(kernel, section)
+        if is_beyond_caches(kernel):
+            emit_streamed_tile(kernel, section)
             return
         with kernel.block(f"for i{last - 1} in range(a{last - 1}, b{last - 1}):"):
             kernel.set_bases([section], range(last))
@@ -51,7 +51,7 @@ def emit_map(kernel: LoopText) -> None:
             kernel.lane_loop(section, f"a{last}", f"b{last}")
 
 
-def emit_far_tile(kernel: LoopText, section: Section) -> None:
+def emit_streamed_tile(kernel: LoopText, section: Section) -> None:
     """The rows of a tile, whose results are streamed several rows at a time: rows are short, and the code
     between their loops takes as long as these.
     """
@@ -81,28 +81,28 @@ def place_in_tile(kernel: LoopText, layout: int, row: str, column: str) -> tuple
     return " + ".join([*outer, f"{row} * {stride}", column]), stride
 
 
-def is_far(kernel: LoopText) -> bool:
-    """Whether tiles are transposed of what no cache holds."""
+def is_beyond_caches(kernel: LoopText) -> bool:
+    """Whether operands and results of tiles are larger than the caches: results are streamed then."""
     return bool(kernel.spec.tiles and kernel.spec.stages)
 
 
 def place_tile(kernel: LoopText) -> None:
-    """The bounds of the tile of a unit, along the last two dimensions; where a far one to come begins."""
+    """The bounds of a unit's tile, along the last two dimensions, and the start of the tile to prefetch."""
     last = kernel.spec.lane
     row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
-    if is_far(kernel):
-        row, column = far_tile(kernel, "unit")
+    if is_beyond_caches(kernel):
+        row, column = streamed_tile(kernel, "unit")
     for d, place, size in ((last, column, "columns"), (last - 1, row, "rows")):
         kernel.line(f"a{d} = {place} * {size}")
         kernel.line(f"b{d} = min(a{d} + {size}, n{d})")
-    if is_far(kernel):
-        row, column = far_tile(kernel, f"(unit + {TILES_AHEAD})")
+    if is_beyond_caches(kernel):
+        row, column = streamed_tile(kernel, f"(unit + {TILES_AHEAD})")
         kernel.line(f"next{last} = {column} * columns")
         kernel.line(f"next{last - 1} = {row} * rows")
 
 
-def far_tile(kernel: LoopText, unit: str) -> tuple[str, str]:
-    """Row and column of the tile of a unit where no cache holds the transposed operands."""
+def streamed_tile(kernel: LoopText, unit: str) -> tuple[str, str]:
+    """Row and column of the tile of a unit, in an order in which the caches serve the transposed operands."""
     place, row, column = (
         kernel.use(name, "tracejit.kernels.streams.transpose")
         for name in ("tile_place", "row_of", "column_of")
@@ -135,4 +135,4 @@ def transpose_tiles(kernel: LoopText) -> None:
         size = f"columns, b{last - 1} - a{last - 1}, b{last} - a{last}"
         transpose = kernel.use("transpose_tile", "tracejit.kernels.streams.transpose")
         source = f"x{access.pointer}, {first}, s{access.layout}_{last}"
-        kernel.line(f"{transpose}({source}, tile{n}, {size}, {further if is_far(kernel) else -1})")
+        kernel.line(f"{transpose}({source}, tile{n}, {size}, {further if is_beyond_caches(kernel) else -1})")

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 
 from tracejit.codegen.gpu.launch import AT_ONCE, MORE, shared_places
 from tracejit.codegen.spec import Instruction, KernelSpec, Section
-from tracejit.codegen.text import COMBINE, SourceText, memory_type, renumbered
+from tracejit.codegen.text import SourceText, is_compensated, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
@@ -269,7 +269,7 @@ class _Kernel(SourceText):
 
     def is_compensated(self, step: Instruction) -> bool:
         """Whether what additions round off is added up too."""
-        return step.kind == "fold" and step.function == "sum" and step.dtype == "float64"
+        return step.kind == "fold" and is_compensated(step.function) and step.dtype == "float64"
 
     def accumulate_step(self, step: Instruction, total: str, value: str) -> None:
         """Add `value` to an accumulator."""
@@ -278,7 +278,7 @@ class _Kernel(SourceText):
         if self.is_compensated(step):
             error = f"{self.accumulate('sum_error')}({total}, {value})"
             self.line(f"e{step.position} = e{step.position} + {error}")
-        self.line(f"{total} = {self.function(COMBINE[step.function], dtype)}({total}, {value})")
+        self.line(f"{total} = {self.combining(step.function, dtype)}({total}, {value})")
 
     def reduce_row(self, section: Section) -> None:
         """The threads' loop over the reduced dimensions, then the combination of their accumulators."""
@@ -356,7 +356,7 @@ class _Kernel(SourceText):
         place, distance = ("thread", "step") if in_rows else ("cell", "step * threads")
         end = "threads - 1" if in_rows else "(lines - 1) * threads + thread"
         dtype = self.spec.accumulators[step.position]
-        combine = self.function(COMBINE[step.function], dtype)
+        combine = self.combining(step.function, dtype)
         shared, total, own = f"shared_{dtype}", f"t{step.position}", f"own{step.position}"
         value = f"v{step.args[0]}"
         self.line(f"{own} = {value if dtype == step.dtype else f'{self.type(dtype)}({value})'}")
@@ -401,7 +401,7 @@ class _Kernel(SourceText):
             if step.kind == "fold":
                 dtype = self.spec.accumulators[step.position]
                 shared, total = f"shared_{memory_type(dtype)}", f"t{step.position}"
-                combine, is_true = self.function(COMBINE[step.function], dtype), " != 0" * (dtype == "bool")
+                combine, is_true = self.combining(step.function, dtype), " != 0" * (dtype == "bool")
                 if self.is_compensated(step):
                     self.line(f"{total} = {self.accumulate('compensated')}({total}, e{step.position})")
                 self.write(f"{shared}[{place}]", total, dtype)

@@ -1,1 +1,1 @@
-"""From source to addresses: compilation, linking, and the kernel store."""
+"""Object code: compilation of sources, linking, and the kernel store."""

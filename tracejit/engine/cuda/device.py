@@ -116,7 +116,7 @@ class Gpu:
         return self.driver.get("cuMemAlloc", nbytes)
 
     def _free(self, address: int) -> None:
-        self.give_back("cuMemFree", address)
+        self.release("cuMemFree", address)
 
     def _watch(self) -> None:
         """Have a thread that completes what the device has done."""
@@ -135,10 +135,10 @@ class Gpu:
 
     def unload(self, module: int) -> None:
         """Take a module out again; nothing of it runs any more."""
-        self.give_back("cuModuleUnload", module)
+        self.release("cuModuleUnload", module)
 
-    def give_back(self, function: str, handle: int) -> None:
-        """Let the driver have something back that nothing uses any more."""
+    def release(self, function: str, handle: int) -> None:
+        """Release a handle of the driver that nothing uses any more, by the function for it."""
         if _returns:
             self.driver.code("cuCtxSetCurrent", self._context)
             self.driver.code(function, handle)

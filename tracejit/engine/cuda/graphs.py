@@ -157,8 +157,8 @@ class KernelGraph:
     def __del__(self) -> None:
         if "_graph" in vars(self):
             for executable in self._free:
-                self._gpu.give_back("cuGraphExecDestroy", executable)
-            self._gpu.give_back("cuGraphDestroy", self._graph)
+                self._gpu.release("cuGraphExecDestroy", executable)
+            self._gpu.release("cuGraphDestroy", self._graph)
 
 
 def failed_task(status: int) -> tuple[int, int]:

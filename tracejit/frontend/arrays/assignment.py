@@ -39,6 +39,7 @@ from tracejit.frontend.arrays.indexing import (
     view_of,
     with_places_for_masks,
 )
+from tracejit.frontend.arrays.views import broadcasted, dropped, sliced
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.ops import (
@@ -104,7 +105,7 @@ def _fitted(name: str, value: Any, shape: tuple[int, ...]) -> Any:
             ShapeError(f"{name}: a value of shape {value.shape} does not fit the shape {shape}"),
             user_location(),
         )
-    return ArrayCore.concrete(value._storage, value._view.drop(range(extra)))
+    return dropped(value, *range(extra))
 
 
 # -- masks ---------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def _write_picked(x: ArrayCore, to: Picked, value: Any) -> None:
     extent = math.prod(to.extents)
     if content._view.strides[to.lead] == 0:  # every place gets the same
         there = _sums(dispatch.cast(to.position >= 0, INT64), to.position, extent) > 0
-        content = ArrayCore.concrete(content._storage, content._view.slice_axis(to.lead, 0, 1))
+        content = sliced(content, to.lead, 0, 1)
         content = content.reshape((*to.outer, *[1] * len(to.extents), *to.inner))
     else:
         last = _last_writers(to.position, extent)
@@ -186,7 +187,7 @@ def _write_picked(x: ArrayCore, to: Picked, value: Any) -> None:
 def _along(name: str, value: Any, to: Picked) -> Any:
     """`value` broadcast to the elements `to`, the dimensions of the integer arrays taken as one."""
     fitted = _fitted(name, value, to.shape)
-    wide = ArrayCore.concrete(fitted._storage, fitted._view.broadcast(to.shape))
+    wide = broadcasted(fitted, to.shape)
     return wide.reshape((*to.outer, to.position.size, *to.inner))
 
 
@@ -227,7 +228,7 @@ def _last_by_order(places: Any, extent: int) -> Any:
     order = dispatch.emit(argsort, places, axis=0)
     ordered = dispatch.emit(gather, places, order, axis=0)
     is_last = dispatch.full(True, ordered.shape, BOOL, places.device)
-    assigned = ArrayCore.concrete(is_last._storage, is_last._view.slice_axis(0, 0, -1))
+    assigned = sliced(is_last, 0, 0, -1)
     dispatch.write(assigned, dispatch.apply(not_equal, ordered[:-1], ordered[1:]))
     return _sums(dispatch.apply(where, is_last, order + 1, 0), ordered, extent)
 

@@ -66,8 +66,8 @@ def writes_of(*operands: Any) -> int:
     return count
 
 
-def held(value: Any, dtype: np.dtype) -> np.ndarray | None:
-    """A number of Python's that a dtype holds as it is."""
+def exact_literal(value: Any, dtype: np.dtype) -> np.ndarray | None:
+    """A number of Python's as a 0-d array of a dtype; None if it is of another kind or does not fit."""
     if type(value) in WEAKEST and dtype.kind in WEAKEST[type(value)]:
         return literal(value, dtype)
     return None
@@ -78,10 +78,10 @@ def number(x: bool | int | float, dtype: np.dtype) -> direct.Number | None:
     key = (x, dtype)
     found = _numbers.get(key) if x else None
     if found is None:
-        held = literal(x, dtype)
-        if held is None:
+        element = literal(x, dtype)
+        if element is None:
             return None
-        bits = int.from_bytes(held.tobytes().ljust(8, b"\0"), "little", signed=True)
+        bits = int.from_bytes(element.tobytes().ljust(8, b"\0"), "little", signed=True)
         found = direct.Number(bits, dtype)
         if x:
             if len(_numbers) >= LITERALS:

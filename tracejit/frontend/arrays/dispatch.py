@@ -1,4 +1,4 @@
-"""From a user's call to a node: promote, broadcast, cast, emit, wrap.
+"""Dispatch of users' calls to nodes: promote, broadcast, cast, emit, wrap.
 
 `apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are
 NDArrays, NumPy arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2:
@@ -19,6 +19,7 @@ from tracejit.frontend.arrays import dlpack, immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.promotion import Operand
+from tracejit.frontend.arrays.views import dropped
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
@@ -312,7 +313,7 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
     if isinstance(value, ArrayCore) and len(shape) > target.ndim:
         extra = len(shape) - target.ndim
         if all(n == 1 for n in shape[:extra]):
-            value = ArrayCore.new(value._storage, value._view.drop(range(extra)))
+            value = dropped(value, *range(extra))
             shape = value.shape
     if broadcast_shape(name, [shape, target.shape]) != target.shape:
         raise locate(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.arrays.at_hand import are_integers, elements_of, held, writes_of
+from tracejit.frontend.arrays.at_hand import are_integers, elements_of, exact_literal, writes_of
 from tracejit.frontend.arrays.core import ArrayCore, computed
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import lock, thread
@@ -44,7 +44,7 @@ def write(target: Any, value: Any) -> bool:
                 if writes_of(value) != before:
                     return False
         else:
-            b = held(value, a.dtype)
+            b = exact_literal(value, a.dtype)
             if b is None:
                 return False
         a[...] = b
@@ -112,7 +112,7 @@ def set_basic(x: Any, index: Any, value: Any) -> bool:
         if b is None or b.dtype != a.dtype:
             return False
     else:
-        b = held(value, a.dtype)
+        b = exact_literal(value, a.dtype)
         if b is None:
             return False
     with memory_lock:
@@ -151,7 +151,7 @@ def setitem(x: Any, index: Any, value: Any) -> bool:
         if a is None or parts is None or a.size > eager.SMALL:
             return False
         before = writes_of(*given)
-        b = elements_of(value) if type(value) is ArrayCore.concrete else held(value, a.dtype)
+        b = elements_of(value) if type(value) is ArrayCore.concrete else exact_literal(value, a.dtype)
         if b is None or b.dtype != a.dtype:
             return False
         if before:

@@ -17,6 +17,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, in_memory, selection
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.views import broadcasted
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.loops import positions
 from tracejit.frontend.recording.number import NumberProxy
@@ -307,7 +308,7 @@ def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
     extents = tuple(seen.shape[a] for a in axes)
     position: Any = None
     for axis, index, extent in zip(arrays, indices, extents, strict=True):
-        wide = ArrayCore.concrete(index._storage, index._view.broadcast(shape))
+        wide = broadcasted(index, shape)
         checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
         position = checked if position is None else position * extent + checked
     return Picked(seen.permute([*lead, *axes, *tail]), len(lead), extents, position)

@@ -60,13 +60,18 @@ def kind_of(x: Operand) -> Kind:
     return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
 
+def is_zero(number: Any) -> bool:
+    """Whether a number is known to be 0, without looking at one of a trace."""
+    return type(number) in (int, float) and number == 0
+
+
 # -- dtypes --------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4096)
 def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
     """The dtype each operand is cast to for `op`, from the operands' kinds."""
-    if op.name == "where":
+    if op.promotion == "choice":
         chosen = common(op.name, kinds[1:])
         return np.dtype(bool), chosen, chosen
     found = common(op.name, kinds)

@@ -36,6 +36,7 @@ from tracejit.errors import ReplayError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import normalize_axes
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.views import expanded, sliced
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, quiet, thread
 from tracejit.frontend.recording.storage import Uncounted
@@ -206,10 +207,7 @@ def gather_all(operands: Sequence[Any]) -> None:
 
 def with_dimensions(x: Any, count: int) -> Any:
     """`x` with `count` more dimensions of extent 1 at the end."""
-    view = x._view
-    for _ in range(count):
-        view = view.expand(len(view.shape))
-    return ArrayCore.new(x._storage, view)
+    return expanded(x, *range(x.ndim, x.ndim + count))
 
 
 def axes_of(x: Any) -> tuple[int, ...]:
@@ -243,7 +241,7 @@ def picked_places(mask: Any) -> Any:
         to = dispatch.apply(where, mask.reshape((mask.size,)), number, mask.size)
         here = dispatch.emit(iota, size=mask.size, device=mask.device)
         sums = dispatch.emit(scatter_add, here, to, axis=0, extent=mask.size + 1)
-        places = ArrayCore.new(sums._storage, sums._view.slice_axis(0, 0, count)).copy()
+        places = sliced(sums, 0, 0, count).copy()
     with lock, quiet:
         trace.masks.places[mask._storage] = value_of(trace, mask), places
     return places

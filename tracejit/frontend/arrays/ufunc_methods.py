@@ -26,6 +26,7 @@ from tracejit.frontend.arrays import assignment, dispatch
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import UFUNCS, movement, reductions, scans, sorting
+from tracejit.frontend.arrays.views import broadcasted, selected, sliced
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import DTYPES, is_floating
 
@@ -61,10 +62,6 @@ ASSOCIATIVE = {
 
 def _refuse(name: str, what: str) -> TracejitError:
     return locate(ArgumentError(f"numpy.{name}: {what}"), user_location())
-
-
-def _sliced(x: Any, axis: int, start: int | None, stop: int | None, step: int = 1) -> Any:
-    return ArrayCore.new(x._storage, x._view.slice_axis(axis, start, stop, step))
 
 
 def _computed(ufunc: np.ufunc, method: str, x: Any, dtype: Any) -> Any:
@@ -131,23 +128,23 @@ def _reduced(ufunc: np.ufunc, function: Function, x: Any, axes: tuple[int, ...])
                 ShapeError(f"numpy.{ufunc.__name__}.reduce: no elements along axis {axis}"), user_location()
             )
         last = _without_first(ufunc, function, x, axis) if ufunc in UNDOING else _halved(function, x, axis)
-        x = ArrayCore.new(last._storage, last._view.select(axis, 0))
+        x = selected(last, axis, 0)
     return x
 
 
 def _without_first(ufunc: np.ufunc, function: Function, x: Any, axis: int) -> Any:
     """The first element along `axis`, less all others."""
     whole = DIRECT[UNDOING[ufunc]]
-    others = whole(_sliced(x, axis, 1, None), axis=axis, dtype=x.dtype, keepdims=True)
-    return function(_sliced(x, axis, 0, 1), others)
+    others = whole(sliced(x, axis, 1, None), axis=axis, dtype=x.dtype, keepdims=True)
+    return function(sliced(x, axis, 0, 1), others)
 
 
 def _halved(function: Function, x: Any, axis: int) -> Any:
     """The elements along `axis` combined, in order, to one."""
     while (count := x.shape[axis]) > 1:
         even = count - count % 2
-        pairs = function(_sliced(x, axis, 0, even, 2), _sliced(x, axis, 1, even, 2))
-        x = movement.concat([pairs, _sliced(x, axis, even, None)], axis) if count % 2 else pairs
+        pairs = function(sliced(x, axis, 0, even, 2), sliced(x, axis, 1, even, 2))
+        x = movement.concat([pairs, sliced(x, axis, even, None)], axis) if count % 2 else pairs
     return x
 
 
@@ -160,7 +157,7 @@ def accumulate(ufunc: np.ufunc, function: Function, x: Any, /, axis: Any = 0, dt
     position = normalize_axis(f"{ufunc.__name__}.accumulate", axis, array.ndim)
     if ufunc not in UNDOING or array.shape[position] < 2:
         return _running(ufunc, function, array, position)
-    first, others = _sliced(array, position, 0, 1), _sliced(array, position, 1, None)
+    first, others = sliced(array, position, 0, 1), sliced(array, position, 1, None)
     together = UNDOING[ufunc]
     taken = _running(together, UFUNCS[together], others, position)
     return movement.concat([first, function(first, taken)], position)
@@ -172,8 +169,8 @@ def _running(ufunc: np.ufunc, function: Function, x: Any, axis: int) -> Any:
         return SCANS[ufunc](x, axis)
     reach = 1
     while reach < x.shape[axis]:
-        further = function(_sliced(x, axis, None, -reach), _sliced(x, axis, reach, None))
-        x = movement.concat([_sliced(x, axis, 0, reach), further], axis)
+        further = function(sliced(x, axis, None, -reach), sliced(x, axis, reach, None))
+        x = movement.concat([sliced(x, axis, 0, reach), further], axis)
         reach *= 2
     return x.copy() if reach == 1 else x
 
@@ -298,7 +295,7 @@ def _places(name: str, x: Any, index: Any, values: tuple[Any, ...]) -> tuple[Any
                     ShapeError(f"numpy.{name}: values of shape {operand.shape} do not fit {place.shape}"),
                     user_location(),
                 )
-            wide: Any = ArrayCore.new(operand._storage, operand._view.broadcast(place.shape))
+            wide: Any = broadcasted(operand, place.shape)
             operand = wide.reshape((wide.size,))
         given.append(operand)
     return place.reshape((place.size,)), tuple(given)

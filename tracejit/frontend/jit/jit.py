@@ -14,9 +14,7 @@
 
 import copy
 import functools
-import os
 import sys
-import types
 from collections.abc import Callable
 from typing import (
     TYPE_CHECKING,
@@ -24,7 +22,6 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     TypeVar,
     overload,
 )
@@ -35,8 +32,8 @@ from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.jit import record
 from tracejit.frontend.jit.entries import Signature
 from tracejit.frontend.jit.piecewise import run_piecewise
-from tracejit.frontend.jit.signatures import CacheInfo, Signatures
-from tracejit.frontend.python.kinds import Transparent
+from tracejit.frontend.jit.signatures import Signatures
+from tracejit.frontend.python.kinds import Transparent, bound
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
@@ -48,18 +45,13 @@ R = TypeVar("R", covariant=True)
 S = TypeVar("S", contravariant=True)
 
 if TYPE_CHECKING:
-    from tracejit.drawing.drawing import Drawing
 
-    class BoundJitted(Protocol[P, R]):
-        """The type of a bound traced method, for type checkers only; Python makes it a bound method."""
+    class BoundJitted(Signatures, Generic[P, R]):
+        """The type of a bound traced method, for type checkers only; Python makes it a bound method, through
+        which all attributes of the traced function are reached.
+        """
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-        def explain(self) -> str: ...
-        def draw(
-            self, path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any
-        ) -> "Drawing": ...
-        def cache_info(self) -> CacheInfo: ...
-        def cache_clear(self) -> None: ...
 
 
 class Jitted(Transparent, Signatures, Generic[P, R]):
@@ -102,7 +94,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
     ) -> "BoundJitted[Q, R]": ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return bound(self, instance)
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body as part of another recording, or eagerly."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tracejit.assembly.launch import order_of
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.python.kinds import Vouched
+from tracejit.frontend.python.kinds import Vouched, bound
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import NumberProxy, concrete, is_of, unproxied
 from tracejit.frontend.recording.origins import RuntimeNumber
@@ -28,29 +27,43 @@ from tracejit.ops.structure import callback as callback_op
 CONSTANT = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
-class Pure(Vouched):
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R", covariant=True)
+S = TypeVar("S", contravariant=True)
+
+
+class Pure(Vouched, Generic[P, R]):
     """A function whose calls a trace does not watch; made by `pure`."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         trace = thread.trace
         if trace is None:
             return self._function(*args, **kwargs)
-        args, kwargs = trees.map(concrete, (args, kwargs))
+        given, named = trees.map(concrete, (args, kwargs))
         trace.vouched += 1
         try:
-            return self._function(*args, **kwargs)
+            return self._function(*given, **named)
         finally:
             trace.vouched -= 1
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Pure[P, R]: ...
+
+    @overload
+    def __get__(
+        self: Pure[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Callable[Q, R]: ...
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return bound(self, instance)
 
 
-def pure(function: Callable[..., Any]) -> Pure:
+def pure(function: Callable[P, R]) -> Pure[P, R]:
     """Vouch that `function` has no effect that matters and need not run again in a replay.
 
     While recording, what it does is not watched; what it returns is a constant of the trace. Numbers of the

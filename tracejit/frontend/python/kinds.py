@@ -24,6 +24,13 @@ import numpy as np
 _TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "scipy"}
 
 
+def bound(function: Any, instance: Any) -> Any:
+    """The attribute of a class that is a callable like a function: a method of an instance, itself for the
+    class (None).
+    """
+    return function if instance is None else types.MethodType(function, instance)
+
+
 class Vouched:
     """A callable of this package whose calls a trace does not watch."""
 
@@ -102,7 +109,7 @@ USERS, OURS, LIBRARY = 0, 1, 2
 
 
 class _Owner(dict[Any, int]):
-    """By a module's name: whose code it is. Asked at every call, so answers are kept."""
+    """The owner of code, by its module's name. Asked at every call, so answers are kept."""
 
     def __missing__(self, module: str | None) -> int:
         root = (module or "").partition(".")[0]

@@ -120,7 +120,7 @@ class Batch(Recording):
 
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
-        """While the function runs, on this thread; `outer` is around."""
+        """Let this thread record into the batch while the function runs; `outer` is around."""
         before = thread.trace, thread.inlining, thread.busy, self.outer
         try:
             self.outer = outer

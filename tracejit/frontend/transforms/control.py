@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, overload
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import trees
@@ -26,6 +26,44 @@ from tracejit.frontend.recording.loops.ranges import LEAST, may_roll, record_all
 from tracejit.frontend.recording.loops.ranges import range as rounds_of
 from tracejit.frontend.recording.loops.states import LOOPS
 from tracejit.frontend.recording.number import NumberProxy, unproxied
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+T = TypeVar("T")
+X = TypeVar("X")
+Y = TypeVar("Y")
+Z = TypeVar("Z")
+Operands = TypeVarTuple("Operands")
+
+# Numbers become arrays, so a loop that begins with one has an array as its result: the first overloads. The
+# last ones are for trees of numbers, and say what the body returns.
+
+
+@overload
+def scan(
+    f: Callable[[NDArray, X], tuple[Any, Y]],
+    init: NDArray | complex,
+    xs: X,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[NDArray, Y]: ...
+
+
+@overload
+def scan(
+    f: Callable[[T, X], tuple[T, Y]], init: T, xs: X, length: int | None = None, reverse: bool = False
+) -> tuple[T, Y]: ...
+
+
+@overload
+def scan(
+    f: Callable[[Any, Any], tuple[T, Y]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[T, Y]: ...
 
 
 def scan(
@@ -143,6 +181,20 @@ def _stacked(found: list[Any]) -> Any:
     return trees.map(lambda *leaves: stack(leaves), *found)
 
 
+@overload
+def fori_loop(
+    lower: int, upper: int, body: Callable[[int, NDArray], Any], init: NDArray | complex
+) -> NDArray: ...
+
+
+@overload
+def fori_loop(lower: int, upper: int, body: Callable[[int, T], T], init: T) -> T: ...
+
+
+@overload
+def fori_loop(lower: int, upper: int, body: Callable[[int, Any], T], init: Any) -> T: ...
+
+
 def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any) -> Any:
     """The last value of a loop: ``value = body(i, value)`` for i in ``range(lower, upper)``, `init` at first.
 
@@ -164,6 +216,20 @@ def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any
 def _bound(name: str, number: Any) -> Any:
     """A bound of `fori_loop`: an integer, or one that stays a run-time number."""
     return number if type(number) is NumberProxy else integer(f"fori_loop: {name}", number)
+
+
+@overload
+def while_loop(
+    cond: Callable[[NDArray], Any], body: Callable[[NDArray], Any], init: NDArray | complex
+) -> NDArray: ...
+
+
+@overload
+def while_loop(cond: Callable[[T], Any], body: Callable[[T], T], init: T) -> T: ...
+
+
+@overload
+def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], T], init: Any) -> T: ...
 
 
 def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
@@ -189,7 +255,12 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
 LOOPS.add(while_loop.__code__)
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+def cond(
+    pred: Any,
+    true_fun: Callable[[*Operands], Y],
+    false_fun: Callable[[*Operands], Z],
+    *operands: *Operands,
+) -> Y | Z:
     """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
     pred: a bool, or an array of one element, which is looked at. The other function is not called.
@@ -205,7 +276,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return true_fun(*operands) if _holds("cond: pred", pred) else false_fun(*operands)
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(index: Any, branches: Sequence[Callable[[*Operands], Y]], *operands: *Operands) -> Y:
     """The result of the branch at `index` for the operands; an index out of range stands for the nearest one.
 
     index: an integer, or an array of one, which is looked at. The other functions are not called.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tracejit import ops
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
 from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
@@ -51,7 +51,7 @@ class FreeNodes:
     """The free nodes of a graph, `nodes`; light ones are added while the groups grow."""
 
     def __init__(self, graph: Graph):
-        self.producers = {value: node for node in graph.nodes for value in node.outputs}
+        self.producers = producers_of(graph.nodes)
         self.results = frozenset(graph.results())
         self.users: dict[Value, dict[Node, None]] = {}
         for node in graph.nodes:

@@ -166,7 +166,7 @@ class _Fuser:
         group.operands, group.shape, group.domain, group.rows = fit
         if node.op is ops.matmul:
             group.products += (node,)
-            group.is_complete = self.stays_alone(node)
+            group.is_complete = self.takes_no_epilogue(node)
         group.can_fail |= CAN_FAIL in node.op.traits
         group.writes |= self.writes(node)
         group.touched.update(origins, node.outputs)
@@ -200,7 +200,7 @@ class _Fuser:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
-    def stays_alone(self, product: Node) -> bool:
+    def takes_no_epilogue(self, product: Node) -> bool:
         """Whether a product takes no epilogue: with one it would be a single unit of much work, or all of it
         would be computed where half is enough.
         """

@@ -29,8 +29,8 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import NEIGHBOURS, Regions, disjoint, same
+from tracejit.passes.producers import is_zero
 from tracejit.passes.products import would_be_tiled
-from tracejit.passes.stack import is_zero
 from tracejit.tuning import tuning_of
 
 SHARERS = 4

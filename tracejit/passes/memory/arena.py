@@ -25,7 +25,7 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the alignment of the widest vector loads."""
 
 FEW = 8
-"""To look at holes one task after the other takes so many times longer than to look at all in a row."""
+"""The factor by which looking at holes one task after the other takes longer than looking at all in a row."""
 
 
 class Hole(NamedTuple):

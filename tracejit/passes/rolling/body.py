@@ -1,4 +1,4 @@
-"""From a wiring to the node of a loop: the body, its operands, and what later nodes read instead.
+"""The node of a loop, made from a wiring: the body, its operands, and what later nodes read instead.
 
 What later nodes read of the last round only becomes an output of the loop. What they read of other rounds
 (values that a backward pass needs, results that are collected) is stacked: one array with a row for each

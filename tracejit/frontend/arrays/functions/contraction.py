@@ -29,6 +29,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.linear import matmul
 from tracejit.frontend.arrays.functions.manipulation import permute_dims, reshape
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import dropped
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -211,7 +212,7 @@ def _narrowed(term: _Term, full: dict[Label, int]) -> _Term:
     """The term without dimensions of extent 1 that stand for more."""
     gone = [a for a, label in enumerate(term.labels) if term.array.shape[a] != full[label]]
     kept = tuple(label for a, label in enumerate(term.labels) if a not in gone)
-    return _Term(ArrayCore.new(term.array._storage, term.array._view.drop(gone)), kept)
+    return _Term(dropped(term.array, *gone), kept)
 
 
 def _summed(term: _Term, needed: set[Label]) -> _Term:

@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import selected
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
 from tracejit.ir.types import is_floating
@@ -168,7 +169,7 @@ def _stack(items: Sequence[Any]) -> Any:
     dtype = first.dtype
     result = empty((len(items), *first.shape), dtype=dtype, device=first.device)
     for index, item in enumerate(items):
-        dispatch.write(ArrayCore.new(result._storage, result._view.select(0, index)), item)
+        dispatch.write(selected(result, 0, index), item)
     return result
 
 

@@ -29,6 +29,7 @@ from tracejit.frontend.arrays.functions.manipulation import (
 from tracejit.frontend.arrays.functions.movement import concat, take, unstack
 from tracejit.frontend.arrays.functions.sorting import argsort
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import sliced
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 INT64 = np.dtype("int64")
 EMPTY = -1
-
-
-def _sliced(x: Any, axis: int, start: int, stop: int) -> Any:
-    return ArrayCore.new(x._storage, x._view.slice_axis(axis, start, stop))
 
 
 # -- at least so many dimensions -----------------------------------------------------------------------------
@@ -342,7 +339,7 @@ def _split(name: str, array: Any, sections: Any, axis: int) -> list[Any]:
         each, longer = divmod(extent, count)
         cuts = [i * each + min(i, longer) for i in range(1, count)]
     bounds = zip([0, *cuts], [*cuts, extent], strict=True)
-    return [_sliced(array, along, start, stop) for start, stop in bounds]
+    return [sliced(array, along, start, stop) for start, stop in bounds]
 
 
 @public
@@ -500,7 +497,7 @@ def resize(x: Any, shape: Any, /) -> NDArray:
         return dispatch.full(0, extents, array.dtype, array.device, "resize")
     if size > array.size:
         array = tile(array, -(-size // array.size))
-    return reshape(_sliced(array, 0, 0, size), extents, copy=True)
+    return reshape(sliced(array, 0, 0, size), extents, copy=True)
 
 
 @public

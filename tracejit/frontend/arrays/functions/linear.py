@@ -16,6 +16,7 @@ from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_di
 from tracejit.frontend.arrays.functions.movement import stack, unstack
 from tracejit.frontend.arrays.functions.reductions import any, sum
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import quiet
 from tracejit.ir.view import View
@@ -130,7 +131,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
              [20, 40]], dtype=int64)
     """
     a, b = ravel(dispatch.as_array("outer", x1)), ravel(dispatch.as_array("outer", x2))
-    return dispatch.apply(ops.multiply, ArrayCore.new(a._storage, a._view.expand(1)), b)
+    return dispatch.apply(ops.multiply, expanded(a, 1), b)
 
 
 @public
@@ -275,8 +276,8 @@ def matvec(x1: Any, x2: Any, /) -> NDArray:
     matrices, vectors = _matrices_and_vectors("matvec", x1, x2)
     if vectors.ndim == 1:
         return matmul(matrices, vectors)
-    product = matmul(matrices, _expanded(vectors, vectors.ndim))
-    return ArrayCore.new(product._storage, product._view.drop([product.ndim - 1]))
+    product = matmul(matrices, expanded(vectors, vectors.ndim))
+    return dropped(product, product.ndim - 1)
 
 
 @public
@@ -293,8 +294,8 @@ def vecmat(x1: Any, x2: Any, /) -> NDArray:
     NDArray([31, 42], dtype=int64)
     """
     matrices, vectors = _matrices_and_vectors("vecmat", x2, x1)
-    product = matmul(_expanded(_conjugate(vectors), vectors.ndim - 1), matrices)
-    return ArrayCore.new(product._storage, product._view.drop([product.ndim - 2]))
+    product = matmul(expanded(_conjugate(vectors), vectors.ndim - 1), matrices)
+    return dropped(product, product.ndim - 2)
 
 
 def _matrices_and_vectors(name: str, matrices: Any, vectors: Any) -> tuple[Any, Any]:
@@ -304,10 +305,6 @@ def _matrices_and_vectors(name: str, matrices: Any, vectors: Any) -> tuple[Any, 
             ShapeError(f"{name}: matrices of shape {a.shape} and vectors of shape {x.shape}"), user_location()
         )
     return a, x
-
-
-def _expanded(x: Any, axis: int) -> Any:
-    return ArrayCore.new(x._storage, x._view.expand(axis))
 
 
 @public

@@ -17,17 +17,13 @@ from tracejit.frontend.arrays.axes import (
     normalize_axis,
     normalize_shape,
 )
-from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import dropped, viewed
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
-
-
-def _seen(x: Any, view: View) -> Any:
-    return ArrayCore.new(x._storage, view)
 
 
 # -- shape ---------------------------------------------------------------------------------------------------
@@ -73,8 +69,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         )
     if copy or view is None:
         fresh = array.copy()
-        return _seen(fresh, View.of_shape(wanted))
-    return _seen(array, view)
+        return viewed(fresh, View.of_shape(wanted))
+    return viewed(array, view)
 
 
 def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,7 +148,7 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
             ),
             user_location(),
         )
-    return _seen(array, array._view.drop(axes))
+    return dropped(array, *axes)
 
 
 @public
@@ -170,7 +166,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
     view = array._view
     for position in normalize_axes("expand_dims", axis, array.ndim + count):
         view = view.expand(position)
-    return _seen(array, view)
+    return viewed(array, view)
 
 
 @public
@@ -192,7 +188,7 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
             ShapeError(f"broadcast_to: an array of shape {array.shape} does not broadcast to {wanted}"),
             user_location(),
         )
-    return _seen(array, array._view.broadcast(wanted).read_only())
+    return viewed(array, array._view.broadcast(wanted).read_only())
 
 
 @public
@@ -221,7 +217,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     """
     given = [dispatch.as_array("broadcast_arrays", x) for x in arrays]
     shape = dispatch.broadcast_shape("broadcast_arrays", [x.shape for x in given])
-    return tuple(x if x.shape == shape else _seen(x, x._view.broadcast(shape).read_only()) for x in given)
+    return tuple(x if x.shape == shape else viewed(x, x._view.broadcast(shape).read_only()) for x in given)
 
 
 # -- order of dimensions and elements ------------------------------------------------------------------------
@@ -245,7 +241,7 @@ def permute_dims(x: Any, /, axes: Any) -> NDArray:
             AxisError(f"permute_dims: axes {axes} are no permutation of {array.ndim} dimensions"),
             user_location(),
         )
-    return _seen(array, array._view.permute(order))
+    return viewed(array, array._view.permute(order))
 
 
 @public
@@ -297,7 +293,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     first = normalize_axis("swapaxes", axis1, array.ndim)
     second = normalize_axis("swapaxes", axis2, array.ndim)
     order[first], order[second] = second, first
-    return _seen(array, array._view.permute(order))
+    return viewed(array, array._view.permute(order))
 
 
 @public
@@ -319,7 +315,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     order = [a for a in range(array.ndim) if a not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
-    return _seen(array, array._view.permute(order))
+    return viewed(array, array._view.permute(order))
 
 
 @public
@@ -352,4 +348,4 @@ def flip(x: Any, /, axis: Any = None) -> NDArray:
     view = array._view
     for position in normalize_axes("flip", axis, array.ndim):
         view = view.slice_axis(position, None, None, -1)
-    return _seen(array, view)
+    return viewed(array, view)

@@ -18,15 +18,11 @@ from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.manipulation import expand_dims, ravel, reshape
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import selected, sliced, viewed
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
-
-
-def _seen(x: Any, view: View) -> Any:
-    return ArrayCore.new(x._storage, view)
 
 
 def _sequence(name: str, arrays: Any) -> list[Any]:
@@ -58,7 +54,7 @@ def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
     for x in arrays:
         stop = start + x.shape[axis]
         if x.size:
-            place = _seen(result, result._view.slice_axis(axis, start, stop))
+            place = sliced(result, axis, start, stop)
             dispatch.write(place, dispatch.cast(x, dtype), "concat")
         start = stop
     return result
@@ -143,7 +139,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
     """
     array = dispatch.as_array("unstack", x)
     position = normalize_axis("unstack", axis, array.ndim)
-    return tuple(_seen(array, array._view.select(position, i)) for i in range(array.shape[position]))
+    return tuple(selected(array, position, i) for i in range(array.shape[position]))
 
 
 @public
@@ -179,7 +175,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
         if start:
             view = result._view
             parts = view.slice_axis(position, start, None), view.slice_axis(position, 0, start)
-            result = _joined([_seen(result, part) for part in parts], position, array.dtype)
+            result = _joined([viewed(result, part) for part in parts], position, array.dtype)
     return result
 
 

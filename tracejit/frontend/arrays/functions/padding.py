@@ -27,6 +27,7 @@ from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.quantiles import median
 from tracejit.frontend.arrays.functions.ranges import linspace
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import broadcasted, selected, sliced
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -36,14 +37,10 @@ Block = Callable[[Any, int, bool, int, Any], Any]
 """The padding at one end, of an array, an axis, whether it is the front, the width, and an option."""
 
 
-def _sliced(x: Any, axis: int, start: int, stop: int | None) -> Any:
-    return ArrayCore.new(x._storage, x._view.slice_axis(axis, start, stop))
-
-
 def _at_end(x: Any, axis: int, front: bool, count: int) -> Any:
     """The `count` elements at one end of an axis."""
     extent = x.shape[axis]
-    return _sliced(x, axis, 0, count) if front else _sliced(x, axis, extent - count, extent)
+    return sliced(x, axis, 0, count) if front else sliced(x, axis, extent - count, extent)
 
 
 def _with_extent(x: Any, axis: int, count: int) -> tuple[int, ...]:
@@ -66,7 +63,7 @@ def _empty(x: Any, axis: int, front: bool, count: int, option: Any) -> Any:
 
 
 def _linear_ramp(x: Any, axis: int, front: bool, count: int, value: Any) -> Any:
-    edge = ArrayCore.new(x._storage, x._view.select(axis, 0 if front else x.shape[axis] - 1))
+    edge = selected(x, axis, 0 if front else x.shape[axis] - 1)
     given = value if isinstance(value, ArrayCore) else np.asarray(value)
     ramp = linspace(given, edge, count, endpoint=False, dtype=x.dtype, axis=axis)
     return ramp if front else flip(ramp, axis)
@@ -82,7 +79,7 @@ def _statistic(compute: Callable[..., Any], *, rounds: bool) -> Block:
         if rounds and x.dtype.kind in "iu":
             value = rounded(value)
         value = dispatch.cast(value, x.dtype)
-        return ArrayCore.new(value._storage, value._view.broadcast(_with_extent(x, axis, count)))
+        return broadcasted(value, _with_extent(x, axis, count))
 
     return block
 
@@ -125,8 +122,8 @@ def _beside(x: Any, axis: int, front: bool, count: int, with_edge: bool) -> Any:
     """The elements at one end that are reflected."""
     skipped, extent = 0 if with_edge else 1, x.shape[axis]
     if front:
-        return _sliced(x, axis, skipped, skipped + count)
-    return _sliced(x, axis, extent - skipped - count, extent - skipped)
+        return sliced(x, axis, skipped, skipped + count)
+    return sliced(x, axis, extent - skipped - count, extent - skipped)
 
 
 # -- pad -----------------------------------------------------------------------------------------------------

@@ -245,11 +245,11 @@ def cbrt(x: Any, /) -> NDArray:
     array = floating("cbrt", x)
     _refuse("cbrt", array, "f", "use pow")
     length = absolute(array)
-    plain = (length > 0) & isfinite(length)
-    inside = where(plain, length, 1.0)
+    is_regular = (length > 0) & isfinite(length)
+    inside = where(is_regular, length, 1.0)
     root = pow(inside, 1 / 3)
     root = root - (root - inside / (root * root)) / 3.0
-    return copysign(where(plain, root, length), array)
+    return copysign(where(is_regular, root, length), array)
 
 
 @public
@@ -408,15 +408,15 @@ def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
     """
     array = floating("frexp", x)
     _refuse("frexp", array, "f", "take the parts of complex numbers")
-    plain = isfinite(array) & (array != 0)
-    fraction = where(plain, array, 1.0)
+    is_regular = isfinite(array) & (array != 0)
+    fraction = where(is_regular, array, 1.0)
     exponent = dispatch.cast(FUNCTIONS["floor"](FUNCTIONS["log2"](absolute(fraction))), INT32) + 1
     for factor in _power_of_two(-exponent, array.dtype):
         fraction = fraction * factor
     high, low = absolute(fraction) >= 1, absolute(fraction) < 0.5  # the logarithm was rounded
     fraction = where(high, fraction * 0.5, where(low, fraction * 2.0, fraction))
     exponent = exponent + dispatch.cast(high, INT32) - dispatch.cast(low, INT32)
-    return where(plain, fraction, array), where(plain, exponent, 0)
+    return where(is_regular, fraction, array), where(is_regular, exponent, 0)
 
 
 @public

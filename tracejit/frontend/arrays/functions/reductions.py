@@ -18,10 +18,10 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
-from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.arrays.selection import selection_of
+from tracejit.frontend.arrays.views import broadcasted, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
 from tracejit.ir.types import HALVES, is_inexact
@@ -39,15 +39,7 @@ def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
         parts = (_reduce(op, dispatch.emit(part, x), axes, keepdims) for part in (ops.real, ops.imag))
         return dispatch.emit(ops.complex, *parts)
     result = dispatch.emit(op, x, axes=axes, pieces=0)
-    return _restore(result, axes) if keepdims else result
-
-
-def _restore(x: Any, axes: tuple[int, ...]) -> Any:
-    """Insert a dimension of extent 1 at each of the sorted axes."""
-    view = x._view
-    for axis in axes:
-        view = view.expand(axis)
-    return ArrayCore.new(x._storage, view)
+    return expanded(result, *axes) if keepdims else result
 
 
 def wide(name: str, x: Any, dtype: Any) -> Any:
@@ -79,7 +71,7 @@ def mask(name: str, where: Any, shape: tuple[int, ...]) -> Any:
             ShapeError(f"{name}: where of shape {given.shape} does not broadcast to the array's {shape}"),
             user_location(),
         )
-    return ArrayCore.new(given._storage, given._view.broadcast(shape))
+    return broadcasted(given, shape)
 
 
 def _chosen(name: str, x: Any, where: Any, otherwise: Any) -> Any:
@@ -412,10 +404,10 @@ def _position(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     array = dispatch.as_array(op.name, x)
     if axis is None:
         result = dispatch.emit(op, array.ravel(), axis=0)
-        return _restore(result, tuple(range(array.ndim))) if keepdims else result
+        return expanded(result, *range(array.ndim)) if keepdims else result
     position = normalize_axis(op.name, axis, array.ndim)
     result = dispatch.emit(op, array, axis=position)
-    return _restore(result, (position,)) if keepdims else result
+    return expanded(result, position) if keepdims else result
 
 
 @public(method=True)

@@ -16,10 +16,10 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import normalize_axis
-from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import ravel
 from tracejit.frontend.arrays.functions.reductions import wide
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.views import sliced
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _running(
     extended = list(result.shape)
     extended[position] += 1
     grown = dispatch.full(start, tuple(extended), result.dtype, result.device)
-    dispatch.write(ArrayCore.new(grown._storage, grown._view.slice_axis(position, 1, None)), result)
+    dispatch.write(sliced(grown, position, 1, None), result)
     return grown
 
 

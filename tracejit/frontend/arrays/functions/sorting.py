@@ -23,6 +23,7 @@ from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.arrays.selection import positions
+from tracejit.frontend.arrays.views import sliced
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
             user_location(),
         )
     order = argsort(array, axis=position, descending=largest)
-    first = ArrayCore.new(order._storage, order._view.slice_axis(position, 0, count))
+    first = sliced(order, position, 0, count)
     return along(array, first, position), first.copy()
 
 

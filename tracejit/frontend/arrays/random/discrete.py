@@ -14,7 +14,6 @@ from tracejit.errors import DTypeError
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.random.draws import (
     FLOAT64,
@@ -27,7 +26,7 @@ from tracejit.frontend.arrays.random.draws import (
     takes_size,
 )
 from tracejit.frontend.arrays.random.gammas import gamma
-from tracejit.frontend.arrays.random.rejection import binomial_number, poisson_number
+from tracejit.frontend.arrays.random.rejection import binomial_number, float64_array, poisson_number
 from tracejit.frontend.arrays.random.streams import WORD
 from tracejit.frontend.recording.number import concrete
 
@@ -162,7 +161,7 @@ def geometric(
     """
     check("random.geometric", "p", p, lambda v: (v > 0) & (v <= 1), "above 0 and at most 1")
     draw = Draw("random.geometric", shape, dtype, device, generator, p, kinds="iu")
-    rate = dispatch.apply(ops.log1p, -_array(draw.parameters[0]))
+    rate = dispatch.apply(ops.log1p, -float64_array(draw.parameters[0]))
     trials = dispatch.apply(ops.ceil, dispatch.apply(ops.log, draw.open_unit()) / rate)
     return _counts(draw, clip(trials, 1.0, None))
 
@@ -248,11 +247,6 @@ def negative_binomial(
     options = {"device": device, "generator": generator}
     means = gamma(wanted, (1 - chance) / chance, draw.extents, FLOAT64, **options)
     return _counts(draw, poisson_number(draw, means))
-
-
-def _array(x: Any) -> Any:
-    """A parameter as a float64 array."""
-    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
 def _counts(draw: Draw, x: Any) -> Any:

@@ -48,7 +48,8 @@ def _sqrt(x: Any) -> Any:
     return dispatch.apply(ops.sqrt, x)
 
 
-def _array(x: Any) -> Any:
+def float64_array(x: Any) -> Any:
+    """A parameter as a float64 array."""
     return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
@@ -57,7 +58,7 @@ def _by_mean(mean: Any, parameters: tuple[Any, ...], small: SamplingMethod, larg
     applies: there both draw, and get parameters of which they can make something.
     """
     if not isinstance(mean, ArrayCore):
-        return (small if mean < SMALL else large).draw(*map(_array, parameters))
+        return (small if mean < SMALL else large).draw(*map(float64_array, parameters))
     is_small = dispatch.apply(ops.less, mean, SMALL)
     few = small.draw(*(where(is_small, x, other) for x, other in zip(parameters, small.other, strict=True)))
     many = large.draw(*(where(is_small, other, x) for x, other in zip(parameters, large.other, strict=True)))
@@ -173,7 +174,7 @@ def binomial_number(draw: Draw, n: Any, p: Any) -> Any:
     rarer = where(p > 0.5, 1 - p, p) if is_array else (1 - p if p > 0.5 else p)
     small = SamplingMethod(functools.partial(_small_binomial, draw), (1.0, 0.5))
     large = SamplingMethod(functools.partial(_large_binomial, draw), (4.0 * SMALL, 0.5))
-    found = _by_mean(n * rarer, (_array(n), _array(rarer)), small, large)
+    found = _by_mean(n * rarer, (float64_array(n), float64_array(rarer)), small, large)
     if is_array:
         return where(p > 0.5, n - found, found)
     return n - found if p > 0.5 else found
