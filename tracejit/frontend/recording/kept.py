@@ -8,7 +8,7 @@ the same value to the gradient, and so is one read through another view.
     loss = base[2:6].sum()     # launched; a window 0 to 6, its value an update of the memory by that value
 
 What always holds under a gradient:
-- Windows that it follows (`Window.tracked`) overlap no others: these are united.
+- Windows that it follows (`TrackedExtent.tracked`) overlap no others: these are united.
 - A value whose memory is about to be written by the recording is kept as a copy.
 - No two windows or arrays have one value, which has one place: what is stored into several is copied.
 - Memory that a task or another thread has written is another value; who needs the old one gets an error.

@@ -1,6 +1,6 @@
 """Results of a traced call, as records: what it returns, and what it rebound in containers and objects.
 
-`Description.describe` walks over a recorded value and tells how it is made (see `signature.program`):
+`ResultDescription.describe` walks over a recorded value and tells how it is made (see `signature.program`):
 
 - an array made by the call: a new array on the storage of an output;
 - an array of NumPy's that the body worked out: a copy of it;

@@ -43,11 +43,10 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
     functools.cached_property: ("func",),
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
-    functools._lru_cache_wrapper: (),
     kinds.Transparent: (),
 }
 """Descriptors besides functions that are followed, and the functions that they call."""
-_REFUSED = (functools.partialmethod, functools.singledispatchmethod)
+_REFUSED = (functools.partialmethod, functools.singledispatchmethod, functools._lru_cache_wrapper)
 """Descriptors of Python's library that call code of the user's, and are not."""
 
 
