@@ -326,7 +326,7 @@ def wake_lanes(lane):
 
 @native
 def forget_idle(lane):
-    """The idle threads of `lane` and of those after it are gone."""
+    """Empty the lists of idle threads of `lane` and of those after it: the threads are gone."""
     while lane != 0:
         put(lane, LANE_IDLE, 0)
         lane = get(lane, LANE_NEXT)

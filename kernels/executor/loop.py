@@ -91,7 +91,7 @@ def loop(block, lo, hi, scratch):
 
 
 @word_subroutine
-def is_plain(block):
+def is_single_call(block):
     """Whether each round is the same call of one kernel."""
     more = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     if slot(block, Loop.TASKS) != 1 or more + slot(block, Loop.UNTIL) != 0:
@@ -101,8 +101,8 @@ def is_plain(block):
 
 
 @word_subroutine
-def plain_rounds(block, this, scratch):
-    """Run the rounds of such a loop from round `this` on."""
+def repeat_call(block, this, scratch):
+    """Run a loop whose rounds are the same call of one kernel, from round `this` on."""
     function, space, count = (
         slot(block + HEAD, LoopTask.FUNCTION),
         slot(block, Loop.SPACE),
@@ -135,8 +135,8 @@ def rounds(block, lo, scratch, team):
         begin_loop(block)
     else:
         this, begin, low = slot(block, Loop.ROUND), slot(block, Loop.TASK), slot(block, Loop.UNIT)
-    if low == 0 and is_plain(block) != 0:
-        return plain_rounds(block, this, scratch)
+    if low == 0 and is_single_call(block) != 0:
+        return repeat_call(block, this, scratch)
     while this < count:
         for i in range(begin, tasks):
             task = first + TASK * i

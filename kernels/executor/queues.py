@@ -191,6 +191,7 @@ def list_started(task):
 
 @native
 def unlist_started(task):
+    """Take a task out of its lane's list of started ones (`threads.unlink` does so with idle threads)."""
     following, previous = get(task, TASK_NEXT), get(task, TASK_PREVIOUS)
     put(task, TASK_LISTED, 0)
     if following != 0:

@@ -185,6 +185,7 @@ def link(head, thread):
 
 @native
 def unlink(thread):
+    """Take a thread out of its list of idle threads; `queues.unlist_started` does so with tasks of a lane."""
     following, previous = get(thread, THREAD_NEXT), get(thread, THREAD_PREVIOUS)
     if following != 0:
         put(following, THREAD_PREVIOUS, previous)

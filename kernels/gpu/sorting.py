@@ -80,6 +80,38 @@ def start_of(block, unit):
     return unit // inner * slot(block, Lines.COUNT) * inner + unit % inner
 
 
+def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
+    """Make a kernel that sorts lines: the threads of a block write ``start(x, place, i)`` for each element
+    of a line, whose place in X is ``i * stride``, and sort that with a network.
+    """
+
+    @subroutine
+    def sort_line(block, unit):
+        first, count, stride = start_of(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
+        x = pointer(slot(block, Lines.X) + itemsize * first, dtype)
+        out = pointer(slot(block, Lines.OUT) + out_itemsize * first, out_dtype)
+        i = thread_x()
+        while i < count:
+            out[i * stride] = start(x, i * stride, i)
+            i += threads_x()
+        barrier()
+        network(out, x, count, stride)
+
+    return blocks_for_each(Lines.OUT + 1, sort_line)
+
+
+@subroutine
+def element_at(x, place, i):
+    """The element, of which lines of elements begin."""
+    return x[place]
+
+
+@subroutine
+def position_of(x, place, i):
+    """The position, of which lines of positions begin."""
+    return i
+
+
 def make_sort(dtype, itemsize):
     """Elements in ascending order."""
     goes_before = order_of(dtype)
@@ -92,21 +124,7 @@ def make_sort(dtype, itemsize):
                 line[i * stride] = b
                 line[j * stride] = a
 
-    network = make_network(exchange)
-
-    @subroutine
-    def sort_line(block, unit):
-        start, count, stride = start_of(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
-        x = pointer(slot(block, Lines.X) + itemsize * start, dtype)
-        out = pointer(slot(block, Lines.OUT) + itemsize * start, dtype)
-        i = thread_x()
-        while i < count:
-            out[i * stride] = x[i * stride]
-            i += threads_x()
-        barrier()
-        network(out, x, count, stride)
-
-    return blocks_for_each(Lines.OUT + 1, sort_line)
+    return make_lines(make_network(exchange), dtype, itemsize, dtype, itemsize, element_at)
 
 
 def make_argsort(dtype, itemsize):
@@ -122,21 +140,7 @@ def make_argsort(dtype, itemsize):
                 line[i * stride] = second
                 line[j * stride] = first
 
-    network = make_network(exchange)
-
-    @subroutine
-    def sort_line(block, unit):
-        start, count, stride = start_of(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
-        x = pointer(slot(block, Lines.X) + itemsize * start, dtype)
-        out = pointer(slot(block, Lines.OUT) + 8 * start, int64)
-        i = thread_x()
-        while i < count:
-            out[i * stride] = i
-            i += threads_x()
-        barrier()
-        network(out, x, count, stride)
-
-    return blocks_for_each(Lines.OUT + 1, sort_line)
+    return make_lines(make_network(exchange), dtype, itemsize, int64, 8, position_of)
 
 
 def make_search_sorted(dtype, itemsize):

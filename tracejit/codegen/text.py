@@ -96,7 +96,7 @@ class SourceText:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """Everything inside is one level deeper."""
+        """Write a header, and what follows inside one level deeper."""
         self.line(header)
         self.depth += 1
         before = len(self.lines)

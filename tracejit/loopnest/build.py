@@ -163,7 +163,7 @@ class _Tracer:
     def make(self, value: Value, view: View) -> Term:
         node = self.producers.get(value)
         if node is not None:
-            return _way(node.op)(self, node, view)
+            return _term_maker(node.op)(self, node, view)
         if value.type.on_host:
             return self.add(NUMBER, value.type.dtype, HOST, value=value)
         return self.load(value, view, value)
@@ -394,7 +394,7 @@ _BY_OPERATOR: dict[Op, Callable[[_Tracer, Node, View], Term]] = {
 
 
 @functools.cache
-def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
+def _term_maker(op: Op) -> Callable[[_Tracer, Node, View], Term]:
     """The method that builds the term of an element of such a node."""
     if op in _BY_OPERATOR:
         return _BY_OPERATOR[op]

@@ -25,7 +25,9 @@ from tracejit.codegen.text import layouts_of, lines_at_once, moving_results, ren
 
 
 def emit_columns(kernel: LoopText) -> None:
-    """A tile of the last kept dimension, its accumulators in scratch; the reduced dimensions run outside."""
+    """Write a COLUMNS kernel: a tile of the last kept dimension, its accumulators in scratch; the loops over
+    the reduced dimensions are around it.
+    """
     spec = kernel.spec
     last = spec.lane
     with kernel.block("for unit in range(lo, hi):"):

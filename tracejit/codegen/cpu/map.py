@@ -26,7 +26,7 @@ TILES_AHEAD = 2
 
 
 def emit_map(kernel: LoopText) -> None:
-    """Tiles of the last two dimensions; a kernel over one dimension takes all its units in one loop."""
+    """Write a MAP kernel: tiles of the last two dimensions, or all units of one dimension in one loop."""
     spec = kernel.spec
     if spec.sweep:
         emit_sweep(kernel, kernel.lane_loop)
@@ -87,7 +87,7 @@ def is_beyond_caches(kernel: LoopText) -> bool:
 
 
 def place_tile(kernel: LoopText) -> None:
-    """The bounds of a unit's tile, along the last two dimensions, and the start of the tile to prefetch."""
+    """The bounds of a unit's tile along the last two dimensions, and the start of the tile to prefetch."""
     last = kernel.spec.lane
     row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
     if is_beyond_caches(kernel):

@@ -35,7 +35,7 @@ FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 
 
 def emit_rows(kernel: LoopText) -> None:
-    """One kept index after the other; loops over the reduced dimensions inside."""
+    """Write a ROWS kernel: one kept index after the other, loops over the reduced dimensions inside."""
     if overlaps(kernel.spec):
         emit_overlapping_rows(kernel)
         return

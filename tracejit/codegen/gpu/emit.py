@@ -65,7 +65,7 @@ def emit_gpu(spec: KernelSpec) -> str:
 
 
 def emit_map(kernel: _Kernel) -> None:
-    """Threads stride over the elements of a tile."""
+    """Write a MAP kernel: threads stride over the elements of a tile."""
     spec = kernel.spec
     (section,) = spec.sections
     last = spec.lane
@@ -86,7 +86,7 @@ def emit_map(kernel: _Kernel) -> None:
 
 
 def emit_rows(kernel: _Kernel) -> None:
-    """The threads of a block share a row."""
+    """Write a ROWS kernel: the threads of a block share a row."""
     spec = kernel.spec
     kernel.unravel(kernel.piece("unit"), range(spec.kept))
     kernel.set_bases(spec.sections, range(spec.kept))
@@ -100,9 +100,9 @@ def emit_rows(kernel: _Kernel) -> None:
 
 
 def emit_columns(kernel: _Kernel) -> None:
-    """Threads along x have columns of their own, whose accumulators are variables. All threads of a block go
-    through the loop together; those that stand behind the last column do what the last one does, and store
-    nothing.
+    """Write a COLUMNS kernel: threads along x have columns of their own, whose accumulators are variables.
+    All threads of a block go through the loop together; those that stand behind the last column do what the
+    last one does, and store nothing.
     """
     spec = kernel.spec
     last = spec.lane

@@ -54,8 +54,8 @@ def _linker() -> Any:
 
 
 def anticipate() -> None:
-    """A kernel will be loaded soon: begin to load LLVM, and to read what keys of the store are made of. Most
-    of that is done by the system and by LLVM, without Python's lock.
+    """Begin to load LLVM, and to read what keys of the store are made of, as a kernel will be loaded soon.
+    Most of that is done by the system and by LLVM, without Python's lock.
     """
     global _coming
     if _coming is None:

@@ -271,7 +271,7 @@ def _fulfil(promised: Sequence[Promised]) -> None:
 
 
 def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
-    """The next request tries again."""
+    """Forget a promise that has failed, so that the next request tries again."""
     with _lock:
         _kernels.pop(recipe.structure, None)
     promise.fail(error)
