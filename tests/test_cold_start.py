@@ -102,18 +102,44 @@ def test_several_kernels_are_compiled_together_and_each_is_stored(empty_store):
     assert [origin for _, origin in loader.load([recipe(n) for n in (1, 2, 3)])] == ["loaded"] * 3
 
 
-@pytest.mark.parametrize(("origin", "asked_for"), [("compiled", 3), ("loaded", 2)])
-def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(origin, asked_for, monkeypatch):
+@pytest.mark.parametrize(("stored", "asked_for"), [(0, 3), (1, 3), (2, 2)])
+def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(stored, asked_for, monkeypatch):
     asked = []
 
     def load(recipes):
-        asked.extend(recipes)
-        return [(SimpleNamespace(addresses={}), origin) for _ in recipes]
+        asked.append(recipes)
+        return [(SimpleNamespace(addresses={recipe.name: 1}), "") for recipe in recipes]
 
     monkeypatch.setattr(launch, "load", load)
+    monkeypatch.setattr(launch, "is_known", launch.EXECUTOR[:stored].__contains__)
     monkeypatch.setattr(launch, "_executor", [])
-    launch.load_executor()
-    assert asked == [*launch.EXECUTOR, LOOP][:asked_for]
+    assert launch.load_executor() == {"executor": 1}
+    assert asked == [[*launch.EXECUTOR, LOOP][:asked_for]]
+
+
+def test_a_kernel_is_known_where_it_is_in_memory_or_in_the_store(empty_store):
+    assert not loader.is_known(recipe(1))
+    loader.load([recipe(1)])
+    assert loader.is_known(recipe(1))
+    loader.forget()
+    assert loader.is_known(recipe(1))
+    assert not loader.is_known(recipe(2))
+    loader.store().clear()
+    assert not loader.is_known(recipe(1))
+
+
+def test_generated_kernels_are_drafted_first(monkeypatch, empty_store):
+    """LLVM, which works longer on them, is behind with them while Numba works on the others."""
+    drafted, order = loader._drafted, []
+
+    def draft(recipe):
+        order.append(recipe.name)
+        return drafted(recipe)
+
+    monkeypatch.setattr(loader, "_drafted", draft)
+    recipes = [recipe(1)._replace(handwritten=True), recipe(2), recipe(3)]
+    assert [kernel.name for kernel, _ in loader.load(recipes)] == ["kernel 1", "kernel 2", "kernel 3"]
+    assert order == ["kernel 2", "kernel 3", "kernel 1"]
 
 
 def test_numba_and_llvm_work_side_by_side(monkeypatch):

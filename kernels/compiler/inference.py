@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from numba.core import errors
-from numba.core.typeinfer import ConstraintNetwork, TypeInferer
+from numba.core.typeinfer import TypeInferer
 
 
 class _StatementConstraints:
     """The constraints of a statement, its type variables, and their types at the last evaluation."""
 
     def __init__(self, constraints: list[Any], variables: list[Any]) -> None:
-        self.network, self.variables = ConstraintNetwork(), variables
-        self.network.constraints = constraints
+        self.constraints, self.variables = constraints, variables
         self.types: list[Any] = []
         self.failed = False
 
@@ -26,7 +25,12 @@ class _StatementConstraints:
         """Evaluate the constraints if a type has changed; return whether one had."""
         if self.types == [variable.type for variable in self.variables]:
             return False
-        self.failed = bool(self.network.propagate(inference))
+        self.failed = False
+        for constraint in self.constraints:
+            try:
+                constraint(inference)
+            except Exception:  # evaluated again by Numba, if it is an error in the end, which then tells it
+                self.failed = True
         self.types = [variable.type for variable in self.variables]
         return True
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import ir as numba_ir
-from numba.core import lowering
+from numba.core import errors, lowering
 
 from tracejit.kernels.compiler.ranges import Counter
 
@@ -33,6 +33,22 @@ VECTORS = 2
 
 class LoopLowering(lowering.Lower):
     """Numba's lowering, with loop metadata for each loop that stores and carries no value."""
+
+    def lower_block(self, block: Any) -> None:
+        """Lower all statements; what to say of an error is prepared only where there is one, unlike Numba's
+        own method.
+        """
+        self.pre_block(block)
+        for statement in block.body:
+            self.loc = statement.loc
+            try:
+                self.lower_inst(statement)
+            except Exception:
+                kind = functools.partial(errors.LoweringError, loc=self.loc)
+                message = 'lowering "{inst}" at {loc}'
+                with errors.new_error_context(message, inst=statement, loc=self.loc, errcls_=kind):
+                    raise
+        self.post_block(block)
 
     def post_block(self, block: Any) -> None:
         """Attach the loop's metadata to the back edge, if this block ends in one."""

@@ -33,6 +33,7 @@ from numba.core import (
     dispatcher,
     funcdesc,
     imputils,
+    interpreter,
     ir_utils,
     ssa,
     transforms,
@@ -214,6 +215,20 @@ def _skip_caches(bytecode: Any) -> None:
             instruction.next = bytecode[instruction.next].next
 
 
+REWRITTEN = {"LIST_EXTEND", "CALL_FUNCTION_EX", "DICT_MERGE", "DICT_UPDATE", "BEFORE_WITH", "LOAD_SPECIAL"}
+"""Instructions for `with` and for unpacked arguments, of which Numba rewrites what it has translated."""
+
+
+class Reader(interpreter.Interpreter):
+    """Numba's translation of bytecode; Numba would look at each statement six times for what to rewrite."""
+
+    def post_process(self, peepholes: Any, func_ir: Any) -> Any:
+        """Rewrite functions that have any of the instructions for which this is needed."""
+        if any(instruction.opname in REWRITTEN for instruction in self.bytecode):
+            return super().post_process(peepholes, func_ir)
+        return func_ir
+
+
 def _assigns_again(function: Any) -> bool:
     """Whether a variable is assigned more than once."""
     assigned = [s.target.name for b in function.blocks.values() for s in b.find_insts(numba_ir.Assign)]
@@ -232,7 +247,7 @@ class Passes:
     def run(self, state: Any) -> None:
         """Translate bytecode to LLVM IR. Numba would also compute lifetimes of variables, after each step."""
         _skip_caches(state.bc)
-        untyped_passes.TranslateByteCode().run_pass(state)
+        state.func_ir = Reader(state.func_id).interpret(state.bc)
         untyped_passes.FixupArgs().run_pass(state)
         function = state.func_ir
         function.blocks = transforms.canonicalize_cfg(function.blocks)

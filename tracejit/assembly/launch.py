@@ -20,7 +20,7 @@ from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
 from tracejit.assembly.segments import segments
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
-from tracejit.codegen.objects.loader import Kernel, Recipe, load
+from tracejit.codegen.objects.loader import Kernel, Recipe, is_known, load
 from tracejit.config import config
 from tracejit.engine import native
 from tracejit.ir.graph import Node, Value
@@ -52,9 +52,8 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     with timed(times, "kernels"):
         runs = _runs(planned.part.tasks, drafts)
         jobs = [run.job for run in runs]
-        executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
+        executor = [] if native.loaded() else _executor_recipes()  # what has to be compiled is so together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
-        _store_loop(loaded[: len(executor)])
         loaded = loaded[len(executor) :]
     with timed(times, "assemble"):
         return _schedule(planned, runs, loaded)
@@ -415,6 +414,7 @@ def _part(attribute: str) -> Recipe:
         ("executor", attribute),
         lambda: f"from {module} import {attribute}\n",
         entries=(module, attribute),
+        handwritten=True,
     )
 
 
@@ -424,15 +424,15 @@ EXECUTOR = [_part("QUEUES"), _part("THREADS")]
 _executor: list[Kernel] = []  # the engine calls them until the process ends
 
 
-def _store_loop(executor: Sequence[tuple[Kernel, str]]) -> None:
-    """Have what runs rounds of loops in the store wherever the executor is: all programs share it, too."""
-    if any(origin == "compiled" for _, origin in executor):
-        load([LOOP])
+def _executor_recipes() -> list[Recipe]:
+    """The executor, and where that must be compiled what runs rounds of loops: all programs share it, too, so
+    it is in the store wherever the executor is.
+    """
+    return EXECUTOR if all(map(is_known, EXECUTOR)) else [*EXECUTOR, LOOP]
 
 
 def load_executor() -> Mapping[str, int]:
     """Addresses of the engine's native functions."""
-    loaded = load(EXECUTOR)
-    _store_loop(loaded)
-    _executor.extend(part for part, _ in loaded)
+    loaded = load(_executor_recipes())
+    _executor.extend(part for part, _ in loaded[: len(EXECUTOR)])
     return {name: address for part in _executor for name, address in part.addresses.items()}

@@ -55,6 +55,7 @@ LOOP = Recipe(
     "loop",
     ("executor", "loop"),
     lambda: "from tracejit.kernels.executor.loop import loop\n\nkernel = loop\n",
+    handwritten=True,
 )
 
 

@@ -43,7 +43,8 @@ def library_kernel(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
         f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
         f'kernel = {table}["{name}", "{dtype}"]\n'
     )
-    return Recipe(name if name == "copy" else f"{name} {dtype}", ("library", name, dtype), lambda: source)
+    title = name if name == "copy" else f"{name} {dtype}"
+    return Recipe(title, ("library", name, dtype), lambda: source, handwritten=True)
 
 
 def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:

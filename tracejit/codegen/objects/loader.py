@@ -60,6 +60,8 @@ class Recipe(NamedTuple):
 
     Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
     another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
+    `handwritten`: made of functions in this package, many short ones, on which Numba works longer than LLVM;
+    for a generated kernel, one long function, it is the other way round.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Recipe(NamedTuple):
     source: Callable[[], str]
     symbols: tuple[str, ...] = ("kernel",)
     entries: tuple[str, str] | None = None
+    handwritten: bool = False
 
 
 class Kernel:
@@ -277,6 +280,11 @@ def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
     promise.fail(error)
 
 
+def is_known(recipe: Recipe) -> bool:
+    """Whether a kernel is in memory or in the store, where it has not been read, so it may be damaged."""
+    return recipe.structure in _kernels or store().has(_key(recipe))
+
+
 def _key(recipe: Recipe) -> str:
     return key(repr(recipe.structure), link.host())
 
@@ -326,14 +334,17 @@ class Drafted(NamedTuple):
 
 
 def _compile(missing: Sequence[Promised]) -> None:
-    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
+    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. First come those on which
+    LLVM works longer: it is behind with them while Numba works on the others (S. M. Johnson, "Optimal two-
+    and three-stage production schedules with setup times included", 1954).
+    """
     import queue  # not needed where all kernels are in the store
 
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
     finisher.start()
     try:
-        for recipe, promise in missing:
+        for recipe, promise in sorted(missing, key=lambda promised: promised[0].handwritten):
             drafts.put((promise, _drafted(recipe)))
         collector.collect_young()  # it would go through all that Numba has left as soon as its rest ends
     finally:

@@ -132,6 +132,10 @@ class Store:
                 self.misses.pop(key, None)
         return entry
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry of `key`, good or bad. Counts as no use of it."""
+        return key in self._memory or (self.path is not None and os.path.exists(self._file(key)))
+
     def reject(self, key: str, reason: str) -> None:
         """Have the entry of `key`, which `get` returned, count as a miss, and remove it."""
         left = self._remove(key)
