@@ -22,8 +22,8 @@ import functools
 from typing import Any
 
 from llvmlite import ir
-from numba.core import ir as numba_ir
 from numba.core import errors, lowering
+from numba.core import ir as numba_ir
 
 from tracejit.kernels.compiler.ranges import Counter
 

@@ -43,7 +43,11 @@ class Periods:
             period = other - start
             if other < 0 or period >= below or start + least * period > count:
                 return
-            if row[start : start + min(period, 4)] == row[other : other + min(period, 4)]:
+            some = min(period, 4)
+            if (
+                row[start : start + some] == row[other : other + some]
+                and row[start : start + least * period : period].count(row[start]) == least
+            ):
                 rounds = self._run(start, period) // period + 1
                 if rounds >= least:
                     yield period, rounds

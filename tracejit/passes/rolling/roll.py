@@ -133,6 +133,7 @@ class _Level:
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
+        self.begin: set[int] = set()  # the tokens that these rounds begin with
         # By period: from where to where rounds are not alike, and where several as one are worth no try.
         self.failed: dict[int, tuple[int, int, int]] = {}
         self.none: dict[int, int] = {}  # by position: shorter rounds do not begin a run there
@@ -166,6 +167,7 @@ class _Level:
         while found := self._first_run(position, len(self.nodes), len(self.nodes)):
             key, operators, position = found
             self.known[key] = self.known.get(key, 0) + operators
+            self.begin.add(key[0])
 
     def _first_run(self, position: int, end: int, below: int) -> tuple[tuple[int, ...], int, int] | None:
         """The first innermost run of rounds of less than `below` operators that begins before `end`: the
@@ -205,7 +207,7 @@ class _Level:
         """The first node of a round in a run: where known rounds begin, or else where they carry least."""
         shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
-            if tuple(self.tokens[start : start + period]) in self.known:
+            if self.tokens[start] in self.begin and tuple(self.tokens[start : start + period]) in self.known:
                 return start
         several = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
         errors: list[Unlike] = []
@@ -239,7 +241,8 @@ class _Level:
     def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
         """The nodes that replace those from a position on, and where the next begin."""
         nodes = self.nodes
-        for period, rounds in self._runs(position, LEAST, len(nodes)):
+        runs = self._runs(position, LEAST, len(nodes)) if self.tokens[position] in self.begin else ()
+        for period, rounds in runs:
             key = tuple(self.tokens[position : position + period])
             total = self.known.get(key)
             if total is None:

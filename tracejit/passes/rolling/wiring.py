@@ -79,6 +79,7 @@ class RecordedGraph:
         for i, node in enumerate(nodes):
             for v in node.inputs:
                 self.last_use[v] = i
+        self.is_plain = _is_plain(nodes)
 
     def seen(self, value: Value) -> tuple[Value, View] | None:
         """The array that `value` is a view of, perhaps through other views, and the view; None for others."""
@@ -99,7 +100,8 @@ class RecordedGraph:
 def rounds_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
     """The wiring of at most `most` rounds from `start`. Raises `Unlike` if fewer than `least` are alike."""
     nodes = recorded.nodes
-    check_plain(nodes[start : start + period])
+    if not recorded.is_plain:
+        check_plain(nodes[start : start + period])
     rounds = most
     sources: list[list[Wire]] = []
     steps = []
@@ -135,13 +137,26 @@ def check_plain(body: Sequence[Node]) -> None:
     """Refuse rounds that run in Python, that other processes know of, that are on several devices, or on one
     without a kernel for loops.
     """
-    devices = set()
+    first = None
     for node in body:
         if PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
             raise Unlike(f"{node.op.name} runs in Python", node.location)
-        devices |= {v.type.device for v in (*node.inputs, *node.outputs) if not v.type.on_host}
-        if len(devices) > 1 or any("roll" not in tuning_of(device).passes for device in devices):
-            raise Unlike("it is on several devices, or on a GPU", node.location)
+        for value in (*node.inputs, *node.outputs):
+            device = value.type.device
+            if device is first or value.type.on_host:
+                continue
+            if "roll" not in tuning_of(device).passes or (first is not None and device != first):
+                raise Unlike("it is on several devices, or on a GPU", node.location)
+            first = device
+
+
+def _is_plain(body: Sequence[Node]) -> bool:
+    """Whether `check_plain` refuses no part of these nodes."""
+    try:
+        check_plain(body)
+    except Unlike:
+        return False
+    return True
 
 
 PYTHON = {Trait.ORDERED, Trait.HOST}
@@ -155,7 +170,11 @@ def _sizes_evenly(column: Sequence[Node]) -> int:
         return len(column)
     if "view" not in first.attrs:
         types = [v.type for v in first.outputs]
-        if all(v.type == type for node in column for v, type in zip(node.outputs, types, strict=True)):
+        if all(
+            v.type is type or v.type == type
+            for node in column
+            for v, type in zip(node.outputs, types, strict=True)
+        ):
             return len(column)
     return _evenly([_numbers_of(node) for node in column])
 
