@@ -25,14 +25,19 @@ class _StatementConstraints:
         """Evaluate the constraints if a type has changed; return whether one had."""
         if self.types == [variable.type for variable in self.variables]:
             return False
-        self.failed = False
+        self.failed = not self.propagate(inference)
+        self.types = [variable.type for variable in self.variables]
+        return True
+
+    def propagate(self, inference: Inference) -> bool:
+        """Evaluate the constraints; return whether all could be."""
+        good = True
         for constraint in self.constraints:
             try:
                 constraint(inference)
-            except Exception:  # evaluated again by Numba, if it is an error in the end, which then tells it
-                self.failed = True
-        self.types = [variable.type for variable in self.variables]
-        return True
+            except Exception:  # Numba evaluates it again, and reports it, if it is an error in the end
+                good = False
+        return good
 
 
 class Inference(TypeInferer):

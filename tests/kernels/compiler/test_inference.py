@@ -97,13 +97,13 @@ def test_types_are_those_of_numba(compared, function, signature):
 
 def test_a_constraint_is_evaluated_again_only_for_a_reason(monkeypatch):
     asked = []
-    evaluate = inference.ConstraintNetwork.propagate
+    evaluate = inference._StatementConstraints.propagate
 
-    def propagate(network, of):
-        asked.append(network)
-        return evaluate(network, of)
+    def propagate(constraints, of):
+        asked.append(constraints)
+        return evaluate(constraints, of)
 
-    monkeypatch.setattr(inference.ConstraintNetwork, "propagate", propagate)
+    monkeypatch.setattr(inference._StatementConstraints, "propagate", propagate)
     target.translate(straight, WORDS, "function")
     assert len(set(asked)) == len(asked) > 5
     asked.clear()
