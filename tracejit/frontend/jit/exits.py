@@ -1,13 +1,21 @@
 """Rounds between looks as a native loop, where the graph can compute whether to go on.
 
 A replay repeats equal rounds in a loop of Python's (`jit.loops`): it asks the body's questions, launches a
-segment, waits for the number that is looked at. Where the questions are comparisons, and numbers only added,
-multiplied or divided, the graph can ask them itself. Then the launch runs many rounds, up to the one after
-which an answer is another one:
+segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
+computed as the graph can, too (`exit_numbers`), the graph asks them itself. Then the launch runs many rounds,
+up to the one after which an answer is another one:
 
     while True:
         if not (err > tol): break            asked in Python once, before the launch
         x, err = launch(x, err, tol)         loop until not (err > tol), at most `ROUNDS` rounds
+
+Rounds may have branches: several *ways* from a state back to it, with different answers. A native round
+computes all of them, and selects the results of the way that it goes (if-conversion). Python's checks say
+which way the first round goes; each round finds the way of the next one, and the loop ends when there is
+none:
+
+    for v in x:                              way 0: v > 0 is true, the segment reads the next v
+        if v > 0: total += v                 way 1: v > 0 is false, ...
 
 Python's loop stays around it and asks again, so the graph may end a loop too early: where a number leaves
 what int64 and float64 compute as Python does, or a denominator is zero.
@@ -16,20 +24,15 @@ what int64 and float64 compute as Python does, or a denominator is zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tracejit import ops
-from tracejit.frontend.recording import operations
-from tracejit.frontend.recording.loops.states import State
-from tracejit.frontend.recording.operations import Operation
-from tracejit.frontend.recording.origins import Bound, Extent
+from tracejit.frontend.jit.exit_numbers import DTYPES, FLOAT, INTEGER, TRUTH, RoundNumbers, Unfit
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Segment
-from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.program import Var
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
@@ -45,32 +48,11 @@ ROUNDS = 4096
 LIKELY = 64
 """How many rounds are expected, where costs are estimated."""
 
-EXACT = 1 << 52
-"""Whole numbers up to here are as in Python, in float64 too, also after one more addition."""
+WAYS = 16
+"""Most ways of a round that are computed together."""
 
-FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
-DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
-
-TRUTHS = "a truth value is used as a number"
-
-COMPARISONS = {
-    operations.LESS: ops.less,
-    operations.LESS_EQUAL: ops.less_equal,
-    operations.GREATER: ops.greater,
-    operations.GREATER_EQUAL: ops.greater_equal,
-    operations.EQUAL: ops.equal,
-    operations.NOT_EQUAL: ops.not_equal,
-}
-ARITHMETIC = {operations.ADD: ops.add, operations.SUBTRACT: ops.subtract, operations.MULTIPLY: ops.multiply}
-UNARY: dict[Operation, Any] = {
-    operations.NEGATIVE: ops.negative,
-    operations.ABS: ops.abs,
-    operations.POSITIVE: None,
-}
-
-
-class Unfit(Exception):
-    """The graph cannot ask what the body asks; the message says why."""
+SELECTED = 1024
+"""Most elements of an array that a round with branches selects: more take longer than a launch each."""
 
 
 class ExitLoop(NamedTuple):
@@ -78,76 +60,119 @@ class ExitLoop(NamedTuple):
 
     segment: the graph and its schedule. Outputs are the numbers of the state that each round changes, and
              then the arrays.
-    words:   what stands for its inputs: a count, storages of the state, sources of numbers, what is bound.
+    words:   what stands for its inputs: a count, the way of the first round if there are several, storages
+             of the state, sources of numbers, what is bound.
     integers: sources of integers: they have to be exact.
+    ways:    how many there are.
     """
 
     segment: Segment
     words: tuple[Any, ...]
     integers: tuple[Any, ...]
+    ways: int
+
+    def beginning(self, way: int) -> ExitLoop:
+        """The same rounds, the first one of which goes this way."""
+        if self.ways == 1:
+            return self
+        return self._replace(words=(self.words[0], way, *self.words[2:]))
 
 
-def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | str:
-    """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
-    or why there is none.
+def exit_loop(
+    trace: Trace, indices: Sequence[int], arrays: Sequence[int], numbers: Sequence[int]
+) -> ExitLoop | str:
+    """The native loop of the rounds that go the ways from these looks, all in one state and back to it, and
+    change these arrays and numbers of it; or why there is none.
     """
-    states = trace.looks.graph
-    now, then = states.state(index), states.state(index + 1)
     try:
-        builder = _LoopBuilder(trace.looks.cuts[index + 1], now, then, states.between(index))
+        builder = _LoopBuilder(trace, indices)
         graph = builder.graph(arrays, numbers)
     except (Unfit, Unlike) as error:
         return str(error)
     segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(builder.words), tuple(builder.integers))
+    return ExitLoop(segment, tuple(builder.words), tuple(builder.integers), len(indices))
+
+
+class _Way:
+    """A way from a state back to it: its cut, the states where it begins and ends, what it computes and asks.
+
+    before: the arrays and numbers of the state in which the first way begins, by those of this one.
+    taken:  whether this round goes it; None: there is no other one.
+    ends:   what a round that goes it makes of the state.
+    """
+
+    def __init__(self, trace: Trace, index: int) -> None:
+        graph = trace.looks.graph
+        self.cut: Cut = trace.looks.cuts[index + 1]
+        self.now, self.then = graph.state(index), graph.state(index + 1)
+        self.steps = graph.between(index)
+        self.before: dict[Any, Any] = {}
+        self.taken: Value | None = None
+        self.ends: list[Value] = []
 
 
 class _LoopBuilder:
     """A loop under construction: the graph around it, and its body."""
 
-    def __init__(self, cut: Cut, now: State, then: State, steps: Sequence[Any]) -> None:
-        self.cut, self.now, self.then, self.steps = cut, now, then, steps
-        if cut.draws:
-            raise Unfit("a round draws random numbers")
-        if graph_can_fail(cut.segment.graph):
-            raise Unfit("an index may be out of range in a round")
-        nodes = [node for node in cut.segment.graph.nodes if node.op is not ops.constant]
+    def __init__(self, trace: Trace, indices: Sequence[int]) -> None:
+        self.ways = [_Way(trace, index) for index in indices]
+        if len(self.ways) > WAYS:
+            raise Unfit(f"rounds have more than {WAYS} branches")
+        nodes = []
+        for way in self.ways:
+            if way.cut.draws:
+                raise Unfit("a round draws random numbers")
+            nodes += [node for node in way.cut.segment.graph.nodes if node.op is not ops.constant]
+        if any(node.op is loop and graph_can_fail(node.attrs["body"]) for node in nodes):
+            raise Unfit("an index may be out of range in a loop of a round")
         check_plain(nodes)
         check_size(nodes)
-        self.device: Device = cut.made[0].type.device
+        self.device: Device = self.ways[0].cut.made[0].type.device
         self.outer, self.body = Builder(), Builder()
+        self.numbers = RoundNumbers(self.body, self.device)
         self.count = self.outer.input(COUNT)
         self.words: list[Any] = [ROUNDS]
         self.integers: list[Any] = []
         self.operands: list[Value] = []
-        self.known: dict[Any, Value] = {}  # numbers that stay, in the body
-        self.literals: set[Value] = set()
+        self.known: dict[Any, Value] = {}  # what stays, in the body
+        first = self.ways[0].now
+        for way in self.ways:
+            now = way.now
+            way.before = {
+                **dict(zip(now.carriers, first.carriers, strict=True)),
+                **dict(zip(now.sources, first.sources, strict=True)),
+            }
 
     def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
         """The graph around the loop."""
-        then = self.then
-        places = {self.now.carriers[k]: self._array(self.now.carriers[k]) for k in arrays}
-        sources = {self.now.sources[k]: self._number(self.now.sources[k]) for k in numbers}
-        round = dict(sources)
-        self._ask(round, [])
-        made = dict(zip(self.cut.made, self._segment(places, round), strict=True))
-        round[self.cut.source] = self._found(made[self.cut.made[0]])
-        ends: list[tuple[Value, Value | None]] = [
-            (sources[self.now.sources[k]], round.get(then.sources[k])) for k in numbers
-        ]
-        next_round = {self.now.sources[k]: value for k, (_, value) in zip(numbers, ends, strict=True)}
-        left = places | made
-        ends += [(places[self.now.carriers[k]], left.get(then.carriers[k])) for k in arrays]
-        flag = self._operand(self._filled(self._literal(self.outer, True)))
-        ends.append((flag, self._goes_on(next_round)))
-        effects, used = [], set(self.body.inputs)
-        for target, value in ends:
-            if value is None or value.type != target.type:
+        which = self._which() if len(self.ways) > 1 else None
+        places = [self._array(k) for k in arrays]
+        sources = [self._number(self.ways[0].now.sources[k]) for k in numbers]
+        targets = sources + places
+        for number, way in enumerate(self.ways):
+            if which is not None:
+                way.taken = self.body.emit(ops.equal, which, self.numbers.literal(number))
+            self._round(way, dict(zip(arrays, places, strict=True)), dict(zip(numbers, sources, strict=True)))
+            way.ends = [self._shaped(value, t.type) for t, value in zip(targets, way.ends, strict=True)]
+            if any(value.type != t.type for t, value in zip(targets, way.ends, strict=True)):
                 raise Unfit("a round hands on what was there before the loop")
-            if value in used:
-                value = self.body.emit(ops.copy, value)
-            used.add(value)
-            effects.append(Effect(target, value))
+        ends = [self._selected([way.ends[i] for way in self.ways]) for i in range(len(targets))]
+        holds = [self._holds(way, dict(zip(numbers, ends, strict=False))) for way in self.ways]
+        flag = self._operand(self._around(True))
+        goes_on = holds[0]
+        for hold in holds[1:]:
+            goes_on = self.body.emit(ops.logical_or, goes_on, hold)
+        if which is not None:
+            targets, ends = [*targets, which], [*ends, self._first(holds)]
+        return self._looped([*targets, flag], [*ends, goes_on])
+
+    def _looped(self, targets: Sequence[Value], ends: Sequence[Value]) -> Graph:
+        """The graph around a loop whose rounds store these values, the last one of which ends it."""
+        effects, used = [], set(self.body.inputs)
+        for target, value in zip(targets, ends, strict=True):
+            stored = self.body.emit(ops.copy, value) if value in used else value
+            used.add(stored)
+            effects.append(Effect(target, stored))
         body = self.body.graph([], effects)
         finals = self.outer.emit(
             loop,
@@ -158,7 +183,54 @@ class _LoopBuilder:
             rounds=LIKELY,
             until=len(effects) - 1,
         )
-        return self.outer.graph(finals[:-1])
+        return self.outer.graph(finals[: -1 if len(self.ways) == 1 else -2])
+
+    # -- ways ------------------------------------------------------------------------------------------------
+
+    def _which(self) -> Value:
+        """The number of the way that a round goes."""
+        return self._operand(self._filled(self._input(COUNT, 0)))
+
+    def _round(self, way: _Way, arrays: dict[int, Value], numbers: dict[int, Value]) -> None:
+        """What a round makes of these arrays and numbers of the state, if it goes a way."""
+        places = {way.now.carriers[k]: value for k, value in arrays.items()}
+        round: dict[Any, Value] = {way.now.sources[k]: value for k, value in numbers.items()}
+        self.numbers.ask(way.steps, round, partial(self._outside, way))
+        made = dict(zip(way.cut.made, self._segment(way, places, round), strict=True))
+        round[way.cut.source] = self._found(made[way.cut.made[0]])
+        left = places | made
+        found = [round.get(way.then.sources[k]) for k in numbers]
+        found += [left.get(way.then.carriers[k]) for k in arrays]
+        if None in found:
+            raise Unfit("a round hands on what was there before the loop")
+        way.ends = [self.numbers.array(value) for value in found if value is not None]
+
+    def _selected(self, values: Sequence[Value]) -> Value:
+        """The value of the way that the round goes."""
+        found = values[0]
+        for way, value in zip(self.ways[1:], values[1:], strict=True):
+            if value is not found:
+                if value.type.size > SELECTED:
+                    raise Unfit("rounds have branches, and change large arrays")
+                assert way.taken is not None
+                taken = self._spread(way.taken, value.type.shape)
+                found = self.body.emit(ops.where, taken, value, found)
+        return found
+
+    def _holds(self, way: _Way, numbers: dict[int, Value]) -> Value:
+        """Whether the next round, which finds these numbers of the state, goes a way."""
+        next = {way.now.sources[k]: value for k, value in numbers.items()}
+        conditions = self.numbers.ask(way.steps, next, partial(self._outside, way))
+        if not conditions:
+            raise Unfit("nothing is asked in a round")
+        return self.numbers.all(conditions)
+
+    def _first(self, holds: Sequence[Value]) -> Value:
+        """The number of the way that the next round goes."""
+        found = self.numbers.array(self.numbers.literal(len(holds) - 1))
+        for number, hold in reversed(list(enumerate(holds[:-1]))):
+            found = self.body.emit(ops.where, hold, self.numbers.literal(number), found)
+        return found
 
     # -- operands --------------------------------------------------------------------------------------------
 
@@ -171,21 +243,24 @@ class _LoopBuilder:
         self.operands.append(value)
         return self.body.input(value.type)
 
+    def _around(self, value: Any) -> Value:
+        """An array without dimensions around the loop, for a plain number."""
+        return self._filled(self.outer.emit(ops.constant, **constant_of(value, DTYPES[type(value)])))
+
     def _filled(self, number: Value) -> Value:
-        return self.outer.emit(ops.full, number, shape=(), device=self.device)
+        return self.numbers.filled(self.outer, number)
 
-    def _literal(self, builder: Builder, value: Any) -> Value:
-        return builder.emit(ops.constant, **constant_of(value, DTYPES[type(value)]))
-
-    def _array(self, storage: Storage) -> Value:
-        """An array of the state that rounds change."""
-        kind = storage.type
-        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
-            if isinstance(bound, Extent) and bound.storage is storage:
-                if (bound.lo, bound.hi) != (0, storage.type.size):
-                    raise Unfit("a round reads a part of an array that it changes")
-                kind = value.type
-        return self._operand(self._input(kind, storage))
+    def _array(self, k: int) -> Value:
+        """Array k of the state, which rounds change."""
+        kind = self.ways[0].now.carriers[k].type
+        for way in self.ways:
+            storage = way.now.carriers[k]
+            for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
+                if isinstance(bound, Extent) and bound.storage is storage:
+                    if (bound.lo, bound.hi) != (0, storage.type.size):
+                        raise Unfit("a round reads a part of an array that it changes")
+                    kind = value.type
+        return self._operand(self._input(kind, self.ways[0].now.carriers[k]))
 
     def _number(self, source: Any) -> Value:
         """A number, as an array without dimensions."""
@@ -196,101 +271,19 @@ class _LoopBuilder:
             self.integers.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
 
-    # -- numbers ---------------------------------------------------------------------------------------------
+    def _known(self, type: ArrayType, bound: Bound) -> Value:
+        """An array, or a number of the host, that rounds do not change."""
+        key = type, *((bound.storage, bound.lo, bound.hi) if isinstance(bound, Extent) else (bound.source,))
+        if key not in self.known:
+            self.known[key] = self._operand(self._input(type, bound))
+        return self.known[key]
 
-    def _ask(self, numbers: dict[Any, Value], conditions: list[Value]) -> None:
-        """Compute what a round computes of its numbers, and ask what it asks."""
-        for step in self.steps:
-            operands = [self._operand_of(operand, numbers) for operand in step.operands]
-            if isinstance(step, Computed):
-                numbers[step] = self._compute(step.operation, operands, conditions)
-            elif isinstance(step, Question) and type(step.value) is bool:
-                truth = self._truth(step.operation, operands, conditions)
-                conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
-            else:
-                raise Unfit(f"the value of {step.path} is asked for")
-
-    def _goes_on(self, numbers: dict[Any, Any]) -> Value:
-        """Whether the round that finds these numbers asks its questions with the answers of this one."""
-        conditions: list[Value] = []
-        self._ask(numbers, conditions)
-        if not conditions:
-            raise Unfit("nothing is asked in a round")
-        found = conditions[0]
-        for condition in conditions[1:]:
-            found = self.body.emit(ops.logical_and, found, condition)
-        return found
-
-    def _operand_of(self, operand: Any, numbers: dict[Any, Value]) -> Value:
-        if isinstance(operand, Computed | Source | Var):
-            if operand in numbers:
-                return numbers[operand]
-            if operand not in self.known:
-                self.known[operand] = self._number(operand)
-            return self.known[operand]
-        if type(operand) not in DTYPES or (type(operand) is int and abs(operand) > EXACT):
-            raise Unfit(f"{operand} is no number that the graph has exactly")
-        literal = self._literal(self.body, operand)
-        self.literals.add(literal)
-        return literal
-
-    def _compute(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
-        emit = self.body.emit
-        if any(value.type.dtype == TRUTH for value in operands):
-            raise Unfit(TRUTHS)
-        if operation is operations.FLOAT:
-            return self._as_float(operands[0], conditions)
-        if operation in UNARY:
-            self._bounded(operands[0], conditions)
-            return emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
-        if operation is operations.DIVIDE:
-            x, y = [self._as_float(value, conditions) for value in operands]
-            conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
-            return emit(ops.divide, x, y)
-        if operation not in ARITHMETIC:
-            raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
-        operands = self._together(operands, conditions)
-        if operands[0].type.dtype == INTEGER and ARITHMETIC[operation] is ops.multiply:
-            raise Unfit("whole numbers are multiplied")
-        for value in operands:
-            self._bounded(value, conditions)
-        return emit(ARITHMETIC[operation], *operands)
-
-    def _truth(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
-        if operation in COMPARISONS:
-            return self.body.emit(COMPARISONS[operation], *self._together(operands, conditions))
-        if operation is not operations.TRUTH:
-            raise Unfit(f"a round asks for {operation.written('x', 'y')}")
-        (x,) = operands
-        if x.type.dtype == TRUTH:
-            return x
-        zero = self._literal(self.body, 0.0 if x.type.dtype == FLOAT else 0)
-        return self.body.emit(ops.not_equal, x, zero)
-
-    def _together(self, operands: list[Value], conditions: list[Value]) -> list[Value]:
-        """Operands of one dtype, as Python compares and adds them."""
-        dtypes = {value.type.dtype for value in operands}
-        if len(dtypes) == 1:
-            return operands
-        if TRUTH in dtypes:
-            raise Unfit(TRUTHS)
-        return [self._as_float(value, conditions) for value in operands]
-
-    def _as_float(self, value: Value, conditions: list[Value]) -> Value:
-        if value.type.dtype == FLOAT:
-            return value
-        if value.type.dtype != INTEGER:
-            raise Unfit(TRUTHS)
-        self._bounded(value, conditions)
-        return self.body.emit(ops.astype, value, dtype=FLOAT)
-
-    def _bounded(self, value: Value, conditions: list[Value]) -> None:
-        """The loop ends where a whole number is larger than `EXACT`: sums of two others fit into int64."""
-        if value.type.dtype != INTEGER or value in self.literals:
-            return
-        for end in (-EXACT, EXACT):
-            compare = ops.greater_equal if end < 0 else ops.less_equal
-            conditions.append(self.body.emit(compare, value, self._literal(self.body, end)))
+    def _outside(self, way: _Way, number: Any) -> Value:
+        """A number that rounds do not change."""
+        source = way.before.get(number, number)
+        if source not in self.known:
+            self.known[source] = self._number(source)
+        return self.known[source]
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
@@ -298,7 +291,7 @@ class _LoopBuilder:
         """The number that is looked at."""
         dtype = looked.type.dtype
         if dtype == TRUTH:
-            wanted: np.dtype = TRUTH
+            wanted: Any = TRUTH
         elif dtype.kind == "f":
             wanted = FLOAT
         elif dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
@@ -311,34 +304,45 @@ class _LoopBuilder:
     def _viewed(self, value: Value, view: View) -> Value:
         return self.body.emit(ops.view, value, view=view)
 
-    def _segment(self, places: dict[Storage, Value], numbers: dict[Any, Value]) -> list[Value]:
-        """The outputs of the round's segment in the body."""
-        values: dict[Value, Value] = {}
-        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
-            values[value] = self._bound(value, bound, places, numbers)
-        for node in self.cut.segment.graph.nodes:
-            inputs = [values[value] for value in node.inputs]
-            outputs = self._node(node, inputs)
-            values.update(zip(node.outputs, outputs, strict=True))
-        return [values[value] for value in self.cut.segment.graph.outputs]
+    def _shaped(self, value: Value, type: ArrayType) -> Value:
+        """All of an array, in the shape of a type."""
+        return value if value.type.shape == type.shape else self._viewed(value, View.of_shape(type.shape))
 
-    def _bound(self, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
+    def _segment(self, way: _Way, places: dict[Storage, Value], numbers: dict[Any, Value]) -> list[Value]:
+        """The outputs of a way's segment in the body."""
+        values: dict[Value, Value] = {}
+        for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
+            values[value] = self._bound(way, value, bound, places, numbers)
+        for node in way.cut.segment.graph.nodes:
+            inputs = [values[value] for value in node.inputs]
+            outputs = self._node(way, node, inputs)
+            values.update(zip(node.outputs, outputs, strict=True))
+        return [values[value] for value in way.cut.segment.graph.outputs]
+
+    def _bound(self, way: _Way, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
         """The value of the body for an input of the segment."""
         if isinstance(bound, Extent):
             if bound.storage in places:
-                return places[bound.storage]
-            return self._operand(self._input(value.type, bound))
+                return self._shaped(places[bound.storage], value.type)
+            storage = way.before.get(bound.storage, bound.storage)
+            return self._known(value.type, Extent(storage, bound.lo, bound.hi))
+        dtype = value.type.dtype
         if bound.source not in numbers:
-            return self._operand(self._input(value.type, bound))
-        number, dtype = numbers[bound.source], value.type.dtype
+            source = way.before.get(bound.source, bound.source)
+            return self._known(value.type, RuntimeNumber(bound.value, source))
+        number = self.numbers.array(numbers[bound.source])
         if dtype == number.type.dtype:
             return number
-        if dtype.kind != "f" or number.type.dtype == TRUTH:
+        if number.type.dtype == TRUTH or (dtype.kind in "iu") != (number.type.dtype == INTEGER):
             raise Unfit(f"a number that rounds change becomes a {dtype}")
-        return self.body.emit(ops.astype, number, dtype=dtype)
+        converted: Value = self.body.emit(ops.astype, number, dtype=dtype)  # the body asks whether it fits
+        return converted
 
-    def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
+    def _node(self, way: _Way, node: Node, inputs: list[Value]) -> Sequence[Value]:
         """A node of the segment; numbers that rounds change are arrays without dimensions here."""
+        if node.op is ops.check_index and way.taken is not None:
+            taken = self._spread(way.taken, inputs[0].type.shape)
+            inputs = [self.body.emit(ops.where, taken, inputs[0], self.numbers.literal(0))]
         pairs = list(zip(node.inputs, inputs, strict=True))
         if not any(given.type.on_host and not value.type.on_host for given, value in pairs):
             return self.body.copy(node, inputs)

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit import numbers as asked
-from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
+from tracejit.frontend.jit.exit_numbers import EXACT
+from tracejit.frontend.jit.exits import ExitLoop, exit_loop
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.jit.regions import LoopRegion, regions_of
 from tracejit.frontend.recording.segments import Cut, PathPlace, Segment
+from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -77,6 +79,7 @@ class LookEmitter:
         self.regions = {region.first: region for region in regions_of(trace)}
         self.vars: dict[int, dict[int, tuple[Var, ...]]] = {}
         self._meanings: dict[Expr, int] = {}
+        self._natives: dict[tuple[int, int], ExitLoop | str] = {}  # by a loop's first look, and a state
 
     def introduce(self) -> None:
         """Add variables for what segments make to the caller's arrays; variables of states of loops take the
@@ -170,12 +173,7 @@ class LookEmitter:
         """The way from a look to the next one."""
         graph, cut = self.graph, self.trace.looks.cuts[index + 1]
         then, ends = graph.state(index + 1), graph.number(index + 1)
-        arrays, numbers = self.arrays.new_child(), self.numbers.new_child()
-        for storage, source, var in self._carried(region, index):
-            if storage is not None:
-                arrays[storage] = var, None
-            else:
-                numbers[source] = var
+        arrays, numbers = self._known_at(region, index)
         program = ReplayProgram()
         for step in graph.between(index):
             asked.emit(step, numbers, program)
@@ -191,21 +189,51 @@ class LookEmitter:
         )
         return Transition(tuple(program.steps), order[ends], after)
 
+    def _known_at(self, region: LoopRegion, index: int) -> tuple[ChainMap[Storage, Any], ChainMap[Any, Var]]:
+        """The variables of what is known at a look in the loop."""
+        arrays, numbers = self.arrays.new_child(), self.numbers.new_child()
+        for storage, source, var in self._carried(region, index):
+            if storage is not None:
+                arrays[storage] = var, None
+            else:
+                numbers[source] = var
+        return arrays, numbers
+
+    def _rounds(self, region: LoopRegion, at: int) -> tuple[int, ...]:
+        """The ways that lead from a state back to it, in an order that their answers decide: so paths that
+        went them in another order have the same native loop.
+        """
+        graph = self.graph
+        found = [index for index in region.ways[at] if graph.at[index + 1] == at]
+        answers = {
+            index: [repr(step.value) for step in graph.between(index) if isinstance(step, Question)]
+            for index in found
+        }
+        return tuple(sorted(found, key=answers.__getitem__))
+
     def _native(self, region: LoopRegion, index: int) -> ExitLoop | str:
-        """A way that leads back to its state as many rounds in one launch, or why it is not."""
+        """A way that leads back to its state as many rounds in one launch, which may go its other ways, too;
+        or why it is not.
+        """
         graph, at = self.graph, self.graph.number(index)
         if graph.at[index + 1] != at:
             return "a round looks at several values, or at one in several states"
-        if len(region.ways[at]) > 1:
-            return "rounds have branches"
-        return exit_loop(self.trace, index, *self._changed(region, index))
+        known = self._natives.get((region.first, at))
+        if known is None:
+            known = exit_loop(self.trace, self._rounds(region, at), *self._changed(region, at))
+            self._natives[region.first, at] = known
+        return known if isinstance(known, str) else known.beginning(self._rounds(region, at).index(index))
 
-    def _changed(self, region: LoopRegion, index: int) -> tuple[list[int], list[int]]:
-        """Arrays and numbers of its state that a way back to it changes."""
-        now, then = self.graph.state(index), self.graph.state(index + 1)
-        at = self.graph.number(index)
-        arrays = [k for k in region.arrays[at] if now.carriers[k] is not then.carriers[k]]
-        numbers = [k for k in region.numbers[at] if now.sources[k] is not then.sources[k]]
+    def _changed(self, region: LoopRegion, at: int) -> tuple[list[int], list[int]]:
+        """Arrays and numbers of a state that the ways back to it change."""
+        graph = self.graph
+        states = [(graph.state(i), graph.state(i + 1)) for i in self._rounds(region, at)]
+
+        def changes(k: int, what: str) -> bool:
+            return any(getattr(now, what)[k] is not getattr(then, what)[k] for now, then in states)
+
+        arrays = [k for k in region.arrays[at] if changes(k, "carriers")]
+        numbers = [k for k in region.numbers[at] if changes(k, "sources")]
         return arrays, numbers
 
     def _launch(
@@ -218,14 +246,16 @@ class LookEmitter:
         program: ReplayProgram,
     ) -> None:
         """The steps of many rounds; their results are the arrays and numbers of the state at their end."""
+        at = self.graph.number(index)
+        first = self._known_at(region, self._rounds(region, at)[0])
         for source in native.integers:
             program.require(
-                f"-{EXACT} < {{}} < {EXACT}", source if isinstance(source, Var) else numbers[source]
+                f"-{EXACT} < {{}} < {EXACT}", source if isinstance(source, Var) else first[1][source]
             )
-        launch = launches.launch_of_rounds(native, arrays, numbers)
+        launch = launches.launch_of_rounds(native, *first)
         self.reports.append(LoopReport(self.trace.looks.cuts[index + 1].source.path, native.segment, ""))
         made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
-        changed_arrays, changed_numbers = self._changed(region, index)
+        changed_arrays, changed_numbers = self._changed(region, at)
         found = [Var("l") for _ in changed_numbers]
         for var in (*made, found[0]):
             var.bound = True

@@ -193,7 +193,9 @@ class Signatures:
         count = len(entry.graph.outputs)
         outputs = ["result"] if count == 1 else [f"array {i}" for i in range(count)]
         module = importlib.import_module("tracejit.drawing.drawing")  # it reads sources: not at the start
-        drawing: Drawing = module.Drawing(self.__name__, entry.graph, module.PictureNames(entry.names, outputs))
+        drawing: Drawing = module.Drawing(
+            self.__name__, entry.graph, module.PictureNames(entry.names, outputs)
+        )
         if path is not None:
             drawing.save(path)
         return drawing
