@@ -69,11 +69,13 @@ def program(chance: random.Random) -> str:
 
 def bits(results: Any) -> list[Any]:
     """Results as something that is equal only for equal bits; numbers of Python's are of their own type."""
-    return [
-        (type(each).__name__, repr(each)) if isinstance(each, int | float) and not isinstance(each, np.generic)
-        else (str(np.asarray(each).dtype), np.asarray(each).tobytes())
-        for each in results
-    ]  # fmt: skip
+    found: list[Any] = []
+    for each in results:
+        if type(each) in (bool, int, float):
+            found.append((type(each).__name__, repr(each)))
+        else:
+            found.append((str(np.asarray(each).dtype), np.asarray(each).tobytes()))
+    return found
 
 
 def outcome(function: Any, *arguments: Any) -> Any:

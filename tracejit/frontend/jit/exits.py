@@ -9,10 +9,10 @@ up to the one after which an answer is another one:
         if not (err > tol): break            asked in Python once, before the launch
         x, err = launch(x, err, tol)         loop until not (err > tol), at most `ROUNDS` rounds
 
-Rounds may have branches: several *ways* from a state back to it, with different answers. A native round
-computes all of them, and selects the results of the way that it goes (if-conversion). Python's checks say
-which way the first round goes; each round finds the way of the next one, and the loop ends when there is
-none:
+Rounds may have branches and look at several values: there are several *ways* between the states of the body,
+with different answers. A native round goes one of them: it computes all, and selects the results of that one
+(if-conversion). Python's checks say which way the first round goes; each round finds the way of the next one,
+and the loop ends when there is none:
 
     for v in x:                              way 0: v > 0 is true, the segment reads the next v
         if v > 0: total += v                 way 1: v > 0 is false, ...
@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.frontend.jit.exit_numbers import DTYPES, FLOAT, INTEGER, TRUTH, RoundNumbers, Unfit
+from tracejit.frontend.jit.regions import LoopRegion
+from tracejit.frontend.jit.slots import Slots
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Segment
-from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
@@ -58,66 +59,87 @@ SELECTED = 1024
 class ExitLoop(NamedTuple):
     """Rounds as one launch.
 
-    segment: the graph and its schedule. Outputs are the numbers of the state that each round changes, and
-             then the arrays.
-    words:   what stands for its inputs: a count, the way of the first round if there are several, storages
-             of the state, sources of numbers, what is bound.
+    segment: the graph and its schedule. Its outputs are the number of the state after the last round, if
+             there are several, then slots that rounds change, numbers first.
+    words:   what stands for its inputs: a count, the way of the first round if there are several, then
+             storages and sources of the state at the loop's first look, and what is bound.
     integers: sources of integers: they have to be exact.
-    ways:    how many there are.
+    ways:    the looks with which they begin; head: a look in the state of the first round.
+    slots:   what rounds carry; states: those in which they may end; outputs: by slot, its output's number.
     """
 
     segment: Segment
     words: tuple[Any, ...]
     integers: tuple[Any, ...]
-    ways: int
+    ways: tuple[int, ...]
+    head: int
+    slots: Slots
+    states: tuple[int, ...]
+    outputs: dict[int, int]
 
-    def beginning(self, way: int) -> ExitLoop:
-        """The same rounds, the first one of which goes this way."""
-        if self.ways == 1:
+    def beginning(self, index: int) -> ExitLoop:
+        """The same rounds, the first one of which goes the way from this look."""
+        if len(self.ways) == 1:
             return self
-        return self._replace(words=(self.words[0], way, *self.words[2:]))
+        return self._replace(words=(self.words[0], self.ways.index(index), *self.words[2:]))
 
 
-def exit_loop(
-    trace: Trace, indices: Sequence[int], arrays: Sequence[int], numbers: Sequence[int]
-) -> ExitLoop | str:
-    """The native loop of the rounds that go the ways from these looks, all in one state and back to it, and
-    change these arrays and numbers of it; or why there is none.
+def exit_loop(trace: Trace, region: LoopRegion, ways: Sequence[int], head: int) -> ExitLoop | str:
+    """The native loop of the rounds that go the ways from these looks; the first one begins at look `head`,
+    or in its state. Or why there is none.
     """
     try:
-        builder = _LoopBuilder(trace, indices)
-        graph = builder.graph(arrays, numbers)
+        builder = _LoopBuilder(trace, region, ways, head)
+        graph = builder.graph()
     except (Unfit, Unlike) as error:
         return str(error)
     segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(builder.words), tuple(builder.integers), len(indices))
+    return ExitLoop(
+        segment,
+        tuple(builder.words),
+        tuple(builder.integers),
+        tuple(ways),
+        head,
+        builder.slots,
+        tuple(builder.states),
+        builder.outputs,
+    )
 
 
 class _Way:
-    """A way from a state back to it: its cut, the states where it begins and ends, what it computes and asks.
+    """A way: its cut, the states where it begins and ends, what it computes and asks.
 
-    before: the arrays and numbers of the state in which the first way begins, by those of this one.
+    before: the slots of the arrays and numbers of the state where it begins.
     taken:  whether this round goes it; None: there is no other one.
-    ends:   what a round that goes it makes of the state.
+    ends:   what a round that goes it makes of the slots of the state where it ends.
     """
 
-    def __init__(self, trace: Trace, index: int) -> None:
+    def __init__(self, trace: Trace, index: int, slots: Slots) -> None:
         graph = trace.looks.graph
+        self.index = index
         self.cut: Cut = trace.looks.cuts[index + 1]
-        self.now, self.then = graph.state(index), graph.state(index + 1)
+        self.begin, self.end = graph.number(index), graph.number(index + 1)
         self.steps = graph.between(index)
-        self.before: dict[Any, Any] = {}
+        self.before = {held: slots.of[place] for place, held in slots.held(index).items()}
+        self.after = {slots.of[place]: held for place, held in slots.held(index + 1).items()}
         self.taken: Value | None = None
-        self.ends: list[Value] = []
+        self.ends: dict[int, Value] = {}
 
 
 class _LoopBuilder:
-    """A loop under construction: the graph around it, and its body."""
+    """A loop under construction: the graph around it, and its body.
 
-    def __init__(self, trace: Trace, indices: Sequence[int]) -> None:
-        self.ways = [_Way(trace, index) for index in indices]
-        if len(self.ways) > WAYS:
+    values: of the body, for slots that rounds change. outputs: by slot, the number of its output.
+    """
+
+    def __init__(self, trace: Trace, region: LoopRegion, ways: Sequence[int], head: int) -> None:
+        if len(ways) > WAYS:
             raise Unfit(f"rounds have more than {WAYS} branches")
+        states = trace.looks.graph
+        self.slots = Slots(states, region, ways, states.number(head))
+        self.head = {self.slots.of[place]: held for place, held in self.slots.held(head).items()}
+        self.ways = [_Way(trace, index, self.slots) for index in ways]
+        self.states = list(dict.fromkeys([states.number(head), *(way.end for way in self.ways)]))
         nodes = []
         for way in self.ways:
             if way.cut.draws:
@@ -135,36 +157,34 @@ class _LoopBuilder:
         self.integers: list[Any] = []
         self.operands: list[Value] = []
         self.known: dict[Any, Value] = {}  # what stays, in the body
-        first = self.ways[0].now
-        for way in self.ways:
-            now = way.now
-            way.before = {
-                **dict(zip(now.carriers, first.carriers, strict=True)),
-                **dict(zip(now.sources, first.sources, strict=True)),
-            }
+        self.values: dict[int, Value] = {}
+        self.outputs: dict[int, int] = {}
 
-    def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
+    def graph(self) -> Graph:
         """The graph around the loop."""
-        which = self._which() if len(self.ways) > 1 else None
-        places = [self._array(k) for k in arrays]
-        sources = [self._number(self.ways[0].now.sources[k]) for k in numbers]
-        targets = sources + places
+        which = self._operand(self._filled(self._input(COUNT, 0))) if len(self.ways) > 1 else None
+        self._begin()
         for number, way in enumerate(self.ways):
             if which is not None:
                 way.taken = self.body.emit(ops.equal, which, self.numbers.literal(number))
-            self._round(way, dict(zip(arrays, places, strict=True)), dict(zip(numbers, sources, strict=True)))
-            way.ends = [self._shaped(value, t.type) for t, value in zip(targets, way.ends, strict=True)]
-            if any(value.type != t.type for t, value in zip(targets, way.ends, strict=True)):
-                raise Unfit("a round hands on what was there before the loop")
-        ends = [self._selected([way.ends[i] for way in self.ways]) for i in range(len(targets))]
-        holds = [self._holds(way, dict(zip(numbers, ends, strict=False))) for way in self.ways]
-        flag = self._operand(self._around(True))
+            self._round(way)
+        ends = {slot: self._selected(slot) for slot in self.values}
+        targets = list(self.values.values())
+        results = list(ends.values())
+        state = None
+        if len(self.states) > 1:
+            state = self._state()
+            targets.insert(0, self._operand(self._around(0)))
+            results.insert(0, state)
+        holds = [self._holds(way, ends, state) for way in self.ways]
         goes_on = holds[0]
         for hold in holds[1:]:
             goes_on = self.body.emit(ops.logical_or, goes_on, hold)
+        self.outputs = {slot: number + (state is not None) for number, slot in enumerate(self.values)}
         if which is not None:
-            targets, ends = [*targets, which], [*ends, self._first(holds)]
-        return self._looped([*targets, flag], [*ends, goes_on])
+            targets, results = [*targets, which], [*results, self._first(holds)]
+        flag = self._operand(self._around(True))
+        return self._looped([*targets, flag], [*results, goes_on])
 
     def _looped(self, targets: Sequence[Value], ends: Sequence[Value]) -> Graph:
         """The graph around a loop whose rounds store these values, the last one of which ends it."""
@@ -185,51 +205,103 @@ class _LoopBuilder:
         )
         return self.outer.graph(finals[: -1 if len(self.ways) == 1 else -2])
 
+    # -- slots -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Make the values of slots that rounds change, numbers first."""
+        for slot, places in enumerate(self.slots.slots):
+            if slot in self.slots.changed and not places[0].is_array:
+                self.values[slot] = self._begin_of_number(slot)
+        for slot, places in enumerate(self.slots.slots):
+            if slot in self.slots.changed and places[0].is_array:
+                self.values[slot] = self._begin_of_array(slot)
+
+    def _begin_of_number(self, slot: int) -> Value:
+        if slot in self.head:
+            return self._number(self.head[slot])
+        source = next(way.after[slot] for way in self.ways if slot in way.after)
+        if type(source.value) not in DTYPES:
+            raise Unfit(f"a number is a {type(source.value).__name__}")
+        return self._operand(self._around(type(source.value)()))
+
+    def _begin_of_array(self, slot: int) -> Value:
+        held = self.head.get(slot)
+        if held is None:
+            held = next(way.after[slot] for way in self.ways if slot in way.after)
+        kind = held.type
+        for way in self.ways:
+            for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
+                if isinstance(bound, Extent) and way.before.get(bound.storage) == slot:
+                    if (bound.lo, bound.hi) != (0, bound.storage.type.size):
+                        raise Unfit("a round reads a part of an array that it changes")
+                    kind = value.type
+        if slot in self.head:
+            return self._operand(self._input(kind, held))
+        zero = self.outer.emit(ops.constant, **constant_of(0, kind.dtype))
+        return self._operand(self.outer.emit(ops.full, zero, shape=kind.shape, device=kind.device))
+
+    def _selected(self, slot: int) -> Value:
+        """What a slot holds after the round: what the way makes of it that the round goes."""
+        found: Value | None = None
+        for way in self.ways:
+            value = way.ends.get(slot)
+            if found is None or value is None or value is found:
+                found = found or value
+                continue
+            if value.type.size > SELECTED:
+                raise Unfit("rounds have branches, and change large arrays")
+            assert way.taken is not None
+            found = self.body.emit(ops.where, self._spread(way.taken, value.type.shape), value, found)
+        return self.values[slot] if found is None else found
+
     # -- ways ------------------------------------------------------------------------------------------------
 
-    def _which(self) -> Value:
-        """The number of the way that a round goes."""
-        return self._operand(self._filled(self._input(COUNT, 0)))
+    def _round(self, way: _Way) -> None:
+        """Compute what a round makes of the slots, if it goes a way."""
+        held: dict[Any, Value] = {
+            each: self.values[slot] for each, slot in way.before.items() if slot in self.values
+        }
+        self.numbers.ask(way.steps, held, partial(self._outside, way))
+        made = dict(zip(way.cut.made, self._segment(way, held), strict=True))
+        held |= made
+        held[way.cut.source] = self._found(made[way.cut.made[0]])
+        for slot, each in way.after.items():
+            target = self.values.get(slot)
+            if target is None:  # the loop hands it on
+                continue
+            value = held.get(each)
+            if value is None:
+                raise Unfit("a round hands on what was there before the loop")
+            value = self._shaped(self.numbers.array(value), target.type)
+            if value.type != target.type:
+                raise Unfit("what a round hands on is of another type in the next one")
+            way.ends[slot] = value
 
-    def _round(self, way: _Way, arrays: dict[int, Value], numbers: dict[int, Value]) -> None:
-        """What a round makes of these arrays and numbers of the state, if it goes a way."""
-        places = {way.now.carriers[k]: value for k, value in arrays.items()}
-        round: dict[Any, Value] = {way.now.sources[k]: value for k, value in numbers.items()}
-        self.numbers.ask(way.steps, round, partial(self._outside, way))
-        made = dict(zip(way.cut.made, self._segment(way, places, round), strict=True))
-        round[way.cut.source] = self._found(made[way.cut.made[0]])
-        left = places | made
-        found = [round.get(way.then.sources[k]) for k in numbers]
-        found += [left.get(way.then.carriers[k]) for k in arrays]
-        if None in found:
-            raise Unfit("a round hands on what was there before the loop")
-        way.ends = [self.numbers.array(value) for value in found if value is not None]
-
-    def _selected(self, values: Sequence[Value]) -> Value:
-        """The value of the way that the round goes."""
-        found = values[0]
-        for way, value in zip(self.ways[1:], values[1:], strict=True):
-            if value is not found:
-                if value.type.size > SELECTED:
-                    raise Unfit("rounds have branches, and change large arrays")
-                assert way.taken is not None
-                taken = self._spread(way.taken, value.type.shape)
-                found = self.body.emit(ops.where, taken, value, found)
-        return found
-
-    def _holds(self, way: _Way, numbers: dict[int, Value]) -> Value:
-        """Whether the next round, which finds these numbers of the state, goes a way."""
-        next = {way.now.sources[k]: value for k, value in numbers.items()}
+    def _holds(self, way: _Way, ends: dict[int, Value], state: Value | None) -> Value:
+        """Whether the next round, which finds these slots in this state, goes a way."""
+        next = {each: ends[slot] for each, slot in way.before.items() if slot in ends}
         conditions = self.numbers.ask(way.steps, next, partial(self._outside, way))
+        if state is not None:
+            there = self.numbers.literal(self.states.index(way.begin))
+            conditions = [self.body.emit(ops.equal, state, there), *conditions]
         if not conditions:
             raise Unfit("nothing is asked in a round")
         return self.numbers.all(conditions)
 
+    def _state(self) -> Value:
+        """The number of the state where the way ends that the round goes."""
+        return self._choice([self.states.index(way.end) for way in self.ways], [w.taken for w in self.ways])
+
     def _first(self, holds: Sequence[Value]) -> Value:
         """The number of the way that the next round goes."""
-        found = self.numbers.array(self.numbers.literal(len(holds) - 1))
-        for number, hold in reversed(list(enumerate(holds[:-1]))):
-            found = self.body.emit(ops.where, hold, self.numbers.literal(number), found)
+        return self._choice(range(len(holds)), holds)
+
+    def _choice(self, numbers: Sequence[int], conditions: Sequence[Value | None]) -> Value:
+        """The first number whose condition holds; the last one, if no other does."""
+        found = self.numbers.array(self.numbers.literal(numbers[-1]))
+        for number, condition in zip(reversed(numbers[:-1]), reversed(conditions[:-1]), strict=True):
+            assert condition is not None
+            found = self.body.emit(ops.where, condition, self.numbers.literal(number), found)
         return found
 
     # -- operands --------------------------------------------------------------------------------------------
@@ -250,18 +322,6 @@ class _LoopBuilder:
     def _filled(self, number: Value) -> Value:
         return self.numbers.filled(self.outer, number)
 
-    def _array(self, k: int) -> Value:
-        """Array k of the state, which rounds change."""
-        kind = self.ways[0].now.carriers[k].type
-        for way in self.ways:
-            storage = way.now.carriers[k]
-            for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
-                if isinstance(bound, Extent) and bound.storage is storage:
-                    if (bound.lo, bound.hi) != (0, storage.type.size):
-                        raise Unfit("a round reads a part of an array that it changes")
-                    kind = value.type
-        return self._operand(self._input(kind, self.ways[0].now.carriers[k]))
-
     def _number(self, source: Any) -> Value:
         """A number, as an array without dimensions."""
         kind = type(source.value)
@@ -280,10 +340,14 @@ class _LoopBuilder:
 
     def _outside(self, way: _Way, number: Any) -> Value:
         """A number that rounds do not change."""
-        source = way.before.get(number, number)
+        source = self._kept(way, number)
         if source not in self.known:
             self.known[source] = self._number(source)
         return self.known[source]
+
+    def _kept(self, way: _Way, held: Any) -> Any:
+        """An array or number that rounds do not change, as the loop begins with it."""
+        return self.head[way.before[held]] if held in way.before else held
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
@@ -308,29 +372,29 @@ class _LoopBuilder:
         """All of an array, in the shape of a type."""
         return value if value.type.shape == type.shape else self._viewed(value, View.of_shape(type.shape))
 
-    def _segment(self, way: _Way, places: dict[Storage, Value], numbers: dict[Any, Value]) -> list[Value]:
+    def _segment(self, way: _Way, held: dict[Any, Value]) -> list[Value]:
         """The outputs of a way's segment in the body."""
         values: dict[Value, Value] = {}
         for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
-            values[value] = self._bound(way, value, bound, places, numbers)
+            values[value] = self._bound(way, value, bound, held)
         for node in way.cut.segment.graph.nodes:
             inputs = [values[value] for value in node.inputs]
             outputs = self._node(way, node, inputs)
             values.update(zip(node.outputs, outputs, strict=True))
         return [values[value] for value in way.cut.segment.graph.outputs]
 
-    def _bound(self, way: _Way, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
+    def _bound(self, way: _Way, value: Value, bound: Bound, held: dict[Any, Value]) -> Value:
         """The value of the body for an input of the segment."""
         if isinstance(bound, Extent):
-            if bound.storage in places:
-                return self._shaped(places[bound.storage], value.type)
-            storage = way.before.get(bound.storage, bound.storage)
+            if bound.storage in held:
+                return self._shaped(held[bound.storage], value.type)
+            storage = self._kept(way, bound.storage)
             return self._known(value.type, Extent(storage, bound.lo, bound.hi))
         dtype = value.type.dtype
-        if bound.source not in numbers:
-            source = way.before.get(bound.source, bound.source)
+        if bound.source not in held:
+            source = self._kept(way, bound.source)
             return self._known(value.type, RuntimeNumber(bound.value, source))
-        number = self.numbers.array(numbers[bound.source])
+        number = self.numbers.array(held[bound.source])
         if dtype == number.type.dtype:
             return number
         if number.type.dtype == TRUTH or (dtype.kind in "iu") != (number.type.dtype == INTEGER):
