@@ -171,7 +171,7 @@ class RoundNumbers:
         raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
 
     def _of_integers(self, operation: Operation, operands: list[Value]) -> Value:
-        """What only whole numbers have."""
+        """The result of an operation of whole numbers only."""
         bounds = [self._bounded(value) for value in operands]
         if operation is operations.INVERT:
             return self._sized(self._emit(ops.bitwise_invert, self.array(operands[0])), bounds[0] + 1)

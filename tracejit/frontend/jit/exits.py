@@ -241,7 +241,7 @@ class _LoopBuilder:
         return self._operand(self.outer.emit(ops.full, zero, shape=kind.shape, device=kind.device))
 
     def _selected(self, slot: int) -> Value:
-        """What a slot holds after the round: what the way makes of it that the round goes."""
+        """The content of a slot after the round: that of the way that the round goes."""
         found: Value | None = None
         for way in self.ways:
             value = way.ends.get(slot)

@@ -1,4 +1,4 @@
-"""Slots: what a native loop carries from round to round, for bodies in several states (see `exits`).
+"""Slots of a native loop: all that it carries between rounds, for bodies in several states (see `exits`).
 
 Each state of a loop has arrays and numbers of its own (`regions.LoopRegion`), its *places*. What a way only
 hands on from a place of one state to a place of another one needs no second copy, so both are one slot:
@@ -50,7 +50,7 @@ class Slots:
             self.changed |= {self.of[p] for p in places_of(region, end) if p not in kept}
 
     def held(self, index: int) -> dict[Place, Any]:
-        """What the places of the state at a look hold."""
+        """The arrays and numbers in the places of the state at a look."""
         return held_at(self.graph, self.region, index)
 
     def _handed_on(self, index: int) -> Iterable[tuple[Place, Place]]:
