@@ -1,5 +1,6 @@
 """The repository itself: what is packaged, what an import loads."""
 
+import ast
 import os
 import pathlib
 import re
@@ -7,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 
 import setuptools
 
@@ -65,3 +67,13 @@ def test_docstrings_stand_alone():
     found = [(str(file), line.group()) for file in files for line in CONTINUING.finditer(file.read_text())]
     assert not found
     assert CONTINUING.search('def size(x):\n    """What `x` takes."""')
+
+
+def test_no_two_classes_have_one_name():
+    """One class for each word: whoever reads a name need not ask which one is meant."""
+    places = defaultdict(list)
+    for file in [*(ROOT / "tracejit").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(file.relative_to(ROOT)))
+    assert not {name: found for name, found in places.items() if len(found) > 1}

@@ -696,7 +696,7 @@ def hands_over(x, n, k):
 
 
 def indexes(x, n, k):
-    """May fail: such rounds are Python's."""
+    """May fail."""
     while x.max() > k:
         x = tj.take(x, tj.asarray([2, 0, 1])) * 0.5
     return x
@@ -715,11 +715,11 @@ def draws(x, n, k):
         (by_difference, True),
         (counts_down, True),
         (by_quotient, True),
-        (until_not_a_number, False),
+        (until_not_a_number, True),
         (searches, True),
         (integers, True),
         (hands_over, True),
-        (indexes, False),
+        (indexes, True),
         (draws, False),
     ],
 )
@@ -748,6 +748,91 @@ def test_rounds_that_the_graph_ends(step, is_native):
     if native:
         names = {kernel.name for schedule in native[0].schedules for kernel in schedule.kernels}
         assert "loop" in names
+
+
+def checksum(data, poly):
+    """A ``for`` over an array, one over a range in it, and a branch; whole numbers of Python's."""
+    crc = 0xFFFF
+    for b in data:
+        byte = 0xFF & b
+        for _ in range(8):
+            if (crc & 1) ^ (byte & 1):
+                crc = (crc >> 1) ^ poly
+            else:
+                crc >>= 1
+            byte >>= 1
+    return (~crc & 0xFF) << 8 | (crc >> 8) & 0xFF
+
+
+def largest(data, limit):
+    best, at = data[0], 0
+    for k in range(1, len(data)):
+        if data[k] > best:
+            best, at = data[k], k
+    return best, at
+
+
+def clamped_walk(data, limit):
+    """Three ways, and an array of which a branch stores one element."""
+    at, seen, count = data[0] * 0, data * 0, 0
+    for v in data:
+        if v % 3 == 0:
+            at = at + 1
+        elif at > 2:
+            at = at - 2
+            seen[at] = v
+        count = max(count, 3) + 1
+    return at, seen, count
+
+
+def table_walk(data, limit):
+    """An index that is out of range in one branch, in some calls."""
+    total = data[0] * 0
+    for k in range(len(data)):
+        total = total + data[data[k] - 8] if data[k] > 7 else total - 1
+    return total
+
+
+def sums_of_numbers(data, limit):
+    n = 100
+    for k in range(len(data)):
+        n += int(data[k])
+    return n
+
+
+@pytest.mark.cpu("it counts launches of rounds, which on GPUs are a launch each")
+@pytest.mark.parametrize("step", [checksum, largest, clamped_walk, table_walk, sums_of_numbers])
+def test_rounds_that_branch_are_one_launch(step):
+    f = tj.jit(step, strict=True)
+
+    def outcome(function, data, limit):
+        try:
+            return [np.asarray(each).tolist() for each in np.atleast_1d(function(data, limit))]
+        except ValueError:
+            return [np.asarray(each).tolist() for each in function(data, limit)]
+        except IndexError:
+            return "out of range"
+
+    for i in range(20):
+        data = np.random.default_rng(i).integers(0, 120 if i % 7 == 6 else 18, 20).astype(np.uint8)
+        with np.errstate(over="ignore"):
+            expected = outcome(step, data, 0x8408)
+        assert outcome(f, data, 0x8408) == expected
+    assert "are one launch" in f.explain()
+    assert "a launch each" not in f.explain()
+    assert f.cache_info().traces <= 8
+
+
+def test_a_number_that_is_loaded_before_a_look_is_no_literal_later():
+    """``n += int(...)`` loads n, a literal in the first round, before the look makes it a counter."""
+
+    def step(x):
+        n = 100
+        for k in range(6):
+            n += int(x[k])
+        return n
+
+    same_as_eager(step, lambda: lambda i: (tj.arange(6) + i,), 4, traces=1)
 
 
 @pytest.mark.cpu("it counts launches of rounds, which on GPUs are a launch each")

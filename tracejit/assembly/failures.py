@@ -40,9 +40,10 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         return locate(LinAlgError(f"{node.op.name}: {what}"), node.location)
     where = ""
     if node.op is ops.loop:
-        first = node.attrs.get("first", 0)
+        first, is_counted = node.attrs.get("first", 0), node.attrs.get("until") is None
         node, job, block, rounds = place_of(job, block)
-        where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
+        if is_counted:  # else the launch has a part of the user's rounds
+            where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
     if job.issued is None:  # else its operands are not in this memory
         try:
             _check_again(node, job, block, where)

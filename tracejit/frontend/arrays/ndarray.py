@@ -35,6 +35,7 @@ from tracejit.frontend.arrays.functions import elementwise, linear, manipulation
 from tracejit.frontend.arrays.hints import REMEDIES, Elsewhere
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.loops.counters import counted_rows
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 
@@ -160,6 +161,10 @@ class NDArray(Methods):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise locate(ArgumentError("cannot iterate over an array without dimensions"), user_location())
+        if thread.trace is not None:
+            rows = counted_rows(thread.trace, sys._getframe(1), self)
+            if rows is not None:
+                return rows
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:

@@ -1,13 +1,21 @@
 """Rounds between looks as a native loop, where the graph can compute whether to go on.
 
 A replay repeats equal rounds in a loop of Python's (`jit.loops`): it asks the body's questions, launches a
-segment, waits for the number that is looked at. Where the questions are comparisons, and numbers only added,
-multiplied or divided, the graph can ask them itself. Then the launch runs many rounds, up to the one after
-which an answer is another one:
+segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
+computed as the graph can, too (`exit_numbers`), the graph asks them itself. Then the launch runs many rounds,
+up to the one after which an answer is another one:
 
     while True:
         if not (err > tol): break            asked in Python once, before the launch
         x, err = launch(x, err, tol)         loop until not (err > tol), at most `ROUNDS` rounds
+
+Rounds may have branches and look at several values: there are several *ways* between the states of the body,
+with different answers. A native round goes one of them: it computes all, and selects the results of that one
+(if-conversion). Python's checks say which way the first round goes; each round finds the way of the next one,
+and the loop ends when there is none:
+
+    for v in x:                              way 0: v > 0 is true, the segment reads the next v
+        if v > 0: total += v                 way 1: v > 0 is false, ...
 
 Python's loop stays around it and asks again, so the graph may end a loop too early: where a number leaves
 what int64 and float64 compute as Python does, or a denominator is zero.
@@ -16,20 +24,16 @@ what int64 and float64 compute as Python does, or a denominator is zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tracejit import ops
-from tracejit.frontend.recording import operations
-from tracejit.frontend.recording.loops.states import State
-from tracejit.frontend.recording.operations import Operation
-from tracejit.frontend.recording.origins import Bound, Extent
+from tracejit.frontend.jit.carried import Slots
+from tracejit.frontend.jit.exit_numbers import DTYPES, FLOAT, INTEGER, TRUTH, RoundNumbers, Unfit
+from tracejit.frontend.jit.regions import LoopRegion
+from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Segment
-from tracejit.frontend.recording.sources import Computed, Question, Source
-from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.program import Var
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
@@ -45,109 +49,150 @@ ROUNDS = 4096
 LIKELY = 64
 """How many rounds are expected, where costs are estimated."""
 
-EXACT = 1 << 52
-"""Whole numbers up to here are as in Python, in float64 too, also after one more addition."""
+WAYS = 16
+"""Most ways of a round that are computed together."""
 
-FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
-DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
-
-TRUTHS = "a truth value is used as a number"
-
-COMPARISONS = {
-    operations.LESS: ops.less,
-    operations.LESS_EQUAL: ops.less_equal,
-    operations.GREATER: ops.greater,
-    operations.GREATER_EQUAL: ops.greater_equal,
-    operations.EQUAL: ops.equal,
-    operations.NOT_EQUAL: ops.not_equal,
-}
-ARITHMETIC = {operations.ADD: ops.add, operations.SUBTRACT: ops.subtract, operations.MULTIPLY: ops.multiply}
-UNARY: dict[Operation, Any] = {
-    operations.NEGATIVE: ops.negative,
-    operations.ABS: ops.abs,
-    operations.POSITIVE: None,
-}
-
-
-class Unfit(Exception):
-    """The graph cannot ask what the body asks; the message says why."""
+SELECTED = 1024
+"""Most elements of an array that a round with branches selects: more take longer than a launch each."""
 
 
 class ExitLoop(NamedTuple):
     """Rounds as one launch.
 
-    segment: the graph and its schedule. Outputs are the numbers of the state that each round changes, and
-             then the arrays.
-    words:   what stands for its inputs: a count, storages of the state, sources of numbers, what is bound.
+    segment: the graph and its schedule. Its outputs are the number of the state after the last round, if
+             there are several, then slots that rounds change, numbers first.
+    words:   what stands for its inputs: a count, the way of the first round if there are several, then
+             storages and sources of the state at the loop's first look, and what is bound.
     integers: sources of integers: they have to be exact.
+    ways:    the looks with which they begin; head: a look in the state of the first round.
+    slots:   what rounds carry; states: those in which they may end; outputs: by slot, its output's number.
     """
 
     segment: Segment
     words: tuple[Any, ...]
     integers: tuple[Any, ...]
+    ways: tuple[int, ...]
+    head: int
+    slots: Slots
+    states: tuple[int, ...]
+    outputs: dict[int, int]
+
+    def beginning(self, index: int) -> ExitLoop:
+        """The same rounds, the first one of which goes the way from this look."""
+        if len(self.ways) == 1:
+            return self
+        return self._replace(words=(self.words[0], self.ways.index(index), *self.words[2:]))
 
 
-def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | str:
-    """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
-    or why there is none.
+def exit_loop(trace: Trace, region: LoopRegion, ways: Sequence[int], head: int) -> ExitLoop | str:
+    """The native loop of the rounds that go the ways from these looks; the first one begins at look `head`,
+    or in its state. Or why there is none.
     """
-    states = trace.looks.graph
-    now, then = states.state(index), states.state(index + 1)
     try:
-        builder = _LoopBuilder(trace.looks.cuts[index + 1], now, then, states.between(index))
-        graph = builder.graph(arrays, numbers)
+        builder = _LoopBuilder(trace, region, ways, head)
+        graph = builder.graph()
     except (Unfit, Unlike) as error:
         return str(error)
     segment = trace.looks.segments.find(("rounds", structure(graph)), graph)
-    return ExitLoop(segment, tuple(builder.words), tuple(builder.integers))
+    return ExitLoop(
+        segment,
+        tuple(builder.words),
+        tuple(builder.integers),
+        tuple(ways),
+        head,
+        builder.slots,
+        tuple(builder.states),
+        builder.outputs,
+    )
+
+
+class _Way:
+    """A way: its cut, the states where it begins and ends, what it computes and asks.
+
+    before: the slots of the arrays and numbers of the state where it begins.
+    taken:  whether this round goes it; None: there is no other one.
+    ends:   what a round that goes it makes of the slots of the state where it ends.
+    """
+
+    def __init__(self, trace: Trace, index: int, slots: Slots) -> None:
+        graph = trace.looks.graph
+        self.index = index
+        self.cut: Cut = trace.looks.cuts[index + 1]
+        self.begin, self.end = graph.number(index), graph.number(index + 1)
+        self.steps = graph.between(index)
+        self.before = {held: slots.of[place] for place, held in slots.held(index).items()}
+        self.after = {slots.of[place]: held for place, held in slots.held(index + 1).items()}
+        self.taken: Value | None = None
+        self.ends: dict[int, Value] = {}
 
 
 class _LoopBuilder:
-    """A loop under construction: the graph around it, and its body."""
+    """A loop under construction: the graph around it, and its body.
 
-    def __init__(self, cut: Cut, now: State, then: State, steps: Sequence[Any]) -> None:
-        self.cut, self.now, self.then, self.steps = cut, now, then, steps
-        if cut.draws:
-            raise Unfit("a round draws random numbers")
-        if graph_can_fail(cut.segment.graph):
-            raise Unfit("an index may be out of range in a round")
-        nodes = [node for node in cut.segment.graph.nodes if node.op is not ops.constant]
+    values: of the body, for slots that rounds change. outputs: by slot, the number of its output.
+    """
+
+    def __init__(self, trace: Trace, region: LoopRegion, ways: Sequence[int], head: int) -> None:
+        if len(ways) > WAYS:
+            raise Unfit(f"rounds have more than {WAYS} branches")
+        states = trace.looks.graph
+        self.slots = Slots(states, region, ways, states.number(head))
+        self.head = {self.slots.of[place]: held for place, held in self.slots.held(head).items()}
+        self.ways = [_Way(trace, index, self.slots) for index in ways]
+        self.states = list(dict.fromkeys([states.number(head), *(way.end for way in self.ways)]))
+        nodes = []
+        for way in self.ways:
+            if way.cut.draws:
+                raise Unfit("a round draws random numbers")
+            nodes += [node for node in way.cut.segment.graph.nodes if node.op is not ops.constant]
+        if any(node.op is loop and graph_can_fail(node.attrs["body"]) for node in nodes):
+            raise Unfit("an index may be out of range in a loop of a round")
         check_plain(nodes)
         check_size(nodes)
-        self.device: Device = cut.made[0].type.device
+        self.device: Device = self.ways[0].cut.made[0].type.device
         self.outer, self.body = Builder(), Builder()
+        self.numbers = RoundNumbers(self.body, self.device)
         self.count = self.outer.input(COUNT)
         self.words: list[Any] = [ROUNDS]
         self.integers: list[Any] = []
         self.operands: list[Value] = []
-        self.known: dict[Any, Value] = {}  # numbers that stay, in the body
-        self.literals: set[Value] = set()
+        self.known: dict[Any, Value] = {}  # what stays, in the body
+        self.values: dict[int, Value] = {}
+        self.outputs: dict[int, int] = {}
 
-    def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
+    def graph(self) -> Graph:
         """The graph around the loop."""
-        then = self.then
-        places = {self.now.carriers[k]: self._array(self.now.carriers[k]) for k in arrays}
-        sources = {self.now.sources[k]: self._number(self.now.sources[k]) for k in numbers}
-        round = dict(sources)
-        self._ask(round, [])
-        made = dict(zip(self.cut.made, self._segment(places, round), strict=True))
-        round[self.cut.source] = self._found(made[self.cut.made[0]])
-        ends: list[tuple[Value, Value | None]] = [
-            (sources[self.now.sources[k]], round.get(then.sources[k])) for k in numbers
-        ]
-        next_round = {self.now.sources[k]: value for k, (_, value) in zip(numbers, ends, strict=True)}
-        left = places | made
-        ends += [(places[self.now.carriers[k]], left.get(then.carriers[k])) for k in arrays]
-        flag = self._operand(self._filled(self._literal(self.outer, True)))
-        ends.append((flag, self._goes_on(next_round)))
+        which = self._operand(self._filled(self._input(COUNT, 0))) if len(self.ways) > 1 else None
+        self._begin()
+        for number, way in enumerate(self.ways):
+            if which is not None:
+                way.taken = self.body.emit(ops.equal, which, self.numbers.literal(number))
+            self._round(way)
+        ends = {slot: self._selected(slot) for slot in self.values}
+        targets = list(self.values.values())
+        results = list(ends.values())
+        state = None
+        if len(self.states) > 1:
+            state = self._state()
+            targets.insert(0, self._operand(self._around(0)))
+            results.insert(0, state)
+        holds = [self._holds(way, ends, state) for way in self.ways]
+        goes_on = holds[0]
+        for hold in holds[1:]:
+            goes_on = self.body.emit(ops.logical_or, goes_on, hold)
+        self.outputs = {slot: number + (state is not None) for number, slot in enumerate(self.values)}
+        if which is not None:
+            targets, results = [*targets, which], [*results, self._first(holds)]
+        flag = self._operand(self._around(True))
+        return self._looped([*targets, flag], [*results, goes_on])
+
+    def _looped(self, targets: Sequence[Value], ends: Sequence[Value]) -> Graph:
+        """The graph around a loop whose rounds store these values, the last one of which ends it."""
         effects, used = [], set(self.body.inputs)
-        for target, value in ends:
-            if value is None or value.type != target.type:
-                raise Unfit("a round hands on what was there before the loop")
-            if value in used:
-                value = self.body.emit(ops.copy, value)
-            used.add(value)
-            effects.append(Effect(target, value))
+        for target, value in zip(targets, ends, strict=True):
+            stored = self.body.emit(ops.copy, value) if value in used else value
+            used.add(stored)
+            effects.append(Effect(target, stored))
         body = self.body.graph([], effects)
         finals = self.outer.emit(
             loop,
@@ -158,7 +203,106 @@ class _LoopBuilder:
             rounds=LIKELY,
             until=len(effects) - 1,
         )
-        return self.outer.graph(finals[:-1])
+        return self.outer.graph(finals[: -1 if len(self.ways) == 1 else -2])
+
+    # -- slots -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Make the values of slots that rounds change, numbers first."""
+        for slot, places in enumerate(self.slots.slots):
+            if slot in self.slots.changed and not places[0].is_array:
+                self.values[slot] = self._begin_of_number(slot)
+        for slot, places in enumerate(self.slots.slots):
+            if slot in self.slots.changed and places[0].is_array:
+                self.values[slot] = self._begin_of_array(slot)
+
+    def _begin_of_number(self, slot: int) -> Value:
+        if slot in self.head:
+            return self._number(self.head[slot])
+        source = next(way.after[slot] for way in self.ways if slot in way.after)
+        if type(source.value) not in DTYPES:
+            raise Unfit(f"a number is a {type(source.value).__name__}")
+        return self._operand(self._around(type(source.value)()))
+
+    def _begin_of_array(self, slot: int) -> Value:
+        held = self.head.get(slot)
+        if held is None:
+            held = next(way.after[slot] for way in self.ways if slot in way.after)
+        kind = held.type
+        for way in self.ways:
+            for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
+                if isinstance(bound, Extent) and way.before.get(bound.storage) == slot:
+                    if (bound.lo, bound.hi) != (0, bound.storage.type.size):
+                        raise Unfit("a round reads a part of an array that it changes")
+                    kind = value.type
+        if slot in self.head:
+            return self._operand(self._input(kind, held))
+        zero = self.outer.emit(ops.constant, **constant_of(0, kind.dtype))
+        return self._operand(self.outer.emit(ops.full, zero, shape=kind.shape, device=kind.device))
+
+    def _selected(self, slot: int) -> Value:
+        """The content of a slot after the round: that of the way that the round goes."""
+        found: Value | None = None
+        for way in self.ways:
+            value = way.ends.get(slot)
+            if found is None or value is None or value is found:
+                found = found or value
+                continue
+            if value.type.size > SELECTED:
+                raise Unfit("rounds have branches, and change large arrays")
+            assert way.taken is not None
+            found = self.body.emit(ops.where, self._spread(way.taken, value.type.shape), value, found)
+        return self.values[slot] if found is None else found
+
+    # -- ways ------------------------------------------------------------------------------------------------
+
+    def _round(self, way: _Way) -> None:
+        """Compute what a round makes of the slots, if it goes a way."""
+        held: dict[Any, Value] = {
+            each: self.values[slot] for each, slot in way.before.items() if slot in self.values
+        }
+        self.numbers.ask(way.steps, held, partial(self._outside, way))
+        made = dict(zip(way.cut.made, self._segment(way, held), strict=True))
+        held |= made
+        held[way.cut.source] = self._found(made[way.cut.made[0]])
+        for slot, each in way.after.items():
+            target = self.values.get(slot)
+            if target is None:  # the loop hands it on
+                continue
+            value = held.get(each)
+            if value is None:
+                raise Unfit("a round hands on what was there before the loop")
+            value = self._shaped(self.numbers.array(value), target.type)
+            if value.type != target.type:
+                raise Unfit("what a round hands on is of another type in the next one")
+            way.ends[slot] = value
+
+    def _holds(self, way: _Way, ends: dict[int, Value], state: Value | None) -> Value:
+        """Whether the next round, which finds these slots in this state, goes a way."""
+        next = {each: ends[slot] for each, slot in way.before.items() if slot in ends}
+        conditions = self.numbers.ask(way.steps, next, partial(self._outside, way))
+        if state is not None:
+            there = self.numbers.literal(self.states.index(way.begin))
+            conditions = [self.body.emit(ops.equal, state, there), *conditions]
+        if not conditions:
+            raise Unfit("nothing is asked in a round")
+        return self.numbers.all(conditions)
+
+    def _state(self) -> Value:
+        """The number of the state where the way ends that the round goes."""
+        return self._choice([self.states.index(way.end) for way in self.ways], [w.taken for w in self.ways])
+
+    def _first(self, holds: Sequence[Value]) -> Value:
+        """The number of the way that the next round goes."""
+        return self._choice(range(len(holds)), holds)
+
+    def _choice(self, numbers: Sequence[int], conditions: Sequence[Value | None]) -> Value:
+        """The first number whose condition holds; the last one, if no other does."""
+        found = self.numbers.array(self.numbers.literal(numbers[-1]))
+        for number, condition in zip(reversed(numbers[:-1]), reversed(conditions[:-1]), strict=True):
+            assert condition is not None
+            found = self.body.emit(ops.where, condition, self.numbers.literal(number), found)
+        return found
 
     # -- operands --------------------------------------------------------------------------------------------
 
@@ -171,21 +315,12 @@ class _LoopBuilder:
         self.operands.append(value)
         return self.body.input(value.type)
 
+    def _around(self, value: Any) -> Value:
+        """An array without dimensions around the loop, for a plain number."""
+        return self._filled(self.outer.emit(ops.constant, **constant_of(value, DTYPES[type(value)])))
+
     def _filled(self, number: Value) -> Value:
-        return self.outer.emit(ops.full, number, shape=(), device=self.device)
-
-    def _literal(self, builder: Builder, value: Any) -> Value:
-        return builder.emit(ops.constant, **constant_of(value, DTYPES[type(value)]))
-
-    def _array(self, storage: Storage) -> Value:
-        """An array of the state that rounds change."""
-        kind = storage.type
-        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
-            if isinstance(bound, Extent) and bound.storage is storage:
-                if (bound.lo, bound.hi) != (0, storage.type.size):
-                    raise Unfit("a round reads a part of an array that it changes")
-                kind = value.type
-        return self._operand(self._input(kind, storage))
+        return self.numbers.filled(self.outer, number)
 
     def _number(self, source: Any) -> Value:
         """A number, as an array without dimensions."""
@@ -196,101 +331,23 @@ class _LoopBuilder:
             self.integers.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
 
-    # -- numbers ---------------------------------------------------------------------------------------------
+    def _known(self, type: ArrayType, bound: Bound) -> Value:
+        """An array, or a number of the host, that rounds do not change."""
+        key = type, *((bound.storage, bound.lo, bound.hi) if isinstance(bound, Extent) else (bound.source,))
+        if key not in self.known:
+            self.known[key] = self._operand(self._input(type, bound))
+        return self.known[key]
 
-    def _ask(self, numbers: dict[Any, Value], conditions: list[Value]) -> None:
-        """Compute what a round computes of its numbers, and ask what it asks."""
-        for step in self.steps:
-            operands = [self._operand_of(operand, numbers) for operand in step.operands]
-            if isinstance(step, Computed):
-                numbers[step] = self._compute(step.operation, operands, conditions)
-            elif isinstance(step, Question) and type(step.value) is bool:
-                truth = self._truth(step.operation, operands, conditions)
-                conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
-            else:
-                raise Unfit(f"the value of {step.path} is asked for")
+    def _outside(self, way: _Way, number: Any) -> Value:
+        """A number that rounds do not change."""
+        source = self._kept(way, number)
+        if source not in self.known:
+            self.known[source] = self._number(source)
+        return self.known[source]
 
-    def _goes_on(self, numbers: dict[Any, Any]) -> Value:
-        """Whether the round that finds these numbers asks its questions with the answers of this one."""
-        conditions: list[Value] = []
-        self._ask(numbers, conditions)
-        if not conditions:
-            raise Unfit("nothing is asked in a round")
-        found = conditions[0]
-        for condition in conditions[1:]:
-            found = self.body.emit(ops.logical_and, found, condition)
-        return found
-
-    def _operand_of(self, operand: Any, numbers: dict[Any, Value]) -> Value:
-        if isinstance(operand, Computed | Source | Var):
-            if operand in numbers:
-                return numbers[operand]
-            if operand not in self.known:
-                self.known[operand] = self._number(operand)
-            return self.known[operand]
-        if type(operand) not in DTYPES or (type(operand) is int and abs(operand) > EXACT):
-            raise Unfit(f"{operand} is no number that the graph has exactly")
-        literal = self._literal(self.body, operand)
-        self.literals.add(literal)
-        return literal
-
-    def _compute(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
-        emit = self.body.emit
-        if any(value.type.dtype == TRUTH for value in operands):
-            raise Unfit(TRUTHS)
-        if operation is operations.FLOAT:
-            return self._as_float(operands[0], conditions)
-        if operation in UNARY:
-            self._bounded(operands[0], conditions)
-            return emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
-        if operation is operations.DIVIDE:
-            x, y = [self._as_float(value, conditions) for value in operands]
-            conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
-            return emit(ops.divide, x, y)
-        if operation not in ARITHMETIC:
-            raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
-        operands = self._together(operands, conditions)
-        if operands[0].type.dtype == INTEGER and ARITHMETIC[operation] is ops.multiply:
-            raise Unfit("whole numbers are multiplied")
-        for value in operands:
-            self._bounded(value, conditions)
-        return emit(ARITHMETIC[operation], *operands)
-
-    def _truth(self, operation: Operation, operands: list[Value], conditions: list[Value]) -> Value:
-        if operation in COMPARISONS:
-            return self.body.emit(COMPARISONS[operation], *self._together(operands, conditions))
-        if operation is not operations.TRUTH:
-            raise Unfit(f"a round asks for {operation.written('x', 'y')}")
-        (x,) = operands
-        if x.type.dtype == TRUTH:
-            return x
-        zero = self._literal(self.body, 0.0 if x.type.dtype == FLOAT else 0)
-        return self.body.emit(ops.not_equal, x, zero)
-
-    def _together(self, operands: list[Value], conditions: list[Value]) -> list[Value]:
-        """Operands of one dtype, as Python compares and adds them."""
-        dtypes = {value.type.dtype for value in operands}
-        if len(dtypes) == 1:
-            return operands
-        if TRUTH in dtypes:
-            raise Unfit(TRUTHS)
-        return [self._as_float(value, conditions) for value in operands]
-
-    def _as_float(self, value: Value, conditions: list[Value]) -> Value:
-        if value.type.dtype == FLOAT:
-            return value
-        if value.type.dtype != INTEGER:
-            raise Unfit(TRUTHS)
-        self._bounded(value, conditions)
-        return self.body.emit(ops.astype, value, dtype=FLOAT)
-
-    def _bounded(self, value: Value, conditions: list[Value]) -> None:
-        """The loop ends where a whole number is larger than `EXACT`: sums of two others fit into int64."""
-        if value.type.dtype != INTEGER or value in self.literals:
-            return
-        for end in (-EXACT, EXACT):
-            compare = ops.greater_equal if end < 0 else ops.less_equal
-            conditions.append(self.body.emit(compare, value, self._literal(self.body, end)))
+    def _kept(self, way: _Way, held: Any) -> Any:
+        """An array or number that rounds do not change, as the loop begins with it."""
+        return self.head[way.before[held]] if held in way.before else held
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
@@ -298,7 +355,7 @@ class _LoopBuilder:
         """The number that is looked at."""
         dtype = looked.type.dtype
         if dtype == TRUTH:
-            wanted: np.dtype = TRUTH
+            wanted: Any = TRUTH
         elif dtype.kind == "f":
             wanted = FLOAT
         elif dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
@@ -311,34 +368,45 @@ class _LoopBuilder:
     def _viewed(self, value: Value, view: View) -> Value:
         return self.body.emit(ops.view, value, view=view)
 
-    def _segment(self, places: dict[Storage, Value], numbers: dict[Any, Value]) -> list[Value]:
-        """The outputs of the round's segment in the body."""
-        values: dict[Value, Value] = {}
-        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
-            values[value] = self._bound(value, bound, places, numbers)
-        for node in self.cut.segment.graph.nodes:
-            inputs = [values[value] for value in node.inputs]
-            outputs = self._node(node, inputs)
-            values.update(zip(node.outputs, outputs, strict=True))
-        return [values[value] for value in self.cut.segment.graph.outputs]
+    def _shaped(self, value: Value, type: ArrayType) -> Value:
+        """All of an array, in the shape of a type."""
+        return value if value.type.shape == type.shape else self._viewed(value, View.of_shape(type.shape))
 
-    def _bound(self, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
+    def _segment(self, way: _Way, held: dict[Any, Value]) -> list[Value]:
+        """The outputs of a way's segment in the body."""
+        values: dict[Value, Value] = {}
+        for value, bound in zip(way.cut.segment.graph.inputs, way.cut.bound, strict=True):
+            values[value] = self._bound(way, value, bound, held)
+        for node in way.cut.segment.graph.nodes:
+            inputs = [values[value] for value in node.inputs]
+            outputs = self._node(way, node, inputs)
+            values.update(zip(node.outputs, outputs, strict=True))
+        return [values[value] for value in way.cut.segment.graph.outputs]
+
+    def _bound(self, way: _Way, value: Value, bound: Bound, held: dict[Any, Value]) -> Value:
         """The value of the body for an input of the segment."""
         if isinstance(bound, Extent):
-            if bound.storage in places:
-                return places[bound.storage]
-            return self._operand(self._input(value.type, bound))
-        if bound.source not in numbers:
-            return self._operand(self._input(value.type, bound))
-        number, dtype = numbers[bound.source], value.type.dtype
+            if bound.storage in held:
+                return self._shaped(held[bound.storage], value.type)
+            storage = self._kept(way, bound.storage)
+            return self._known(value.type, Extent(storage, bound.lo, bound.hi))
+        dtype = value.type.dtype
+        if bound.source not in held:
+            source = self._kept(way, bound.source)
+            return self._known(value.type, RuntimeNumber(bound.value, source))
+        number = self.numbers.array(held[bound.source])
         if dtype == number.type.dtype:
             return number
-        if dtype.kind != "f" or number.type.dtype == TRUTH:
+        if number.type.dtype == TRUTH or (dtype.kind in "iu") != (number.type.dtype == INTEGER):
             raise Unfit(f"a number that rounds change becomes a {dtype}")
-        return self.body.emit(ops.astype, number, dtype=dtype)
+        converted: Value = self.body.emit(ops.astype, number, dtype=dtype)  # the body asks whether it fits
+        return converted
 
-    def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
+    def _node(self, way: _Way, node: Node, inputs: list[Value]) -> Sequence[Value]:
         """A node of the segment; numbers that rounds change are arrays without dimensions here."""
+        if node.op is ops.check_index and way.taken is not None:
+            taken = self._spread(way.taken, inputs[0].type.shape)
+            inputs = [self.body.emit(ops.where, taken, inputs[0], self.numbers.literal(0))]
         pairs = list(zip(node.inputs, inputs, strict=True))
         if not any(given.type.on_host and not value.type.on_host for given, value in pairs):
             return self.body.copy(node, inputs)

@@ -15,15 +15,18 @@ call is recorded. What comes after the loop finds all that it needs in the varia
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit import numbers as asked
-from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
+from tracejit.frontend.jit.carried import places_of
+from tracejit.frontend.jit.exit_numbers import EXACT
+from tracejit.frontend.jit.exits import ExitLoop, exit_loop
 from tracejit.frontend.jit.numbers import Variables
 from tracejit.frontend.jit.regions import LoopRegion, regions_of
 from tracejit.frontend.recording.segments import Cut, PathPlace, Segment
+from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -79,6 +82,7 @@ class LookEmitter:
         self.regions = {region.first: region for region in regions_of(trace)}
         self.vars: dict[int, dict[int, tuple[Var, ...]]] = {}
         self._meanings: dict[Expr, int] = {}
+        self._natives: dict[tuple[int, int | None], ExitLoop | str] = {}
 
     def introduce(self) -> None:
         """Add variables for what segments make to the caller's arrays; variables of states of loops take the
@@ -169,75 +173,105 @@ class LookEmitter:
         return StateLoop(self.place, states, before, order[graph.number(region.last)])
 
     def _way(self, region: LoopRegion, index: int, order: dict[int, int]) -> Transition:
-        """The way from a look to the next one."""
+        """The way from a look to the next one; or rounds, the first one of which goes it."""
         graph, cut = self.graph, self.trace.looks.cuts[index + 1]
         then, ends = graph.state(index + 1), graph.number(index + 1)
+        arrays, numbers = self._known_at(region, index)
+        program = ReplayProgram()
+        for step in graph.between(index):
+            asked.emit(step, numbers, program)
+        native = self._native(region, index)
+        if isinstance(native, ExitLoop):
+            self.reports.append(LoopReport(cut.source.path, native.segment, ""))
+            return self._rounds(region, native.beginning(index), order, program)
+        if native:
+            self.reports.append(LoopReport(cut.source.path, None, native))
+        program.steps.append(launches.run_of(cut, None, self.trace, arrays, numbers))
+        after = (
+            *(arrays[then.carriers[k]][0] for k in region.arrays[ends]),
+            *(numbers[then.sources[k]] for k in region.numbers[ends]),
+        )
+        return Transition(tuple(program.steps), order[ends], {order[ends]: after})
+
+    def _known_at(self, region: LoopRegion, index: int) -> tuple[ChainMap[Storage, Any], ChainMap[Any, Var]]:
+        """The variables of what is known at a look in the loop."""
         arrays, numbers = self.arrays.new_child(), self.numbers.new_child()
         for storage, source, var in self._carried(region, index):
             if storage is not None:
                 arrays[storage] = var, None
             else:
                 numbers[source] = var
-        program = ReplayProgram()
-        for step in graph.between(index):
-            asked.emit(step, numbers, program)
-        native = self._native(region, index)
-        if isinstance(native, ExitLoop):
-            self._launch(region, index, native, arrays, numbers, program)
-        else:
-            self.reports.append(LoopReport(cut.source.path, None, native))
-            program.steps.append(launches.run_of(cut, None, self.trace, arrays, numbers))
-        after = (
-            *(arrays[then.carriers[k]][0] for k in region.arrays[ends]),
-            *(numbers[then.sources[k]] for k in region.numbers[ends]),
-        )
-        return Transition(tuple(program.steps), order[ends], after)
-
-    def _native(self, region: LoopRegion, index: int) -> ExitLoop | str:
-        """A way that leads back to its state as many rounds in one launch, or why it is not."""
-        graph, at = self.graph, self.graph.number(index)
-        if graph.at[index + 1] != at:
-            return "a round looks at several values, or at one in several states"
-        if len(region.ways[at]) > 1:
-            return "rounds have branches"
-        return exit_loop(self.trace, index, *self._changed(region, index))
-
-    def _changed(self, region: LoopRegion, index: int) -> tuple[list[int], list[int]]:
-        """Arrays and numbers of its state that a way back to it changes."""
-        now, then = self.graph.state(index), self.graph.state(index + 1)
-        at = self.graph.number(index)
-        arrays = [k for k in region.arrays[at] if now.carriers[k] is not then.carriers[k]]
-        numbers = [k for k in region.numbers[at] if now.sources[k] is not then.sources[k]]
         return arrays, numbers
 
-    def _launch(
-        self,
-        region: LoopRegion,
-        index: int,
-        native: ExitLoop,
-        arrays: ChainMap[Storage, Any],
-        numbers: ChainMap[Any, Var],
-        program: ReplayProgram,
-    ) -> None:
-        """The steps of many rounds; their results are the arrays and numbers of the state at their end."""
+    def _native(self, region: LoopRegion, index: int) -> ExitLoop | str:
+        """Rounds as one launch, the first one of which goes the way from a look; or why there are none.
+        Rounds go all ways of the loop, and begin in the state where it begins; if this cannot be, those from
+        a state back to it.
+        """
+        at, first = self.graph.number(index), region.first
+        known = self._exit_loop(region, None, first)
+        if isinstance(known, ExitLoop):
+            return known if at == self.graph.number(first) else ""
+        if self.graph.at[index + 1] != at or len(region.ways) == 1:
+            return known
+        return self._exit_loop(region, at, index)
+
+    def _exit_loop(self, region: LoopRegion, at: int | None, head: int) -> ExitLoop | str:
+        """The native loop of all ways, or of those from a state back to it, made once."""
+        key = region.first, at
+        if key not in self._natives:
+            ways = self._in_order(region, [*region.ways] if at is None else [at])
+            ways = [i for i in ways if at is None or self.graph.at[i + 1] == at]
+            self._natives[key] = exit_loop(self.trace, region, ways, head)
+        return self._natives[key]
+
+    def _in_order(self, region: LoopRegion, states: Sequence[int]) -> list[int]:
+        """The ways from states, in an order that their answers decide: so paths that went them in another
+        order have the same native loop.
+        """
+        graph = self.graph
+
+        def answers(index: int) -> list[str]:
+            return [repr(step.value) for step in graph.between(index) if isinstance(step, Question)]
+
+        return [index for at in states for index in sorted(region.ways[at], key=answers)]
+
+    def _rounds(
+        self, region: LoopRegion, native: ExitLoop, order: dict[int, int], program: ReplayProgram
+    ) -> Transition:
+        """Append the launch of rounds; what it makes are the arrays and numbers of the state at their end."""
+        arrays, numbers = self._known_at(region, native.head)
         for source in native.integers:
             number = source if isinstance(source, Var) else numbers[source]
             program.require(Rule.WITHIN, number, Literal(EXACT))
         launch = launches.launch_of_rounds(native, arrays, numbers)
-        self.reports.append(LoopReport(self.trace.looks.cuts[index + 1].source.path, native.segment, ""))
         made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
-        changed_arrays, changed_numbers = self._changed(region, index)
-        found = [Var("l") for _ in changed_numbers]
-        for var in (*made, found[0]):
+        many, slots = len(native.states) > 1, native.slots
+        held: dict[int, Var] = {
+            slots.of[place]: numbers[each] if not place.is_array else arrays[each][0]
+            for place, each in slots.held(native.head).items()
+        }
+        found = Var("l")
+        for var in (*made, found):
             var.bound = True
-        program.steps.append(RunSegment(None, launch, tuple(made), found[0]))
-        for var, storage in zip(found[1:], made[1:], strict=False):
-            program.define(var, Form("{}({})", Const(element_of(storage.value.type.dtype)), storage))
-        then = self.graph.state(index + 1)
-        for k, var in zip(changed_numbers, found, strict=True):
-            numbers[then.sources[k]] = var
-        for k, var in zip(changed_arrays, made[len(found) :], strict=True):
-            arrays[then.carriers[k]] = var, None
+        program.steps.append(RunSegment(None, launch, tuple(made), found))
+        for slot, output in native.outputs.items():
+            held[slot] = made[output]
+            if not slots.slots[slot][0].is_array:
+                held[slot] = found
+                if output > 0:
+                    held[slot] = Var("l")
+                    element = Const(element_of(made[output].value.type.dtype))
+                    program.define(held[slot], Form("{}({})", element, made[output]))
+        after = {
+            order[at]: tuple(held[slots.of[place]] for place in places_of(region, at)) for at in native.states
+        }
+        state: int | Var = order[native.states[0]]
+        if many:
+            places = [order[at] for at in native.states]
+            state = Var("s")
+            program.define(state, Form("{}[{}]", Literal(tuple(places)), found))
+        return Transition(tuple(program.steps), state, after)
 
     def _key(self, region: LoopRegion) -> Hashable:
         """Equal for loops of two paths that are in the same states, keep the same, and go the same ways."""

@@ -54,6 +54,7 @@ class Looks:
     found:    by value of one element: the number that it is.
     graph:    the states of the body at its looks.
     ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
+    iterates: whether there is a ``for`` over an array.
     """
 
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
@@ -63,6 +64,7 @@ class Looks:
         self.found: dict[Value, Source] = {}
         self.graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
+        self.iterates = False
         self.different: set[Segment] = set()
         self._visited: dict[tuple[int, ...], Any] = {}  # by place in the body: the state at the last look
 
@@ -97,7 +99,7 @@ class Looks:
         is_other = place in self._visited and (key is None or key != self._visited[place])
         if frames:
             self._visited[place] = key
-        return is_other and any(may_count(frame.f_code) for frame in frames)
+        return is_other and (self.iterates or any(may_count(frame.f_code) for frame in frames))
 
 
 def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
@@ -114,13 +116,14 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
     location = user_location()
+    plain: list[Any] = []
     if trace.assumed.counted:
         for frame in frames_of_body():
-            count_in(frame, trace.numbers)
+            plain += count_in(frame, trace.numbers)
     with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
         made = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
-        state = state_at(trace, made.source, looked)
+        state = state_at(trace, made.source, looked, tuple(plain))
         looks.add(trace, made, state)
         run_ahead(trace)
     if trace.assumed.counted is None and looks.is_other_state(state):

@@ -61,6 +61,13 @@ class Numbers:
         self.found.add(source)
         self._computed, self._asked = {}, set()  # the next round of a loop asks again
 
+    def begin(self, value: Any) -> Computed:
+        """A number that counts rounds, with which the body begins; no other one, though it may be equal."""
+        source = Computed(operations.IDENTITY, (value,), value)
+        self.steps.append(source)
+        self.counted.add(source)
+        return source
+
     def proxy(self, source: Computed | Source) -> NumberProxy:
         """A stand-in for a number that was computed or found, which is among those `alive`."""
         made = NumberProxy(source.value, source, self)

@@ -15,7 +15,7 @@ recorded (`perform`) and the calls that are replayed (`text`). Nothing reads tex
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field  # records are not frozen: that takes 0.5 ms of each import for each
 from datetime import date, time, timedelta
 from typing import Any
@@ -265,12 +265,13 @@ class Transition:
 
     steps: checks and computations, the `RunSegment` whose number the next state's checks ask for, or many
            rounds as one, and what else that makes.
-    ends:  the number of the state where it ends, whose variables become `after`.
+    ends:  the number of the state where it ends, or the variable that has it.
+    after: by the number of each state where it may end, what the variables of that state become.
     """
 
     steps: tuple[Step, ...]
-    ends: int
-    after: tuple[Var, ...]
+    ends: int | Var
+    after: Mapping[int, tuple[Var, ...]]
 
 
 @dataclass(eq=False, repr=False)

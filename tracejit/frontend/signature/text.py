@@ -284,9 +284,12 @@ class Writer:
                 assert isinstance(step, RunSegment)
                 found = self._segment(step)
             lines += ["    " * indent + line for line in found]
-        end = f"at = {way.ends}; continue" if many else "continue"
-        if way.after:
-            end = f"{self._state(self._states[way.ends])} = {self._state(way.after)}; {end}"
+        ends = way.ends if isinstance(way.ends, int) else self.write(way.ends)
+        end = f"at = {ends}; continue" if many else "continue"
+        vars = [var for number in way.after for var in self._states[number]]
+        after = [var for values in way.after.values() for var in values]
+        if after:
+            end = f"{self._state(vars)} = {self._state(after)}; {end}"
         return [*lines, "    " * indent + end]
 
     # -- actions ---------------------------------------------------------------------------------------------

@@ -8,15 +8,16 @@
 Rounds are equal (`states`) if numbers that differ are run-time numbers. What a body begins with a literal is
 none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
 state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
-become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A body that asks for the
-very value of such a number (`x[i]`, `losses[n]`) would have another answer in each round: then the function
-has no counters.
+become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array
+counts its rows. A body that asks for the very value of such a number (`losses[n]` of a list) would have
+another answer in each round: then the function has no counters.
 """
 
 from __future__ import annotations
 
 import builtins
 import ctypes
+import dis
 import functools
 import sys
 import types
@@ -24,9 +25,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions, operations
+from tracejit.frontend.recording.location import runs_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.numbers import Numbers
-from tracejit.frontend.recording.operations import IDENTITY
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -57,23 +58,61 @@ def may_count(code: types.CodeType) -> bool:
     return iterates or bool(counters(code))
 
 
-def count_in(frame: types.FrameType, numbers: Numbers) -> None:
-    """Make the counters of a frame run-time numbers, where they are plain ones."""
+def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
+    """Make the counters of a frame run-time numbers, where they are plain ones. Gives names and values of
+    those which the expression that is being evaluated may have loaded already, as plain ones: in
+    ``n += int(x[k])`` n is loaded before the look.
+    """
     names = [n for n in counters(frame.f_code) if type(frame.f_locals.get(n)) in (int, float)]
     if not names:
-        return
+        return ()
     held = frame.f_locals
+    pending = loaded(frame.f_code, frame.f_lasti)
+    plain = tuple((name, repr(held[name])) for name in names if name in pending)
     for name in names:
         held[name] = counter(held[name], numbers)
     if sys.version_info < (3, 13):  # there, `f_locals` is a copy
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    return plain
+
+
+@functools.lru_cache(maxsize=256)
+def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
+    """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
+    found: list[tuple[int, str]] = []  # depths of the stack below them
+    depths = {0: 0}  # by offset, where a jump says it
+    depth: int | None = 0
+    for i in instructions(code):
+        if i.opname == "CACHE":
+            continue
+        depth = depths.get(i.offset, depth)
+        if i.offset >= offset:
+            break
+        if depth is None:  # behind a jump, and nothing before leads here: an exception handler
+            return frozenset(code.co_varnames)
+        if i.opname.startswith("LOAD_FAST"):
+            found += ((depth, name) for name in _names(i))
+        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+            depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
+        argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
+        depth += dis.stack_effect(i.opcode, argument, jump=False)
+        if i.opname == "PRECALL":  # counted as that of the arguments, which the call has still
+            continue
+        found = [(below, name) for below, name in found if below < depth]
+        if i.opname in NEVER_ON:
+            depth = None
+    return frozenset(name for _, name in found)
+
+
+NEVER_ON = frozenset(
+    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
+)
+"""Instructions that the next one does not follow."""
 
 
 def counter(value: Any, numbers: Numbers) -> Any:
     """A run-time number that is a literal at first."""
-    proxy = numbers.compute(IDENTITY, value, value)
-    numbers.counted.add(proxy._source)
-    return proxy
+    return numbers.proxy(numbers.begin(value))
 
 
 def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...]) -> Any:
@@ -90,6 +129,19 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     return made
 
 
+def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
+    """The rows of an array, as a ``for`` of a body with counters finds them; None elsewhere."""
+    is_body = frame.f_back is not None and runs_body(frame.f_back)
+    place = for_at(frame.f_code, frame.f_lasti) if is_body else None
+    trace.looks.iterates = trace.looks.iterates or place is not None
+    if place is None or not trace.assumed.counted:
+        return None
+    made = CountedRows(counter(0, trace.numbers), array.shape[0], 1)
+    made.array = array
+    trace.looks.ranges[id(frame), place] = weakref.ref(made)
+    return made
+
+
 def is_whole(bound: Any, trace: Trace) -> bool:
     """Whether a bound of a range is a whole number, perhaps one of the call."""
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
@@ -99,6 +151,8 @@ class CountedRange:
     """The iterator of a ``for`` over a range, whose state is numbers of the call."""
 
     __slots__ = ("__weakref__", "next", "step", "stop")
+
+    array: Any = None
 
     def __init__(self, first: Any, stop: Any, step: int) -> None:
         self.next, self.stop, self.step = first, stop, step
@@ -112,6 +166,15 @@ class CountedRange:
             raise StopIteration
         self.next = here + self.step
         return here
+
+
+class CountedRows(CountedRange):
+    """The iterator of a ``for`` over an array."""
+
+    __slots__ = ("array",)
+
+    def __next__(self) -> Any:
+        return self.array[super().__next__()]
 
 
 def enclosing(code: types.CodeType, offset: int) -> list[int]:
@@ -128,6 +191,21 @@ def for_after(code: types.CodeType, offset: int) -> int | None:
     if [i.opname for i in following] != ["GET_ITER", "FOR_ITER"] or following[0].is_jump_target:
         return None
     return following[1].offset
+
+
+@functools.lru_cache(maxsize=256)
+def for_at(code: types.CodeType, offset: int) -> int | None:
+    """The place of the ``for`` whose iterator is made at an instruction, if nobody else gets it."""
+    if code.co_flags & GENERATORS:
+        return None
+    known = operations(code)
+    here = next((k for k, i in enumerate(known) if i.offset == offset), None)
+    if here is None or [i.opname for i in known[here : here + 2]] != ["GET_ITER", "FOR_ITER"]:
+        return None
+    return known[here + 1].offset
+
+
+GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 def _names(instruction: Any) -> tuple[str, ...]:

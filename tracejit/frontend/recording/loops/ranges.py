@@ -22,9 +22,9 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
-from tracejit.frontend.python.bytecode import operations
 from tracejit.frontend.recording.location import is_ours, user_location
 from tracejit.frontend.recording.loops.body import loop_of
+from tracejit.frontend.recording.loops.counters import for_at
 from tracejit.frontend.recording.loops.headers import Header, header_at
 from tracejit.frontend.recording.loops.induction import after, follow
 from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
@@ -82,7 +82,7 @@ class Range:
 
     def _rounds(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
         """The rounds of a ``for`` statement, if a loop may stand for them."""
-        if not may_roll(frame) or not _is_for(frame.f_code, frame.f_lasti):
+        if not may_roll(frame) or for_at(frame.f_code, frame.f_lasti) is None:
             return None
         step = operator.index(self.step)
         count = self.stop
@@ -164,18 +164,6 @@ def site_of(frame: types.FrameType) -> Hashable:
         caller = caller.f_back
     place = frame if caller is None else caller
     return place.f_code, place.f_lasti
-
-
-def _is_for(code: types.CodeType, offset: int) -> bool:
-    """Whether the iterator that is made at an instruction is that of a ``for``, and nobody else's."""
-    if code.co_flags & GENERATORS:
-        return False
-    known = operations(code)
-    here = next((k for k, i in enumerate(known) if i.offset == offset), None)
-    return here is not None and [i.opname for i in known[here : here + 2]] == ["GET_ITER", "FOR_ITER"]
-
-
-GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 class Nest:

@@ -56,9 +56,9 @@ class Hidden(Exception):
     """Something that the rest of the body may depend on cannot be compared."""
 
 
-def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State | None:
+def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: Hashable = ()) -> State | None:
     """The state of a trace that was just cut by a look, now `source`, at the only element of the arrays on
-    `looked`, which it lets go of.
+    `looked`, which it lets go of. `plain`: what an expression may have loaded that variables hold no more.
     """
     frames = frames_of_body()
     if not frames or trace.tapes or sys.exc_info()[0] is not None:
@@ -80,7 +80,7 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
-    key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
+    key = (*places, plain, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
 
@@ -117,7 +117,7 @@ class Walk:
         known = counting() if counting is not None else None
         if known is None:
             raise Hidden
-        return self.key(known.next), self.key(known.stop), known.step
+        return self.key(known.next), self.key(known.stop), known.step, self.key(known.array)
 
     def carried(self, value: Any) -> Hashable:
         """A value of the graph: where an earlier segment has put it."""

@@ -1,0 +1,103 @@
+"""Random programs that look at values in loops and branch: recorded and replayed, against NumPy, bit for bit.
+
+Loops over ranges and arrays, one in another, and ``while`` loops, change numbers of Python's and arrays in
+branches. Native rounds that go several ways (`frontend.jit.exits`) are among the replays.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.fuzz.count import COUNT
+
+CONDITIONS = (
+    *("v > 0.5", "v > best", "v * v < s", "(h ^ d[k]) & 1", "d[k] > 3", "d[k] == t", "h & 1", "t < 5"),
+    *("v > 0.25 and t < 9", "t % 3 == 1", "z.sum() > 2.0", "float(v) < rate", "int(d[k]) % 4 == 2", "k > t"),
+    *("not v < 0.75", "z[1] > v", "int(d[k]) + t > 6", "s > limit", "d[k] - d[j] > 0", "max(t, k) > 7"),
+)  # fmt: skip
+STATEMENTS = (
+    *("t += 1", "t -= 2", "t = t // 2", "t = max(t, k)", "t = (t << 1) & 63", "t = min(t, 5) - k"),
+    *("h = (h >> 1) ^ 0xA001", "h >>= 1", "h = (h * 5 + k) & 0xFFFF", "h = ~h & 0xFF | t & 1", "h = h % 97"),
+    *("best = v", "at = k", "s = s + v", "s = s * 0.5 + 0.125", "s = s + x[d[k]]", "s = s + t"),
+    *("z = z * 0.5 + v", "z[1] = v", "z = z[::-1] + 0.25", "out[k] = v", "out[k] = s", "out = out + 0.5"),
+    *("rate *= 0.75", "rate = rate + 0.5", "s = s - rate", "limit = limit * 2.0 - t", "best = x[at]"),
+    *("n += int(d[k])", "n -= 1", "a = b", "b = v", "a, b = b, s", "h = h ^ t", "rate = t / 8"),
+)  # fmt: skip
+
+
+def program(chance: random.Random) -> str:
+    """The text of a function ``f(x, d)``."""
+
+    def block(depth: int) -> list[str]:
+        lines = ["    " * depth + chance.choice(STATEMENTS) for _ in range(chance.choice([1, 1, 2, 3]))]
+        if depth < 5 and chance.random() < (0.9 if depth < 3 else 0.3):
+            lines.append("    " * depth + f"if {chance.choice(CONDITIONS)}:")
+            lines += block(depth + 1)
+            kind = chance.random()
+            if kind < 0.1:
+                lines.append("    " * (depth + 1) + chance.choice(["break", "continue"]))
+            if kind > 0.5:
+                lines += ["    " * depth + "else:", *block(depth + 1)]
+        return lines
+
+    lines = ["def f(x, d):", "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5"]
+    lines += ["    v = best = s = a = b = x[0]", "    z, out = x[:3] * 0.5, x * 0.0"]
+    match chance.randrange(4):
+        case 0:
+            lines += ["    for k in range(x.shape[0]):", "        v = x[k]", *block(2)]
+        case 1:
+            lines += ["    for v in x:", *block(2), "        k = (k + 1) % 12"]
+        case 2:
+            lines += [f"    for k in range({chance.choice(['12', '11, -1, -1', '1, 12, 2'])}):"]
+            lines += [*block(2), f"        for j in range({chance.choice(['3', '5'])}):"]
+            lines += ["            v = v * 0.5 + x[j]", *block(3)]
+        case _:
+            lines += [
+                "    while bool(v < 4.0) and k < 11:",
+                "        v = v * 1.25 + 0.125",
+                "        k += 1",
+                *block(2),
+            ]
+    return "\n".join([*lines, "    return t, h, n, at, rate, limit, best, s, a, b, z, out"])
+
+
+def bits(results: Any) -> list[Any]:
+    """Results as something that is equal only for equal bits; numbers of Python's are of their own type."""
+    found: list[Any] = []
+    for each in results:
+        if type(each) in (bool, int, float):
+            found.append((type(each).__name__, repr(each)))
+        else:
+            found.append((str(np.asarray(each).dtype), np.asarray(each).tobytes()))
+    return found
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return bits(function(*arguments))
+        except (ArithmeticError, IndexError) as error:
+            return type(error).__mro__[-4].__name__
+
+
+@pytest.mark.parametrize("seed", range(COUNT // 20))
+def test_branches(seed):
+    chance = random.Random(seed)
+    text = program(chance)
+    namespace: dict[str, Any] = {}
+    exec(compile(text, f"<branches {seed}>", "exec"), namespace)
+    function, rng = namespace["f"], np.random.default_rng(seed)
+    traced = tj.jit(function)
+    for call in range(5):
+        x, d = rng.random(12), rng.integers(0, 12, 12)
+        if call == 3:
+            d[5] = 40
+        given = outcome(traced, tj.array(x), tj.array(d))
+        assert given == outcome(function, x.copy(), d), f"call {call} of\n{text}\n{traced.explain()}"
