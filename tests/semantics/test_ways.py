@@ -270,13 +270,22 @@ def test_random_numbers_of_rounds_that_run_ahead(monkeypatch):
     assert f.cache_info().traces <= 6
 
 
-def test_rounds_with_branches_are_told():
-    f = tj.jit(bisection, strict=True)
-    f(P[0], 9.0, 1e-3)
-    assert "are a launch each: rounds have branches" in f.explain()
-    f = tj.jit(gradient_descent, strict=True)
-    f(A[0], 1.0, 1e-4)
-    assert "are a launch each: a round looks at several values" in f.explain()
+def test_rounds_with_branches_are_one_launch_unless_they_change_large_arrays():
+    for body, arguments in ((bisection, (P[0], 9.0, 1e-3)), (gradient_descent, (A[0], 1.0, 1e-4))):
+        f = tj.jit(body, strict=True)
+        f(*arguments)
+        assert "are a launch each" not in f.explain()
+
+    def halved(x, y):
+        while float(x.sum()) > 1.0:
+            if float(x[0]) > 0.5:
+                y = y * 0.5
+            x = x * 0.75
+        return y
+
+    f = tj.jit(halved, strict=True)
+    f(tj.ones(3), tj.ones(5000))
+    assert "are a launch each: rounds have branches, and change large arrays" in f.explain()
 
 
 def test_threads_replay_loops():
