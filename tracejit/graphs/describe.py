@@ -23,7 +23,6 @@ from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.program import (
     ArrayOn,
-    Bind,
     Const,
     Container,
     Expr,
@@ -76,9 +75,7 @@ class Describing:
         self.stand_ins = {leaf._storage: i for i, (_, leaf) in enumerate(self.leaves) if is_array(leaf)}
         self.containers = {path: where for root, tree in arguments for path, where in _containers(tree, root)}
         by_path = {path: i for i, (path, _) in enumerate(self.leaves)}
-        steps = described.program.steps
-        found = [step.var for step in steps if isinstance(step, Bind) and step.var.prefix == "n"]
-        self.numbers = {var: by_path[var.path] for var in found if var.path in by_path}
+        self.numbers = {var: by_path[var.path] for var in described.arguments.numbers}
         computed = [step for step in described.numbers if isinstance(step, Computed)]
         self.steps = {id(step): i for i, step in enumerate(computed)}
         self.step_of = {described.computed[step]: i for i, step in enumerate(computed)}

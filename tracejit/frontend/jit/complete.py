@@ -248,9 +248,9 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[PathPlace, tuple[Answer, 
         if isinstance(step, RunSegment | StateLoop):
             found.append((step.place, []))
             if isinstance(step, StateLoop) and len(step.states) > 1:
-                found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
+                found[-1][1].append(Answer(None, hash(("left", id(step.place))), step.ends))
         elif isinstance(step, Check) and found and step.says is not None:
             asked, *rest = step.operands
             value = step.rule, *(meaning(each, meanings) for each in rest)
-            found[-1][1].append(Answer(" ".join(step.says), meaning(asked, meanings), value))
+            found[-1][1].append(Answer(step.says, meaning(asked, meanings), value))
     return tuple((place, tuple(answers)) for place, answers in found)

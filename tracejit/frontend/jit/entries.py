@@ -27,12 +27,12 @@ class Timing(NamedTuple):
 class Answer(NamedTuple):
     """A question that a path asks of the numbers that it has found, and the answer that it has.
 
-    text:     for people.
+    says:     the path and what is required there, for people; None: nothing is told.
     question: equal for equal questions about the same numbers.
     value:    the answer.
     """
 
-    text: str
+    says: tuple[str, str] | None
     question: Hashable
     value: Any
 
@@ -47,6 +47,7 @@ class Signature:
     reason:   why they do, and the line.
     text:     the source of the replay function.
     timing:   that of the first call.
+    paths:    of a signature whose calls look at values: a path for each outcome (see `TraceTree`).
     segments: of a path: what it launches before its last part, and what it asks of the numbers that were
               found then, with the answers.
     """
@@ -65,6 +66,7 @@ class Signature:
     names: tuple[str, ...] = ()  # of the graph's inputs
     segments: tuple[tuple[PathPlace, tuple[Answer, ...]], ...] = ()
     pinned: Mapping[Hashable, int] = field(default_factory=dict)
+    paths: "list[Signature]" = field(default_factory=list)
     loops: tuple[LoopReport, ...] = ()  # rounds between the looks of a path
 
     @property

@@ -62,9 +62,9 @@ SHOWN = 4
 
 
 def _describe(number: int, entry: Any) -> list[str]:
-    paths = getattr(entry, "paths", ())
-    asked = {answer.text for path in paths for _segment, answers in path.segments for answer in answers}
-    required = [f"{p}: {f}" for p, f in entry.requirements.items() if f"{p} {f}" not in asked]
+    paths = entry.paths
+    asked = {answer.says for path in paths for _segment, answers in path.segments for answer in answers}
+    required = [f"{path}: {what}" for path, what in entry.requirements.items() if (path, what) not in asked]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
     if entry.reason is not None:
@@ -106,7 +106,7 @@ def _describe(number: int, entry: Any) -> list[str]:
 
 def _path(path: Any) -> str:
     """A path: how often it served, and what it asks of the values it looks at."""
-    asked = [answer.text for _segment, answers in path.segments for answer in answers if answer.text]
+    asked = [" ".join(each.says) for _segment, answers in path.segments for each in answers if each.says]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 

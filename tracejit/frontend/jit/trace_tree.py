@@ -35,7 +35,7 @@ class TraceTree(Signature):
 
     def __init__(self, path: Signature) -> None:
         super().__init__(self._replay, path.requirements, path.graph, path.schedule, used=path.used)
-        self.timing = path.timing
+        self.timing, self.pinned = path.timing, path.pinned
         self.names, self.text, self.segments, self.loops = path.names, path.text, path.segments, path.loops
         self.paths = [path]
         self.latest = path
@@ -56,7 +56,8 @@ class TraceTree(Signature):
         self.traces += 1
         self.graph, self.schedule = path.graph, path.schedule
         self.segments, self.loops = path.segments, path.loops
-        self.names, self.text, self.requirements = path.names, path.text, path.requirements
+        self.names, self.text = path.names, path.text
+        self.requirements, self.pinned = path.requirements, path.pinned
         self.latest = path
         kept = sorted(self.paths, key=lambda known: known.used)[-PATHS + 1 :]
         self.paths = [path, *reversed(kept)]

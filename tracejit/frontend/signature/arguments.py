@@ -112,6 +112,7 @@ class Arguments:
     windows:    id of a caller's array of which the body gets a window -> its storage.
     containers: id of a copy of a container -> the container (see `Rebuilt`).
     originals:  id of a container -> the same.
+    numbers:    variables of numbers, in order.
     objects:    operand, path and object, for those passed as themselves.
     storages:   storages of the caller, in order, and their variables.
     place:      where the body has NumPy arrays (see `Survey`).
@@ -134,6 +135,7 @@ class Arguments:
         self.windows: dict[int, Storage] = {}
         self.containers: dict[int, Rebuilt] = {}
         self.originals: dict[int, Rebuilt] = {}
+        self.numbers: list[Var] = []
         self.objects: list[tuple[Expr, str, Any]] = []
         self.storages: dict[Storage, Var] = {}
         self._open: set[int] = set()  # ids of containers that are being wrapped
@@ -161,6 +163,7 @@ class Arguments:
 
     def _number(self, value: Any, var: Var, path: str) -> Any:
         program = self.program
+        self.numbers.append(var)
         program.require(Rule.TYPE, var, Const(type(value)), says=(path, type(value).__name__))
         if self.trace.numbers.concrete:
             program.same(var, value, (path, repr(value)))
