@@ -206,6 +206,10 @@ def text(error: BaseException) -> str:
         return f"{type(error).__name__} (its message cannot be had: {type(problem).__name__})"
 
 
+AT = "\n  at "
+"""What stands between the message of an error and its location."""
+
+
 def file_and_line(location: str | None) -> tuple[str, str]:
     """The two parts of a location ``file:line``; empty where there is none.
 
@@ -216,10 +220,15 @@ def file_and_line(location: str | None) -> tuple[str, str]:
     return (file, line) if line.isdigit() else ("", "")
 
 
+def message_of(error: BaseException) -> str:
+    """The message of an error without the location that `locate` has appended."""
+    return str(error).partition(AT)[0]
+
+
 def locate(error: TracejitError, location: str | None) -> TracejitError:
     """Return `error` with ``(at file:line)`` appended to its message, once."""
     if location and error.args and location not in str(error.args[0]):
-        error.args = (f"{error.args[0]}\n  at {location}", *error.args[1:])
+        error.args = (f"{error.args[0]}{AT}{location}", *error.args[1:])
     return error
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.assembly.loops import place_of
 from tracejit.assembly.words import At, Job
-from tracejit.errors import LinAlgError, OutOfBoundsError, locate
+from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs
@@ -98,7 +98,7 @@ def _check_again(node: Node, job: Job, block: int, where: str) -> None:
             try:
                 results = evaluate_node(inner, [known[v] for v in inner.inputs])
             except OutOfBoundsError as error:
-                told = str(error).partition("\n")[0]
+                told = message_of(error)
                 raise locate(OutOfBoundsError(told + where), inner.location) from None
             known.update(zip(inner.outputs, results, strict=True))
 

@@ -68,8 +68,8 @@ class LoopReport(NamedTuple):
 class LookEmitter:
     """Emits the numbers and looks of a trace.
 
-    arrays, numbers: the variables of all that the body knows, at the step that is emitted. `introduce` makes
-    those of the end the caller's: by them results are described, before the steps are emitted.
+    arrays, numbers: the variables of all that the body knows, at the step that is emitted. Results are
+                     described before the steps are emitted, so `introduce` makes those of the end first.
     """
 
     def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:

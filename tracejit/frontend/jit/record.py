@@ -57,7 +57,7 @@ from tracejit.ir.graph import Graph
 from tracejit.ir.types import Device
 
 OPERATIONS, LOOKS = 2048, 4
-"""Numbers of recorded operations, or segments, that take at least as long as a call that runs piecewise."""
+"""To record so many operations, or so many segments, takes at least as long as one piecewise call."""
 
 
 def record(
@@ -114,8 +114,8 @@ def record(
 
 
 def calls_like(trace: Trace) -> int:
-    """How many calls that run piecewise take as long as a recording that was given up, by its length: 1, or
-    many where the body was too long to record.
+    """The number of piecewise calls that take as long as a recording that was aborted: one, or many where the
+    body was too long to record.
     """
     return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
 

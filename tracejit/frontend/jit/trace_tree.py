@@ -26,7 +26,7 @@ TRIES = 256
 
 
 class TraceTree(Signature):
-    """The entry of a signature with paths: those of its fields that are about one path tell of the last one.
+    """The entry of a signature with paths. Its own graph, text and segments are those of the latest path.
 
     paths:  those known.
     latest: the one that served last, which is tried first.

@@ -151,7 +151,7 @@ for _name in ("__float__", "__int__", "__bool__", "__index__", "__complex__", "_
     setattr(Watched, _name, _looking(_name))
 
 
-def unwatched(value: Any) -> Any:
+def original_of(value: Any) -> Any:
     """The array itself for a watched view of it."""
     if not isinstance(value, Watched):
         return value

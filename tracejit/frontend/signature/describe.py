@@ -87,7 +87,7 @@ class ResultDescription:
         if is_of(value, self.arguments.trace.numbers):
             source = value._source
             return Known(self.computed[source] if isinstance(source, Computed | Source) else source)
-        value = numpy_views.unwatched(unproxied(value))
+        value = numpy_views.original_of(unproxied(value))
         if isinstance(value, ATOMS):
             return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
         found = self._known(value)

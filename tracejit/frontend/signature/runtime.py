@@ -128,7 +128,7 @@ def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
 class Memo(dict[Any, tuple[Any, ...]]):
     """Results of the segments of a call, for the paths that are tried one after the other.
 
-    last:  the place of the path tried last up to which it had the answers.
+    last:  of the path that was tried last: the last place before an answer differed.
     drawn: streams of random numbers, the positions that segments took of each, and how many segments came
            before.
     """

@@ -36,7 +36,7 @@ def known(value: Any, arguments: Arguments) -> Any:
     if type(value) is NumberProxy:
         return value._value
     if isinstance(value, numpy_views.Watched):
-        return numpy_views.unwatched(value)
+        return numpy_views.original_of(value)
     rebuilt = arguments.containers.get(id(value))
     if rebuilt is not None:
         return rebuilt.original

@@ -173,7 +173,9 @@ class SeenObject(Seen):
         return Attributes(self.value).namespace()
 
     def place(self, name: str) -> Expr:
-        """By another object of the class, which may not hold it, no code of the user's is called."""
+        """The place in the object's own namespace: asking another object of the class, which may not hold the
+        attribute, would call code of the user's.
+        """
         if is_computed(type(self.value), name) and name in self.namespace():
             return item(attribute(self.var, "__dict__"), name)
         return super().place(name)

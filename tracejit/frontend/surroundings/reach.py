@@ -132,7 +132,7 @@ class Visitor:
             return
         self.fresh.append(slot)
         # another thread may be recording
-        found = MATH.original(NUMPY.original(numpy_views.unwatched(slot.value)))
+        found = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
         value = slot.value = slot.given = unproxied(found)
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
