@@ -30,7 +30,7 @@ from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View
 from tracejit.ops.symbolic import Sym, building, emit, number
 
-Rule = Callable[["BatchNode"], Any]
+BatchingRule = Callable[["BatchNode"], Any]
 
 
 class BatchNode:
@@ -62,7 +62,7 @@ def leading(node: BatchNode) -> Any:
     return node.apply(*node.spread())
 
 
-def shifting(*names: str) -> Rule:
+def shifting(*names: str) -> BatchingRule:
     """The rule of an operator that works along axes, which the attributes `names` number."""
 
     def rule(node: BatchNode) -> Any:
@@ -76,7 +76,7 @@ def _shifted(axes: Any) -> Any:
     return axes + 1 if isinstance(axes, int) else tuple(axis + 1 for axis in axes)
 
 
-def refusing(reason: str) -> Rule:
+def refusing(reason: str) -> BatchingRule:
     """The rule of an operator that cannot be batched."""
 
     def rule(node: BatchNode) -> Any:
@@ -117,14 +117,14 @@ def _view(node: BatchNode) -> Sym:
     return x.view(batched_view(node.attrs["view"], node.size, math.prod(x.shape[1:])))
 
 
-_OF_TRAITS: dict[Trait, Rule] = {
+_OF_TRAITS: dict[Trait, BatchingRule] = {
     Trait.ELEMENTWISE: leading,
     Trait.VIEW: _view,
     Trait.REDUCTION: shifting("axes"),
 }
 
 
-def rule_of(op: Op) -> Rule | None:
+def rule_of(op: Op) -> BatchingRule | None:
     """The batching rule of an operator: its own, or the one that its traits imply; None if it has none."""
     if op.batch is not None:
         return op.batch

@@ -41,7 +41,7 @@ REAL_NUMBERS = INTEGERS | FLOATING
 INT64 = np.dtype("int64")
 UINT64 = np.dtype("uint64")
 
-Rule = Callable[..., Sym | None]
+GradientRule = Callable[..., Sym | None]
 Result = np.dtype | Callable[[np.dtype], np.dtype] | None
 
 
@@ -157,7 +157,7 @@ def elementwise_rule(
     return infer
 
 
-def elementwise_gradient(*rules: Rule | None) -> Callable[..., list[Sym | None]]:
+def elementwise_gradient(*rules: GradientRule | None) -> Callable[..., list[Sym | None]]:
     """`Op.gradient` from one rule ``(ct, *inputs, output) -> Sym`` for each input; None: no dependence."""
 
     def gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
@@ -176,7 +176,7 @@ def elementwise(
     evaluate: Callable[..., Any],
     admits: frozenset[np.dtype],
     doc: str,
-    rules: Sequence[Rule | None],
+    rules: Sequence[GradientRule | None],
     *traits: Trait,
     result: Result = None,
     kernel: str | None = None,
@@ -206,7 +206,7 @@ def unary(
     evaluate: Callable[..., Any],
     admits: frozenset[np.dtype],
     doc: str,
-    gradient: Rule | None,
+    gradient: GradientRule | None,
     *traits: Trait,
     **options: Any,
 ) -> Operator:
@@ -219,7 +219,7 @@ def binary(
     evaluate: Callable[..., Any],
     admits: frozenset[np.dtype],
     doc: str,
-    gradient: tuple[Rule | None, Rule | None],
+    gradient: tuple[GradientRule | None, GradientRule | None],
     *traits: Trait,
     **options: Any,
 ) -> Operator:

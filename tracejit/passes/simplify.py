@@ -37,8 +37,8 @@ from tracejit.loopnest.regions import disjoint, inverse, same
 from tracejit.passes.producers import made_by, number_of
 from tracejit.tuning import tuning_of
 
-Rule = Callable[..., Value | None]
-_RULES: dict[Op, list[Rule]] = defaultdict(list)
+Rewrite = Callable[..., Value | None]
+_RULES: dict[Op, list[Rewrite]] = defaultdict(list)
 
 # The most stores that a read looks back through: bounds the pass to linear time on long chains of stores.
 _LOOK_BACK = 32
@@ -115,10 +115,10 @@ class Rewriter:
         return number_of(self.definition, value)
 
 
-def rule(*operators: Op) -> Callable[[Rule], Rule]:
+def rule(*operators: Op) -> Callable[[Rewrite], Rewrite]:
     """Register a rule: ``rule(rewriter, *operands, **attributes)`` returns the replacement, or None."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: Rewrite) -> Rewrite:
         for op in operators:
             _RULES[op].append(function)
         return function
@@ -161,7 +161,7 @@ def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
 
 
 @functools.cache
-def _rules_of(op: Op) -> tuple[Rule, ...]:
+def _rules_of(op: Op) -> tuple[Rewrite, ...]:
     """The rules for an operator: its own, then those for operators of its kind."""
     simple = ELEMENTWISE in op.traits and CAN_FAIL not in op.traits
     return (*_RULES[op], *[_fold_constants] * simple, *[_fold_fills] * (simple and EXACT in op.traits))
