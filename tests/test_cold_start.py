@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from tracejit.assembly import launch
+from tracejit.assembly import link
 from tracejit.assembly.loops import LOOP
 from tracejit.codegen.objects import loader
 from tracejit.config import config
@@ -110,11 +110,11 @@ def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(stored, as
         asked.append(recipes)
         return [(SimpleNamespace(addresses={recipe.name: 1}), "") for recipe in recipes]
 
-    monkeypatch.setattr(launch, "load", load)
-    monkeypatch.setattr(launch, "is_known", launch.EXECUTOR[:stored].__contains__)
-    monkeypatch.setattr(launch, "_executor", [])
-    assert launch.load_executor() == {"executor": 1}
-    assert asked == [[*launch.EXECUTOR, LOOP][:asked_for]]
+    monkeypatch.setattr(link, "load", load)
+    monkeypatch.setattr(link, "is_known", link.EXECUTOR[:stored].__contains__)
+    monkeypatch.setattr(link, "_executor", [])
+    assert link.load_executor() == {"executor": 1}
+    assert asked == [[*link.EXECUTOR, LOOP][:asked_for]]
 
 
 def test_a_kernel_is_known_where_it_is_in_memory_or_in_the_store(empty_store):

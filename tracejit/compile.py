@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from tracejit import collector, ops
 from tracejit.assembly.copies import are_copyable
-from tracejit.assembly.launch import launch, load_executor
+from tracejit.assembly.link import link, load_executor
 from tracejit.assembly.loops import UnlikeRounds
 from tracejit.assembly.schedule import Planned, Schedule
 from tracejit.assembly.words import Job
@@ -93,7 +93,7 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         if not cuts:
             break
         graph.notes["cuts"] = cuts.union(graph.notes.get("cuts", ()))
-    return launch(planned, lambda task: jobs.get(task) or job(task))
+    return link(planned, lambda task: jobs.get(task) or job(task))
 
 
 def _jobs_of_loops(

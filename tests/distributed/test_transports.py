@@ -7,7 +7,7 @@ import pytest
 
 import tracejit as tj
 from tracejit import ops
-from tracejit.assembly import launch
+from tracejit.assembly import link
 from tracejit.distributed import world
 from tracejit.errors import PeerError
 from tracejit.ir.graph import Node, Value
@@ -60,7 +60,7 @@ def mirror(monkeypatch):
     made = Mirror()
     monkeypatch.setattr(world, "_transport", made)
     monkeypatch.setattr(communicate, "_transports", [made])
-    monkeypatch.setattr(launch, "_orders", {})  # those of a transport that has failed stay poisoned
+    monkeypatch.setattr(link, "_orders", {})  # those of a transport that has failed stay poisoned
     yield made
     for end in made.held:
         end()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.assembly import launch
+from tracejit.assembly import link
 from tracejit.codegen.objects import loader
 
 
@@ -30,7 +30,7 @@ def test_plan_compiles_runs_and_keeps_nothing(monkeypatch):
         raise AssertionError("a kernel was asked for")
 
     monkeypatch.setattr(loader, "load", refuse)
-    monkeypatch.setattr(launch, "load", refuse)
+    monkeypatch.setattr(link, "load", refuse)
     traced, w = tj.jit(step), tj.asarray(np.ones((40, 30), np.float32))
     plan = traced.plan(w, tj.spec((50, 40)), 0.1)
     assert plan.planned_bytes > 0

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tracejit.assembly.launch import EXECUTOR
+from tracejit.assembly.link import EXECUTOR
 from tracejit.codegen.objects import loader
 from tracejit.codegen.objects.link import Code
 from tracejit.codegen.objects.loader import Kernel, Promise, forget, load

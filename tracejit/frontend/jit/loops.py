@@ -18,8 +18,8 @@ from collections import ChainMap
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit import launch as launches
-from tracejit.frontend.jit import numbers as asked
+from tracejit.frontend.jit import launch_records
+from tracejit.frontend.jit import numbers as number_steps
 from tracejit.frontend.jit.carried import places_of
 from tracejit.frontend.jit.exit_numbers import EXACT
 from tracejit.frontend.jit.exits import ExitLoop, exit_loop
@@ -133,11 +133,13 @@ class LookEmitter:
         index = -1
         for step in steps:
             if not isinstance(step, Cut):
-                asked.emit(step, self.numbers, program)
+                number_steps.emit(step, self.numbers, program)
                 continue
             index += 1
             self.place = self.trace.looks.segments.place(self.place, step.segment)
-            program.steps.append(launches.run_of(step, self.place, self.trace, self.arrays, self.numbers))
+            program.steps.append(
+                launch_records.run_of(step, self.place, self.trace, self.arrays, self.numbers)
+            )
             region = self.regions.get(index)
             if region is not None:
                 program.steps.append(self._loop(region, program))
@@ -179,14 +181,14 @@ class LookEmitter:
         arrays, numbers = self._known_at(region, index)
         program = ReplayProgram()
         for step in graph.between(index):
-            asked.emit(step, numbers, program)
+            number_steps.emit(step, numbers, program)
         native = self._native(region, index)
         if isinstance(native, ExitLoop):
             self.reports.append(LoopReport(cut.source.path, native.segment, ""))
             return self._rounds(region, native.beginning(index), order, program)
         if native:
             self.reports.append(LoopReport(cut.source.path, None, native))
-        program.steps.append(launches.run_of(cut, None, self.trace, arrays, numbers))
+        program.steps.append(launch_records.run_of(cut, None, self.trace, arrays, numbers))
         after = (
             *(arrays[then.carriers[k]][0] for k in region.arrays[ends]),
             *(numbers[then.sources[k]] for k in region.numbers[ends]),
@@ -244,7 +246,7 @@ class LookEmitter:
         for source in native.integers:
             number = source if isinstance(source, Var) else numbers[source]
             program.require(Rule.WITHIN, number, Literal(EXACT))
-        launch = launches.launch_of_rounds(native, arrays, numbers)
+        launch = launch_records.launch_of_rounds(native, arrays, numbers)
         made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
         many, slots = len(native.states) > 1, native.slots
         held: dict[int, Var] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from tracejit import collector, compile, engine
 from tracejit.errors import DeviceError, ReplayError, locate
-from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit import launch_records
 from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import RecordedCall, Signature, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
@@ -271,9 +271,11 @@ class _TracedCall:
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
-        program.launch = launches.launch_of(program, trace, arguments, completion.computed, graph, schedule)
+        program.launch = launch_records.launch_of(
+            program, trace, arguments, completion.computed, graph, schedule
+        )
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
-        entry.names, entry.pinned = launches.names_of(program), program.pinned
+        entry.names, entry.pinned = launch_records.names_of(program), program.pinned
         entry.segments = segments_of(program) if trace.looks.cuts else ()
         entry.loops = tuple(completion.loops.reports)
         release_callbacks(graph, entry)

@@ -42,7 +42,7 @@ class EngineTask(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
+def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
     what the target of a task's device makes of it.
     """
