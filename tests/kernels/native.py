@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from tracejit.assembly.recipes import library_kernel
+from tracejit.assembly.cpu_kernels import library_kernel
 from tracejit.codegen.objects.loader import load
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

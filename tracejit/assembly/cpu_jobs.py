@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracejit import ops
+from tracejit.assembly.blocks import as_fused, words_of
+from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
 from tracejit.assembly.host_tasks import Callback, Communication, Routine
 from tracejit.assembly.loops import loop_job
 from tracejit.assembly.products import matmul, panel
-from tracejit.assembly.recipes import as_fused, generated_kernel, library_kernel, words_of
 from tracejit.assembly.words import At, Job, Tag, Word, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Lowered

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracejit import ops
+from tracejit.assembly.blocks import as_fused, words_of
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
-from tracejit.assembly.recipes import as_fused, words_of
 from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE, LaunchDimensions

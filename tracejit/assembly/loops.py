@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracejit.assembly.recipes import row
+from tracejit.assembly.blocks import row
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracejit.assembly.recipes import generated_kernel, library_kernel, row, words_of
+from tracejit.assembly.blocks import row, words_of
+from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
 from tracejit.assembly.words import At, Distance, Job, Ref, Word, kernel_name
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Lowered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracejit.assembly.cpu_jobs import job
-from tracejit.assembly.recipes import source_of
+from tracejit.assembly.cpu_kernels import source_of
 from tracejit.targets.target import Target
 from tracejit.tuning import cpu
 

@@ -1,4 +1,4 @@
-"""Parts of jobs: the kernels to load, and the words of their argument blocks."""
+"""Argument blocks of kernels, and the node that a kernel for a single operator is made of."""
 
 from __future__ import annotations
 
@@ -8,22 +8,8 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.assembly.words import At, Word
-from tracejit.codegen.objects.loader import Recipe
-from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
+from tracejit.codegen.spec import IntegerSlot, Lowered
 from tracejit.ir.graph import Builder, Node
-
-
-def generated_kernel(name: str, lowered: Lowered) -> Recipe:
-    return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
-
-
-def source_of(spec: KernelSpec) -> str:
-    """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
-    from tracejit.codegen.cpu.emit import (
-        emit_cpu,  # where all kernels are in the store, nothing writes source
-    )
-
-    return emit_cpu(spec)
 
 
 def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
@@ -36,15 +22,6 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
         else:
             words.append(At(operands[slot.operand], slot.byte_offset))
     return tuple(words)
-
-
-def library_kernel(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
-    source = (
-        f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
-        f'kernel = {table}["{name}", "{dtype}"]\n'
-    )
-    title = name if name == "copy" else f"{name} {dtype}"
-    return Recipe(title, ("library", name, dtype), lambda: source, handwritten=True)
 
 
 def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:

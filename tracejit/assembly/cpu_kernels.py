@@ -1,0 +1,30 @@
+"""Recipes of a CPU's kernels: generated ones, and those written by hand."""
+
+from __future__ import annotations
+
+from tracejit.codegen.objects.loader import Recipe
+from tracejit.codegen.spec import KernelSpec, Lowered
+
+
+def generated_kernel(name: str, lowered: Lowered) -> Recipe:
+    """The recipe of a kernel that is generated for this structure."""
+    return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
+
+
+def source_of(spec: KernelSpec) -> str:
+    """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
+    from tracejit.codegen.cpu.emit import (
+        emit_cpu,  # where all kernels are in the store, nothing writes source
+    )
+
+    return emit_cpu(spec)
+
+
+def library_kernel(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
+    """The recipe of a kernel that is written by hand, in a table of `tracejit.kernels`."""
+    source = (
+        f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
+        f'kernel = {table}["{name}", "{dtype}"]\n'
+    )
+    title = name if name == "copy" else f"{name} {dtype}"
+    return Recipe(title, ("library", name, dtype), lambda: source, handwritten=True)
