@@ -207,7 +207,7 @@ def text(error: BaseException) -> str:
 
 
 AT = "\n  at "
-"""What stands between the message of an error and its location."""
+"""The text between the message of an error and its location."""
 
 
 def file_and_line(location: str | None) -> tuple[str, str]:

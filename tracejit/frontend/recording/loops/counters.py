@@ -131,8 +131,9 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
 
 def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
     """The rows of an array, as a ``for`` of a body with counters finds them; None elsewhere."""
-    is_body = frame.f_back is not None and runs_body(frame.f_back)
-    place = for_at(frame.f_code, frame.f_lasti) if is_body else None
+    if frame.f_back is None or not runs_body(frame.f_back):
+        return None
+    place = for_at(frame.f_code, frame.f_lasti)
     trace.looks.iterates = trace.looks.iterates or place is not None
     if place is None or not trace.assumed.counted:
         return None
