@@ -823,16 +823,59 @@ def test_rounds_that_branch_are_one_launch(step):
     assert f.cache_info().traces <= 8
 
 
-def test_a_number_that_is_loaded_before_a_look_is_no_literal_later():
+def adds(x):
+    n = 100
+    for k in range(6):
+        n += int(x[k])
+    return n
+
+
+def adds_in_one_line(x):
+    n = 100
+    for k in range(6): n += int(x[k])  # fmt: skip  # noqa: E701
+    return n
+
+
+def chooses(x):
+    n = 1
+    for k in range(6):
+        n = n * 2 + (n if int(x[k]) > 3 else -n)
+    return n
+
+
+def calls(x):
+    n = m = 1
+    for k in range(6):
+        n, m = max(n, int(x[k]), m), n + m
+    return n * 1000 + m
+
+
+def packs(x):
+    n, pairs = 3, ()
+    for k in range(6):
+        pairs = (n, int(x[k]), -n)
+        n = pairs[1] - pairs[2]
+    return n
+
+
+def compares(x):
+    n = 2
+    for k in range(6):
+        n += 1 if n < int(x[k]) < n + 4 else 0
+    return n
+
+
+def counts_on(x):
+    n = k = 0
+    while k < 6:
+        k = k + 1; n = n + k * int(x[k - 1])  # fmt: skip  # noqa: E702
+    return n
+
+
+@pytest.mark.parametrize("step", [adds, adds_in_one_line, chooses, calls, packs, compares, counts_on])
+def test_a_number_that_is_loaded_before_a_look_is_no_literal_later(step):
     """``n += int(...)`` loads n, a literal in the first round, before the look makes it a counter."""
-
-    def step(x):
-        n = 100
-        for k in range(6):
-            n += int(x[k])
-        return n
-
-    same_as_eager(step, lambda: lambda i: (tj.arange(6) + i,), 4, traces=1)
+    same_as_eager(step, lambda: lambda i: (tj.arange(6) + i,), 4)
 
 
 @pytest.mark.cpu("it counts launches of rounds, which on GPUs are a launch each")

@@ -72,6 +72,11 @@ CHOICES = {
 """Python's choice of two numbers: the second one, if it compares so with the first one."""
 
 
+def _form(operation: Operation, operands: Sequence[Any]) -> str:
+    """An operation of so many operands, for people: ``max(x, y, z)``."""
+    return operation.written(*"xyzuvw"[: len(operands)]) if len(operands) <= 6 else operation.text
+
+
 class Unfit(Exception):
     """The graph cannot ask what the body asks; the message says why."""
 
@@ -168,7 +173,7 @@ class RoundNumbers:
             return self._sized(made, a * b if operation is operations.MULTIPLY else a + b)
         if all(value.type.dtype == INTEGER for value in operands):
             return self._of_integers(operation, operands)
-        raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
+        raise Unfit(f"numbers are computed by {_form(operation, operands)}")
 
     def _of_integers(self, operation: Operation, operands: list[Value]) -> Value:
         """The result of an operation of whole numbers only."""
@@ -184,7 +189,7 @@ class RoundNumbers:
         literal = self._literals.get(operands[-1], -1)
         is_shift = operation in (operations.LEFT_SHIFT, operations.RIGHT_SHIFT)
         if operation not in BY_LITERALS or not (0 <= literal <= MOST_BITS if is_shift else literal > 0):
-            raise Unfit(f"numbers are computed by {operation.written('x', 'y')}")
+            raise Unfit(f"numbers are computed by {_form(operation, operands)}")
         if operation is operations.LEFT_SHIFT:
             literal = 1 << literal
         made = self._arithmetic(BY_LITERALS[operation], operands[0], self.literal(literal))
@@ -217,7 +222,7 @@ class RoundNumbers:
                 return bool(operation.function(*(huge.get(value, 0) for value in operands)))
             return self._arithmetic(COMPARISONS[operation], *self._together(operands))
         if operation is not operations.TRUTH:
-            raise Unfit(f"a round asks for {operation.written('x', 'y')}")
+            raise Unfit(f"a round asks for {_form(operation, operands)}")
         x = self.array(operands[0])
         if x.type.dtype == TRUTH:
             return x

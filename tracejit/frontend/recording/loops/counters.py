@@ -92,6 +92,8 @@ def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
             return frozenset(code.co_varnames)
         if i.opname.startswith("LOAD_FAST"):
             found += ((depth, name) for name in _names(i))
+        elif i.opname == "STORE_FAST_LOAD_FAST":  # from Python 3.13 on, of one line
+            found.append((depth - 1, _names(i)[1]))
         if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
             depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
         argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
