@@ -13,12 +13,19 @@ import numpy as np
 from numba import boolean, from_dtype, uint8
 
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gpu import factors, images, sorting, systems, transforms
+from tracejit.kernels.gpu import images, reflections, rotations, sorting, systems, transforms
 from tracejit.kernels.gpu.threads import for_each
 from tracejit.kernels.library import table as library
 from tracejit.kernels.library.blocks import ScatterAdd
 
-MAKERS = {**sorting.MAKERS, **images.MAKERS, **systems.MAKERS, **factors.MAKERS, **transforms.MAKERS}
+MAKERS = {
+    **sorting.MAKERS,
+    **images.MAKERS,
+    **systems.MAKERS,
+    **reflections.MAKERS,
+    **rotations.MAKERS,
+    **transforms.MAKERS,
+}
 
 
 def scatter_add(dtype: str) -> Callable[[int], None]:

@@ -1,12 +1,9 @@
-"""Decompositions of matrices on GPUs: `qr`, `svd`, `eigh`, and the values of the last two alone.
+"""Decompositions of matrices on GPUs by Jacobi's rotations: `svd`, `eigh`, and their values alone.
 
-The threads of a block have a matrix, as in `systems`.
-
-`qr` is Householder's, with the signs of LAPACK. The others are Jacobi's methods, which need nothing but
-rotations of pairs of columns; in one step all columns are in pairs, and pairs do not touch one another. `svd`
-makes the columns of x v orthogonal (one-sided), `eigh` makes v^H x v diagonal (two-sided). Sources: Golub and
-Van Loan, Matrix Computations, 4th edition, 5.1, 8.5 and 8.6; Drmac and Veselic, New fast and accurate Jacobi
-SVD algorithm (2008), for when columns count as orthogonal.
+The threads of a block have a matrix, as in `systems`. In one step all columns are in pairs, and pairs do not
+touch one another. `svd` makes the columns of x v orthogonal (one-sided), `eigh` makes v^H x v diagonal
+(two-sided). Sources: Golub and Van Loan, Matrix Computations, 4th edition, 8.5 and 8.6; Drmac and Veselic,
+New fast and accurate Jacobi SVD algorithm (2008), for when columns count as orthogonal.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu.numbers import numbers
 from tracejit.kernels.gpu.plan import Decomposition
-from tracejit.kernels.gpu.systems import copied
+from tracejit.kernels.gpu.reflections import make_reflections
 from tracejit.kernels.gpu.threads import blocks_for_each, largest_of_block, total_of_block
 from tracejit.kernels.gpu.words import barrier, block_x, lower, shared, thread_x, threads_x
 from tracejit.kernels.scalar import abs, add, divide, multiply, sqrt, subtract
@@ -76,117 +73,6 @@ def make_rotation(dtype):
     return rotation, turned
 
 
-def make_reflections(dtype):
-    """Make triangular(a, rows, width, columns, factors), which makes elements of columns below the diagonal
-    zero by reflections, and keeps their vectors there; and reflected(a, rows, width, k, factor, x, at, step),
-    which does reflection `k` to a column of `x`.
-    """
-    of = numbers(dtype)
-    real, number, part, rest, conjugate, size = of.real, of.number, of.part, of.rest, of.conjugate, of.size
-
-    @subroutine
-    def square(x, scale):
-        a, b = part(x) / scale, rest(x) / scale
-        return a * a + b * b
-
-    @subroutine
-    def reflect(a, rows, width, k, factors):
-        best, at = real(-1), k
-        r = k + 1 + thread_x()
-        while r < rows:
-            s = size(a[r * width + k])
-            if s > best or (s != s and best == best):
-                best, at = s, r
-            r += threads_x()
-        row = largest_of_block(shared(0, int64), shared(8 * threads_x(), real), best, at)
-        head = a[k * width + k]
-        below = size(a[row * width + k]) if row > k else real(0)
-        if below == real(0) and rest(head) == real(0):
-            if thread_x() == 0:
-                factors[k] = number(real(0), real(0))
-            barrier()
-            return
-        scale = below if below > size(head) or below != below else size(head)
-        total = real(0)
-        r = k + 1 + thread_x()
-        while r < rows:
-            total += square(a[r * width + k], scale)
-            r += threads_x()
-        total = total_of_block(shared(8 * threads_x(), real), total)
-        length = scale * sqrt(total + square(head, scale))
-        if part(head) >= real(0):
-            length = -length
-        divisor = subtract(head, number(length, real(0)))
-        r = k + 1 + thread_x()
-        while r < rows:
-            a[r * width + k] = divide(a[r * width + k], divisor)
-            r += threads_x()
-        barrier()
-        if thread_x() == 0:
-            a[k * width + k] = number(length, real(0))
-            factors[k] = number((length - part(head)) / length, -rest(head) / length)
-        barrier()
-
-    @subroutine
-    def reflected(a, rows, width, k, factor, x, at, step):
-        total = x[at + k * step]
-        for r in range(k + 1, rows):
-            total = add(total, multiply(conjugate(a[r * width + k]), x[at + r * step]))
-        total = multiply(factor, total)
-        x[at + k * step] = subtract(x[at + k * step], total)
-        for r in range(k + 1, rows):
-            x[at + r * step] = subtract(x[at + r * step], multiply(a[r * width + k], total))
-
-    @subroutine
-    def triangular(a, rows, width, columns, factors):
-        """Reflect the first columns of `a`, as many as there are."""
-        for k in range(min(rows, columns)):
-            reflect(a, rows, width, k, factors)
-            c = k + 1 + thread_x()
-            while c < columns:
-                reflected(a, rows, width, k, conjugate(factors[k]), a, c, width)
-                c += threads_x()
-            barrier()
-
-    return triangular, reflected
-
-
-def make_qr(dtype, itemsize):
-    """Orthonormal columns and an upper triangle; OPTION: whether all columns are wanted."""
-    triangular, reflected = make_reflections(dtype)
-    of = numbers(dtype)
-    real, number = of.real, of.number
-
-    @subroutine
-    def one_matrix(block, unit):
-        rows, columns = slot(block, Decomposition.ROWS), slot(block, Decomposition.COLUMNS)
-        count = min(rows, columns)
-        kept = rows if slot(block, Decomposition.OPTION) != 0 else count
-        space = slot(block, Decomposition.SECOND + 2) + slot(block, Decomposition.SPACE) * block_x()
-        a, factors = pointer(space, dtype), pointer(space + itemsize * rows * columns, dtype)
-        q = pointer(slot(block, Decomposition.FIRST) + itemsize * unit * rows * kept, dtype)
-        r = pointer(slot(block, Decomposition.SECOND) + itemsize * unit * kept * columns, dtype)
-        x = pointer(slot(block, Decomposition.X) + itemsize * unit * rows * columns, dtype)
-        copied(a, x, rows * columns)
-        barrier()
-        triangular(a, rows, columns, columns, factors)
-        t = thread_x()
-        while t < kept * columns:
-            r[t] = a[t] if t // columns <= t % columns else number(real(0), real(0))
-            t += threads_x()
-        c = thread_x()
-        while c < kept:
-            for i in range(rows):
-                q[i * kept + c] = number(real(i == c), real(0))
-            for back in range(count):
-                k = count - 1 - back
-                reflected(a, rows, columns, k, factors[k], q, c, kept)
-            c += threads_x()
-        barrier()
-
-    return blocks_for_each(Decomposition.SECOND + 1, one_matrix)
-
-
 def make_scaled(dtype):
     """Make scale_of(x, count): the largest magnitude of an element; nan if there is one."""
     of = numbers(dtype)
@@ -209,128 +95,146 @@ def make_scaled(dtype):
     return scale_of
 
 
+def make_sweep(dtype, vectors):
+    """Make sweep(w, v, tall, wide, tolerance) of a one-sided method; `v` is rotated, too, for `vectors`."""
+    rotation, turned = make_rotation(dtype)
+    of = numbers(dtype)
+    real, number, part, rest, conjugate = of.real, of.number, of.part, of.rest, of.conjugate
+    tiny = real(np.finfo(str(real)).tiny)
+
+    @subroutine
+    def sweep(w, v, tall, wide, tolerance):
+        """Rotate all pairs of columns of `w`, and of `v`, that are not orthogonal; how many were not."""
+        count = wide + wide % 2
+        pairs, team = count // 2, threads_x()
+        while team > 1 and team * pairs > threads_x():
+            team = team // 2
+        lane, teams = thread_x() % team, threads_x() // team
+        box = shared(0, real)  # four numbers of each thread
+        mine = 4 * thread_x()
+        rotated = 0
+        for step in range(count - 1):
+            for base in range((pairs + teams - 1) // teams):
+                pair = base * teams + thread_x() // team
+                p, q = 0, wide
+                if pair < pairs:
+                    p, q = player(step, 2 * pair, count), player(step, 2 * pair + 1, count)
+                a, b, c, d = real(0), real(0), real(0), real(0)
+                if p < wide and q < wide:
+                    r = lane
+                    while r < tall:
+                        x, y = w[p * tall + r], w[q * tall + r]
+                        product = multiply(conjugate(x), y)
+                        a += part(x) * part(x) + rest(x) * rest(x)
+                        b += part(y) * part(y) + rest(y) * rest(y)
+                        c += part(product)
+                        d += rest(product)
+                        r += team
+                box[mine], box[mine + 1], box[mine + 2], box[mine + 3] = a, b, c, d
+                barrier()
+                if p < wide and q < wide:
+                    a, b, c, d = real(0), real(0), real(0), real(0)
+                    for other in range(team):
+                        at = 4 * (thread_x() - lane + other)
+                        a, b, c, d = a + box[at], b + box[at + 1], c + box[at + 2], d + box[at + 3]
+                    size = sqrt(c * c + d * d)
+                    if a > tiny and b > tiny and size > tolerance * (sqrt(a) * sqrt(b)):
+                        cosine, sine, phase = rotation(a, b, number(c, d), size)
+                        phase = conjugate(phase)
+                        r = lane
+                        while r < tall:
+                            turned(w, p * tall + r, q * tall + r, cosine, sine, phase)
+                            r += team
+                        if vectors:
+                            r = lane
+                            while r < wide:
+                                turned(v, p * wide + r, q * wide + r, cosine, sine, phase)
+                                r += team
+                        rotated += 1
+                barrier()
+        return total_of_block(shared(0, int64), rotated)
+
+    return sweep
+
+
+def make_vectors(dtype, itemsize):
+    """Make put_vectors(block, unit, ...), which writes the singular vectors of a matrix."""
+    triangular, reflected = make_reflections(dtype)
+    of = numbers(dtype)
+    real, number, conjugate = of.real, of.number, of.conjugate
+
+    @subroutine
+    def completed(w, tall, wide, known, kept, factors, out, down, across):
+        """Columns `known` to `kept` of `out`, orthonormal to the first, the rows of which are in `w`."""
+        triangular(w, tall, wide, known, factors)
+        c = known + thread_x()
+        while c < kept:
+            for i in range(tall):
+                out[i * down + c * across] = number(real(i == c), real(0))
+            for back in range(known):
+                k = known - 1 - back
+                reflected(w, tall, wide, k, factors[k], out, c * across, down)
+            c += threads_x()
+        barrier()
+
+    @subroutine
+    def conjugated(x, count):
+        t = thread_x()
+        while t < count:
+            x[t] = conjugate(x[t])
+            t += threads_x()
+        barrier()
+
+    @subroutine
+    def put_vectors(block, unit, w, v, lengths, places, again, factors, tall, wide, turned_round):
+        """Write the singular vectors: the columns of `w`, divided by their lengths, and those of `v`."""
+        rows, columns = slot(block, Decomposition.ROWS), slot(block, Decomposition.COLUMNS)
+        every = slot(block, Decomposition.OPTION) != 0
+        left, right = rows if every else wide, columns if every else wide
+        kept = tall if every else wide
+        u = pointer(slot(block, Decomposition.FIRST) + itemsize * unit * rows * left, dtype)
+        vh = pointer(slot(block, Decomposition.THIRD) + itemsize * unit * right * columns, dtype)
+        basis, down, across = u, left, 1
+        other, other_down, other_across = vh, 1, columns
+        if turned_round:
+            basis, down, across = vh, 1, columns
+            other, other_down, other_across = u, left, 1
+        known = 0
+        for j in range(wide):
+            known += lengths[j] > real(0)
+        t = thread_x()
+        while t < tall * wide:
+            j, i = t // tall, t % tall
+            if lengths[j] > real(0):
+                x = divide(w[t], number(lengths[j], real(0)))
+                basis[i * down + places[j] * across] = x
+                again[i * wide + places[j]] = x
+            t += threads_x()
+        t = thread_x()
+        while t < wide * wide:
+            j, i = t // wide, t % wide
+            other[i * other_down + places[j] * other_across] = v[t]
+            t += threads_x()
+        barrier()
+        if known < kept:
+            completed(again, tall, wide, known, kept, factors, basis, down, across)
+        conjugated(vh, right * columns)
+
+    return put_vectors
+
+
 def make_svd(*, vectors):
     """Make a maker of `svd`, or of `singular_values`. OPTION: whether all columns are wanted."""
     values_slot = Decomposition.SECOND if vectors else Decomposition.FIRST
     last = Decomposition.THIRD if vectors else Decomposition.FIRST
 
     def make(dtype, itemsize):
-        rotation, turned = make_rotation(dtype)
-        triangular, reflected = make_reflections(dtype)
+        sweep, put_vectors = make_sweep(dtype, vectors), make_vectors(dtype, itemsize)
         scale_of = make_scaled(dtype)
         of = numbers(dtype)
         real, number, part, rest, conjugate = of.real, of.number, of.part, of.rest, of.conjugate
         epsilon, infinity = real(np.finfo(str(real)).eps), real(np.inf)
         tiny = real(np.finfo(str(real)).tiny)
-
-        @subroutine
-        def sweep(w, v, tall, wide, tolerance):
-            """Rotate all pairs of columns of `w`, and of `v`, that are not orthogonal; how many were not."""
-            count = wide + wide % 2
-            pairs, team = count // 2, threads_x()
-            while team > 1 and team * pairs > threads_x():
-                team = team // 2
-            lane, teams = thread_x() % team, threads_x() // team
-            box = shared(0, real)  # four numbers of each thread
-            mine = 4 * thread_x()
-            rotated = 0
-            for step in range(count - 1):
-                for base in range((pairs + teams - 1) // teams):
-                    pair = base * teams + thread_x() // team
-                    p, q = 0, wide
-                    if pair < pairs:
-                        p, q = player(step, 2 * pair, count), player(step, 2 * pair + 1, count)
-                    a, b, c, d = real(0), real(0), real(0), real(0)
-                    if p < wide and q < wide:
-                        r = lane
-                        while r < tall:
-                            x, y = w[p * tall + r], w[q * tall + r]
-                            product = multiply(conjugate(x), y)
-                            a += part(x) * part(x) + rest(x) * rest(x)
-                            b += part(y) * part(y) + rest(y) * rest(y)
-                            c += part(product)
-                            d += rest(product)
-                            r += team
-                    box[mine], box[mine + 1], box[mine + 2], box[mine + 3] = a, b, c, d
-                    barrier()
-                    if p < wide and q < wide:
-                        a, b, c, d = real(0), real(0), real(0), real(0)
-                        for other in range(team):
-                            at = 4 * (thread_x() - lane + other)
-                            a, b, c, d = a + box[at], b + box[at + 1], c + box[at + 2], d + box[at + 3]
-                        size = sqrt(c * c + d * d)
-                        if a > tiny and b > tiny and size > tolerance * (sqrt(a) * sqrt(b)):
-                            cosine, sine, phase = rotation(a, b, number(c, d), size)
-                            phase = conjugate(phase)
-                            r = lane
-                            while r < tall:
-                                turned(w, p * tall + r, q * tall + r, cosine, sine, phase)
-                                r += team
-                            if vectors:
-                                r = lane
-                                while r < wide:
-                                    turned(v, p * wide + r, q * wide + r, cosine, sine, phase)
-                                    r += team
-                            rotated += 1
-                    barrier()
-            return total_of_block(shared(0, int64), rotated)
-
-        @subroutine
-        def completed(w, tall, wide, known, kept, factors, out, down, across):
-            """Columns `known` to `kept` of `out`, orthonormal to the first, the rows of which are in `w`."""
-            triangular(w, tall, wide, known, factors)
-            c = known + thread_x()
-            while c < kept:
-                for i in range(tall):
-                    out[i * down + c * across] = number(real(i == c), real(0))
-                for back in range(known):
-                    k = known - 1 - back
-                    reflected(w, tall, wide, k, factors[k], out, c * across, down)
-                c += threads_x()
-            barrier()
-
-        @subroutine
-        def conjugated(x, count):
-            t = thread_x()
-            while t < count:
-                x[t] = conjugate(x[t])
-                t += threads_x()
-            barrier()
-
-        @subroutine
-        def put_vectors(block, unit, w, v, lengths, places, again, factors, tall, wide, turned_round):
-            """Write the singular vectors: the columns of `w`, divided by their lengths, and those of `v`."""
-            rows, columns = slot(block, Decomposition.ROWS), slot(block, Decomposition.COLUMNS)
-            every = slot(block, Decomposition.OPTION) != 0
-            left, right = rows if every else wide, columns if every else wide
-            kept = tall if every else wide
-            u = pointer(slot(block, Decomposition.FIRST) + itemsize * unit * rows * left, dtype)
-            vh = pointer(slot(block, Decomposition.THIRD) + itemsize * unit * right * columns, dtype)
-            basis, down, across = u, left, 1
-            other, other_down, other_across = vh, 1, columns
-            if turned_round:
-                basis, down, across = vh, 1, columns
-                other, other_down, other_across = u, left, 1
-            known = 0
-            for j in range(wide):
-                known += lengths[j] > real(0)
-            t = thread_x()
-            while t < tall * wide:
-                j, i = t // tall, t % tall
-                if lengths[j] > real(0):
-                    x = divide(w[t], number(lengths[j], real(0)))
-                    basis[i * down + places[j] * across] = x
-                    again[i * wide + places[j]] = x
-                t += threads_x()
-            t = thread_x()
-            while t < wide * wide:
-                j, i = t // wide, t % wide
-                other[i * other_down + places[j] * other_across] = v[t]
-                t += threads_x()
-            barrier()
-            if known < kept:
-                completed(again, tall, wide, known, kept, factors, basis, down, across)
-            conjugated(vh, right * columns)
 
         @subroutine
         def one_matrix(block, unit):
@@ -526,7 +430,6 @@ def make_eigh(*, vectors):
 
 
 MAKERS = {
-    "qr": make_qr,
     "svd": make_svd(vectors=True),
     "singular_values": make_svd(vectors=False),
     "eigh": make_eigh(vectors=True),
