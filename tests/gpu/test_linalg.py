@@ -184,6 +184,11 @@ def test_what_is_made_of_decompositions_and_their_gradients(gpu):
     pinv = tj.linalg.pinv(tj.asarray(x, device=gpu))
     np.testing.assert_allclose(pinv.numpy(), np.linalg.pinv(x), rtol=1e-9, atol=1e-9)
     assert tj.linalg.matrix_rank(tj.asarray(x, device=gpu)).tolist() == [4, 4]
+    right = rng.normal(size=(6, 2))
+    found = tj.linalg.lstsq(tj.asarray(x[0], device=gpu), tj.asarray(right, device=gpu))[0]
+    np.testing.assert_allclose(
+        found.numpy(), np.linalg.lstsq(x[0], right, rcond=None)[0], rtol=1e-9, atol=1e-9
+    )
     here = tj.asarray(x), tj.asarray(square)
     there = tj.asarray(x, device=gpu), tj.asarray(square, device=gpu)
     step = 1e-6
