@@ -9,15 +9,16 @@ from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.jit.numbers import Variables, operand
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
+from tracejit.frontend.recording.operations import ADD
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
+    Compute,
     Drawn,
     Expr,
-    Form,
     Launch,
     Literal,
     ReplayProgram,
@@ -140,4 +141,4 @@ def _count(fixed: int, further: Any, computed: Variables) -> Expr:
     """How many random numbers were drawn: a whole number, and what a run-time number says."""
     if further is None:
         return Literal(fixed)
-    return Form("({} + {})", computed[further], Literal(fixed), value=further.value + fixed)
+    return Compute(ADD, computed[further], Literal(fixed), value=further.value + fixed)

@@ -35,10 +35,11 @@ from tracejit.frontend.signature.program import (
     Bind,
     Const,
     Expr,
-    Form,
+    GetItem,
     Literal,
     ManyArrays,
     ReplayProgram,
+    Result,
     Rule,
     RunSegment,
     Standing,
@@ -264,7 +265,7 @@ class LookEmitter:
                 if output > 0:
                     held[slot] = Var("l")
                     element = Const(element_of(made[output].value.type.dtype))
-                    program.define(held[slot], Form("{}({})", element, made[output]))
+                    program.define(held[slot], Result(element, made[output]))
         after = {
             order[at]: tuple(held[slots.of[place]] for place in places_of(region, at)) for at in native.states
         }
@@ -272,7 +273,7 @@ class LookEmitter:
         if many:
             places = [order[at] for at in native.states]
             state = Var("s")
-            program.define(state, Form("{}[{}]", Literal(tuple(places)), found))
+            program.define(state, GetItem(Literal(tuple(places)), found))
         return Transition(tuple(program.steps), state, after)
 
     def _key(self, region: LoopRegion) -> Hashable:
@@ -304,8 +305,8 @@ class LookEmitter:
 def _meanings(program: ReplayProgram) -> dict[Expr, int]:
     """Meanings of the variables that a program has bound so far."""
     known: dict[Expr, int] = {}
-    for var, form in program.copies:
-        known[var] = meaning(form, known)
+    for var, value in program.copies:
+        known[var] = meaning(value, known)
     for step in program.steps:
         note_meaning(step, known)
     return known

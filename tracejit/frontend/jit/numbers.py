@@ -14,8 +14,8 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from tracejit.frontend.recording.segments import Cut
-from tracejit.frontend.recording.sources import Computed, Question, Source, source_of
-from tracejit.frontend.signature.program import Expr, Form, ReplayProgram, Var
+from tracejit.frontend.recording.sources import Computed, Question, Source
+from tracejit.frontend.signature.program import Compute, Expr, Literal, ReplayProgram, Var
 
 Variables = MutableMapping[Computed | Source, Var]
 """The variables of numbers that the body computed, or found in arrays."""
@@ -36,12 +36,12 @@ def operand(number: Any, variables: Variables) -> Expr:
     """The expression for a number: its variable, an operand as it is, or the plain number written down."""
     if isinstance(number, Computed | Source):
         return variables[number]
-    return number if isinstance(number, Expr) else Form(source_of(number), value=number)
+    return number if isinstance(number, Expr) else Literal(number)
 
 
 def emit(step: Computed | Question, variables: Variables, program: ReplayProgram) -> None:
     """Append what the body computed, or the check of what it asked."""
-    value = Form(step.operation.text, *(operand(each, variables) for each in step.operands))
+    value = Compute(step.operation, *(operand(each, variables) for each in step.operands))
     if isinstance(step, Computed):
         program.define(variables[step], value)
     else:

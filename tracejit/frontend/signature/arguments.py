@@ -30,19 +30,23 @@ from tracejit.frontend.python.content import (
 )
 from tracejit.frontend.python.kinds import FIXED, VALUES, is_of_own_class, is_tree, is_value, trusted
 from tracejit.frontend.recording.number import unproxied
+from tracejit.frontend.recording.operations import SUBTRACT
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.many import are_alike
 from tracejit.frontend.signature.program import (
+    Compute,
     Const,
     Expr,
-    Form,
+    GetItem,
     Literal,
     ManyArrays,
     ReplayProgram,
+    Result,
     Rule,
     Var,
+    Word,
     attribute,
 )
 from tracejit.frontend.signature.runtime import release
@@ -281,7 +285,7 @@ class Arguments:
         window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
-        start = Form("{}._view.offset - {}", var, Literal(view.offset - low))
+        start = Compute(SUBTRACT, attribute(var, "_view", "offset"), Literal(view.offset - low))
         self.arrays[window] = (found, self.program.bind(start, "o", seen=low))
         passed = NDArray(window, view.moved(-low))
         self.handles[id(passed)] = (passed, var)
@@ -310,17 +314,17 @@ class Arguments:
         """The replay makes `storage` anew from the NumPy array at `array`."""
         var = Var("s", storage, getattr(array, "path", ""))
         var.bound = True
-        self.program.copies.append((var, Form("from_numpy({})._storage", array)))
+        self.program.copies.append((var, attribute(Result(Word("from_numpy"), array), "_storage")))
         self.arrays[storage] = (var, None)
 
 
-def part_of(holder: Expr, kind: type, key: Any) -> Form:
+def part_of(holder: Expr, kind: type, key: Any) -> Expr:
     """The expression for a part of a container."""
     if issubclass(kind, dict):
-        return Form("{}[{}]", holder, Const(key))
+        return GetItem(holder, Const(key))
     if issubclass(kind, (list, tuple)):
         names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
-        return Form("{}[{}]", holder, Literal(key if names is None else names.index(key)))
+        return GetItem(holder, Literal(key if names is None else names.index(key)))
     return attribute(holder, key)
 
 

@@ -1,15 +1,16 @@
 """Records of what a replay does, in the order in which it does it.
 
 A `ReplayProgram` is made while a call is recorded. Values are `Var` (bound by a step of the program), `Const`
-(the very object), `Literal` and `Word` (written down), and `Form`: a form of Python with operands in its
-places. A check is a `Rule` about such values.
+(the very object), `Literal` and `Word` (written down), and those derived from others: an attribute, an item,
+what a function returns, an operation on numbers. A check is a `Rule` about such values.
 
-    n = program.bind(item(ARGS, 1), "n")                       n0 = args[1]
-    program.require(Rule.TYPE, n, Const(float))                if not (type(n0) is K1): return MISS
-    m = program.bind(Form("({} * {})", n, Literal(2)), "m")    m2 = (n0 * 2)
+    n = program.bind(item(ARGS, 1), "n")                         n0 = args[1]
+    program.require(Rule.TYPE, n, Const(float))                  if not (type(n0) is K1): return MISS
+    m = program.bind(Compute(MULTIPLY, n, Literal(2)), "m")      m2 = (n0 * (2))
 
-Each variable knows the object that it was in the recorded call, so one description serves the call that is
-recorded (`perform`) and the calls that are replayed (`text`). Nothing reads text that was written from it.
+The Python on the right is written by `text`, and nowhere else; nothing reads it. Each variable knows the
+object that it was in the recorded call, so one description serves the call that is recorded (`perform`) and
+the calls that are replayed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
@@ -115,76 +117,132 @@ class Var(Expr):
         return self.bound
 
 
-class Form(Expr):
-    """A form of Python with operands: ``Form("{}.shape[{}]", x, Literal(0))``.
+class Derived(Expr):
+    """A value that is found by means of others, its operands; the first one is where it is found."""
 
-    value: what it was in the recorded call, for words of a launch.
-    """
+    __slots__ = ("operands",)
 
-    __slots__ = ("form", "operands", "value")
+    def __init__(self, *operands: Expr) -> None:
+        self.operands = operands
 
-    def __init__(self, form: str, *operands: Expr, value: Any = None) -> None:
-        self.form, self.operands, self.value = form, operands, value
+    @property
+    def what(self) -> Hashable:
+        """Equal for those that do the same with their operands."""
+        raise NotImplementedError
 
     @property
     def key(self) -> Any:
-        return (self.form, *(operand.key for operand in self.operands))
+        return (self.what, *(operand.key for operand in self.operands))
 
     @property
     def root(self) -> Expr:
-        return self.operands[0].root if self.operands else self
+        return self.operands[0].root
 
     @property
     def is_bound(self) -> bool:
         return all(operand.is_bound for operand in self.operands)
 
 
-def attribute(holder: Expr, name: str) -> Form:
-    """``holder.name``."""
-    return Form("{}." + name, holder)
+class GetAttribute(Derived):
+    """An attribute of an object."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, holder: Expr, name: str) -> None:
+        super().__init__(holder)
+        self.name = name
+
+    @property
+    def what(self) -> Hashable:
+        return "attribute", self.name
 
 
-def item(holder: Expr, key: Any) -> Form:
+class GetItem(Derived):
+    """An item of a container; its key is the second operand."""
+
+    __slots__ = ()
+    what = "item"
+
+
+class Result(Derived):
+    """What a function returns for the operands."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Word | Const, *operands: Expr) -> None:
+        super().__init__(*operands)
+        self.function = function
+
+    @property
+    def what(self) -> Hashable:
+        return "result", self.function.key
+
+
+class Compute(Derived):
+    """An operation on Python's numbers.
+
+    value: what it gave in the recorded call, if a launch takes it.
+    """
+
+    __slots__ = ("operation", "value")
+
+    def __init__(self, operation: Operation, *operands: Expr, value: Any = None) -> None:
+        super().__init__(*operands)
+        self.operation, self.value = operation, value
+
+    @property
+    def what(self) -> Hashable:
+        return "operation", self.operation.text
+
+
+def attribute(holder: Expr, *names: str) -> Expr:
+    """``holder.name``, or ``holder.name.further``."""
+    for name in names:
+        holder = GetAttribute(holder, name)
+    return holder
+
+
+def item(holder: Expr, key: Any) -> GetItem:
     """``holder[key]``."""
-    return Form("{}[{}]", holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
+    return GetItem(holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
 
 
 class Rule(enum.Enum):
-    """The requirements of a `Check` on its operands, as conditions in Python."""
+    """What a `Check` requires of its operands; `text` writes each as a condition in Python."""
 
-    IS = "{} is {}"
-    IS_NOT = "{} is not {}"
-    NOT_AMONG = "id({}) not in {}"
-    EQUAL = "{} == {}"
-    EMPTY = "not {}"
-    TYPE = "type({}) is {}"
-    OF_TYPE = "type({0}) is {1} and {0} == {2}"
-    ALIKE = "type({0}) is type({1}) and {0} == {1}"
-    SHOWN_ALIKE = "type({0}) is type({1}) and repr({0}) == {2}"
-    WITHIN = "-{1} < {0} < {1}"
+    IS = enum.auto()
+    IS_NOT = enum.auto()
+    NOT_AMONG = enum.auto()
+    EQUAL = enum.auto()
+    EMPTY = enum.auto()
+    TYPE = enum.auto()
+    OF_TYPE = enum.auto()
+    ALIKE = enum.auto()
+    SHOWN_ALIKE = enum.auto()
+    WITHIN = enum.auto()
 
-    LENGTH = "len({}) == {}"
-    KEYS = "tuple({}) == {}"
-    SAME_KEYS = "tuple({0}) == {1} and same_parts(tuple({0}), {1})"
-    KEYS_IN_ANY_ORDER = "{}.keys() == {}"
-    NONE_OF_KEYS = "{}.keys().isdisjoint({})"
-    NO_ATTRIBUTE = "Attributes({}).get({}) is GONE"
-    SAME_ITEMS = "same_items({}, {})"
-    SAME_ARRAY = "same_array({}, {})"
+    LENGTH = enum.auto()
+    KEYS = enum.auto()
+    SAME_KEYS = enum.auto()
+    KEYS_IN_ANY_ORDER = enum.auto()
+    NONE_OF_KEYS = enum.auto()
+    NO_ATTRIBUTE = enum.auto()
+    SAME_ITEMS = enum.auto()
+    SAME_ARRAY = enum.auto()
 
-    FUNCTION = "{0}.__code__ is {1} and {0}.__globals__ is {2} and ({0}.__name__, {0}.__qualname__) == {3}"
+    FUNCTION = enum.auto()
 
-    STORAGE = "type({0}) is NDArray and {0}._storage is {1}"
-    VIEW = "{0}._view is {1} or {0}._view == {1}"
-    VIEW_BUT_OFFSET = "{0}.shape == {1} and {0}.strides == {2} and {0}.writable is {3}"
-    DTYPE_AND_DEVICE = "{0}.dtype == {1} and {0}.device == {2}"
-    SHAPE_AND_STRIDES = "{0}.shape == {1} and {0}.strides == {2}"
-    SHAPE_AND_DTYPE = "{0}.shape == {1} and {0}.dtype == {2}"
-    DEVICE = "{}.device is {}"
-    DEVICE_IF_CHOSEN = "not {} or {}.device is {}"
+    STORAGE = enum.auto()
+    VIEW = enum.auto()
+    VIEW_BUT_OFFSET = enum.auto()
+    DTYPE_AND_DEVICE = enum.auto()
+    SHAPE_AND_STRIDES = enum.auto()
+    SHAPE_AND_DTYPE = enum.auto()
+    DEVICE = enum.auto()
+    DEVICE_IF_CHOSEN = enum.auto()
 
 
 @dataclass(eq=False, repr=False)
@@ -415,7 +473,7 @@ class ReplayProgram:
     """
 
     steps: list[Step] = field(default_factory=list)
-    copies: list[tuple[Var, Form]] = field(default_factory=list)
+    copies: list[tuple[Var, Expr]] = field(default_factory=list)
     constants: dict[Var, Storage] = field(default_factory=dict)
     outputs: dict[Storage, Var] = field(default_factory=dict)
     values: list[tuple[Var, Make]] = field(default_factory=list)
@@ -506,6 +564,6 @@ def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
 
 def meaning(operand: Expr, known: dict[Expr, int]) -> int:
     """Equal for operands that are computed alike, where variables mean what is `known`."""
-    if isinstance(operand, Form):
-        return hash((operand.form, *(meaning(each, known) for each in operand.operands)))
+    if isinstance(operand, Derived):
+        return hash((operand.what, *(meaning(each, known) for each in operand.operands)))
     return known.get(operand) or hash(operand.key)

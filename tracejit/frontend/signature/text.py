@@ -39,17 +39,21 @@ from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature import many
+from tracejit.frontend.signature.conditions import CONDITIONS
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
     Bind,
     Check,
+    Compute,
     Const,
     CopyOf,
+    Derived,
     Distinct,
     Drawn,
     Expr,
-    Form,
+    GetAttribute,
+    GetItem,
     Known,
     Launch,
     Literal,
@@ -58,6 +62,7 @@ from tracejit.frontend.signature.program import (
     Rebind,
     Refill,
     ReplayProgram,
+    Result,
     RunSegment,
     Separate,
     StateLoop,
@@ -111,8 +116,23 @@ class Writer:
             return source_of(value) if type(value) is float else repr(value)
         if isinstance(operand, Word):
             return operand.name
-        assert isinstance(operand, Form)
-        return operand.form.format(*map(self.write, operand.operands))
+        assert isinstance(operand, Derived)
+        return self._derived(operand)
+
+    def _derived(self, value: Derived) -> str:
+        if isinstance(value, Compute):
+            return value.operation.written(*map(self._number, value.operands))
+        operands = list(map(self.write, value.operands))
+        if isinstance(value, GetAttribute):
+            return f"{operands[0]}.{value.name}"
+        if isinstance(value, GetItem):
+            return f"{operands[0]}[{operands[1]}]"
+        assert isinstance(value, Result)
+        return f"{self.write(value.function)}({', '.join(operands)})"
+
+    def _number(self, operand: Expr) -> str:
+        """An operand of an operation: ``-1 ** x`` is not ``(-1) ** x``."""
+        return source_of(operand.value) if isinstance(operand, Literal) else self.write(operand)
 
     def let(self, var: Var, value: Any) -> None:
         """Make a variable stand for one object in all replays."""
@@ -198,7 +218,7 @@ class Writer:
             self._separate(step)
 
     def _condition(self, check: Check) -> str:
-        return check.rule.value.format(*map(self.write, check.operands))
+        return CONDITIONS[check.rule].format(*map(self.write, check.operands))
 
     def _require(self, condition: str) -> None:
         self.checks.append(f"if not ({condition}): return MISS")

@@ -24,9 +24,9 @@ from tracejit.frontend.signature.program import (
     Const,
     Distinct,
     Expr,
-    Form,
     Literal,
     ReplayProgram,
+    Result,
     Rule,
     Separate,
     Var,
@@ -162,7 +162,7 @@ class Guards:
         found = (s for s in self.surroundings.slots.values() if id(s.value) in captured)
         return next((slot for slot in found if captured[id(slot.value)].holds(array)), None)
 
-    def copy_in(self, array: np.ndarray) -> Form | Var | None:
+    def copy_in(self, array: np.ndarray) -> Expr | None:
         """The expression for a captured NumPy array that was used as an operand, or a part of one."""
         slot = self.slot_of(array)
         var = None if slot is None else self.var_of(slot.value)
@@ -172,7 +172,7 @@ class Guards:
         part = held.part(array)
         if part == held.part(held.origin):
             return var
-        return Form("read_part({}, {}, {}, {})", var, *map(Literal, part))
+        return Result(Word("read_part"), var, *map(Literal, part))
 
 
 def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: Set[type]) -> None:

@@ -49,8 +49,8 @@ from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import (
     Const,
+    Derived,
     Expr,
-    Form,
     Var,
     attribute,
     item,
@@ -167,21 +167,20 @@ class Visitor:
     def _bind(self, slot: Slot) -> Expr:
         """Bind the variable for an object in a replay."""
         if slot.var is None:
-            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Form) else slot.place
+            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Derived) else slot.place
         self._vars[id(slot.value)] = slot.var
         return slot.var
 
-    def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
+    def _part(self, slot: Slot, value: Any, name: str) -> None:
         """Visit something that belongs to a value and cannot be assigned."""
-        self.visit(
-            Slot(slot.value, step, Form("{}" + step, self._bind(slot)), slot.path + (name or step), value)
-        )
+        place = attribute(self._bind(slot), name)
+        self.visit(Slot(slot.value, name, place, f"{slot.path}.{name}", value))
 
     def _fixed(self, slot: Slot) -> None:
         value = slot.value
         is_bound = isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType)
         if is_bound and not isinstance(value.__self__, types.ModuleType | type):
-            self._part(slot, value.__self__, ".__self__")
+            self._part(slot, value.__self__, "__self__")
 
     def _function(self, slot: Slot) -> None:
         function = slot.value
@@ -244,17 +243,17 @@ class Visitor:
                     self.visit(Item(sys.modules, full, place, full, sys.modules[full]))
 
     def _method(self, slot: Slot) -> None:
-        self._part(slot, slot.value.__self__, ".__self__")
-        self._part(slot, slot.value.__func__, ".__func__", "")
+        self._part(slot, slot.value.__self__, "__self__")
+        self._part(slot, slot.value.__func__, "__func__")
 
     def _partial(self, slot: Slot) -> None:
         self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         for part in ("func", "args", "keywords"):
-            self._part(slot, getattr(slot.value, part), f".{part}")
+            self._part(slot, getattr(slot.value, part), part)
 
     def _wrapped(self, slot: Slot) -> None:
         self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
-        self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
+        self._part(slot, slot.value.__wrapped__, "__wrapped__")
 
     def _module(self, slot: Slot) -> None:
         module = slot.value
@@ -317,7 +316,7 @@ class Visitor:
             return
         self.slots["content", var.key] = Content(value, "content", var, slot.path, content, var, deep=whole)
         if factory_of(value) is not None:
-            self._part(slot, factory_of(value), ".default_factory")
+            self._part(slot, factory_of(value), "default_factory")
         if not trusted(type(value).__module__) or hasattr(value, "__dict__"):
             self._object(slot)
         if whole:
