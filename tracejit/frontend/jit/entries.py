@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Signature:
-    """What is kept of recorded calls for later calls of the same signature.
+    """The record of recorded calls that later calls of the same signature use.
 
     replay:       the function that serves a call; it returns `MISS` for one of another signature.
     requirements: what its calls have in common, by path, for people.

@@ -114,7 +114,7 @@ def _path(path: Path) -> str:
 
 
 def _rounds(report: LoopReport) -> str:
-    """How equal rounds between looks run."""
+    """The way in which equal rounds between looks run."""
     if report.segment is not None:
         return f"rounds up to {report.path} are one launch"
     return f"rounds up to {report.path} are a launch each: {report.reason}"

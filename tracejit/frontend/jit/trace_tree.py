@@ -23,7 +23,7 @@ PATHS = 64
 """Most paths of a signature."""
 
 TRIES = 256
-"""How many paths may be recorded without ten times as many replays, before the function runs piecewise."""
+"""Most recordings of paths without ten times as many replays; after them the function runs piecewise."""
 
 
 class TraceTree(Signature):
