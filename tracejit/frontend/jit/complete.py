@@ -39,8 +39,8 @@ from tracejit.frontend.signature.program import (
 )
 from tracejit.frontend.signature.runtime import release
 from tracejit.frontend.signature.slots import Content, Slot
-from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, check_separate
+from tracejit.frontend.surroundings.surroundings import Surroundings
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
 
@@ -221,20 +221,20 @@ class Completion:
 
     def _check_change(self, slot: Slot, now: Any) -> None:
         """Raise if a replay cannot rebind this slot."""
-        line = self.surroundings.line_of(slot)
+        line = self.surroundings.code.line_of(slot)
         if isinstance(slot, Content):
-            self.surroundings.foresee(slot)
+            self.surroundings.changes.foresee(slot)
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
                     what = f"an array made at {leaf._storage.made_at} is kept in {slot.path}"
                     raise Unreplayable(what, RETURN, leaf._storage.made_at)
             what = f"the body changes the keys, length or content of {slot.path}"
             raise Unreplayable(what, "return what is to be stored, and store it outside", line)
-        if not self.surroundings.is_ours(slot):
+        if not self.surroundings.changes.is_ours(slot):
             what = f"{slot.path} changed while the body was recorded"
             raise Unreplayable(what, "change it outside of the function", line)
         if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
-            self.surroundings.foresee(slot)
+            self.surroundings.changes.foresee(slot)
             what = f"the body changes the number {slot.path} where that is not a plain assignment"
             raise Unreplayable(what, "assign it by its name", line)
 
