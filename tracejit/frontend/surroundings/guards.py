@@ -1,6 +1,6 @@
 """The checks of the surroundings: one for each slot that matters.
 
-Only what executed code mentions is checked, so a function that is merely named (handed to `tj.callback`, kept
+Only what executed code mentions is checked, so a function that is merely named (passed to `tj.callback`, kept
 for another mode) costs nothing and may change.
 """
 
@@ -54,7 +54,7 @@ class Guards:
         code, reach, program = self.surroundings.code, self.surroundings.reach, self.program
         slots = [slot for slot in reach.slots.values() if self.surroundings.reads.was_read(slot)]
         left: list[Slot] = []
-        while len(left) != len(slots):  # what holds a slot may be found in a later one, too
+        while len(left) != len(slots):  # the holder of a slot may be found in a later one
             left, slots = slots, []
             for slot in left:
                 if slot.place.root.is_bound:
@@ -70,14 +70,14 @@ class Guards:
                 seen.check(code, program)
 
     def _is_handed(self, slot: Slot) -> bool:
-        """Whether library code may call what a slot holds: nobody reports what C code calls."""
+        """Whether library code may call the value of a slot: calls from C code are not reported."""
         if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType | types.FunctionType):
             return True
         return slot.key in self.surroundings.code.mentions.handed
 
     def _refuse_impure(self, function: Any, path: str) -> None:
-        """Refuse a function that has effects and may have been called: had the body done so itself, it would
-        have been seen.
+        """Refuse a function that has effects and that library code may have called. A call by the body itself
+        would have been reported.
         """
         name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
         if name is not None:
@@ -113,7 +113,7 @@ class Guards:
             self._check_value(slot, value, place)
 
     def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
-        """A slot holds what it held: the same value, the same object, or one of the same type."""
+        """Require that a slot holds the same value, the same object, or one of the same type."""
         program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
             name = type(value).__name__
@@ -188,7 +188,7 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
         handles = arguments.handles.values()
         named = set(arguments.storages.values())
         if not all(arguments.arrays[array._storage][0] in named for array, _var in handles):
-            objects += [(type(array), var) for array, var in handles]  # storages do not tell
+            objects += [(type(array), var) for array, var in handles]  # not told apart by their storages
         _check_functions(program, arguments, surroundings.reach)
     apart = list(dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound))
     if len(apart) > 1:
@@ -196,7 +196,9 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
 
 
 def _check_functions(program: ReplayProgram, arguments: Arguments, reach: Reach) -> None:
-    """An argument that is a function or class found by name must be so again; any other must not."""
+    """Require that an argument is the same function or class again if that was found by name, and none of
+    those found by name if not.
+    """
     named = {id(s.value) for s in reach.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
     for operand, _path, value in arguments.objects:
         if named and isinstance(value, types.FunctionType):

@@ -35,7 +35,7 @@ from tracejit.frontend.surroundings.executed import ExecutedCode
 QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
-"""Methods that classes of data have, too, and that rarely run: they are checked if they did."""
+"""Methods that most classes have and that rarely run: each is checked only if it ran."""
 
 _METHODS = (types.FunctionType, staticmethod, classmethod)
 _DESCRIPTORS: dict[type, tuple[str, ...]] = {
@@ -47,7 +47,7 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
 }
 """Descriptors besides functions that are followed, and the functions that they call."""
 _REFUSED = (functools.partialmethod, functools.singledispatchmethod, functools._lru_cache_wrapper)
-"""Descriptors of Python's library that call code of the user's, and are not."""
+"""Descriptors of Python's library that call code of the user's, and are not followed."""
 
 
 class Seen:
@@ -95,7 +95,7 @@ class Seen:
         return mentions.attributes
 
     def _implied(self) -> AbstractSet[str]:
-        """Names that Python and its library use without saying them."""
+        """Names that Python and its library use though no code mentions them."""
         return frozenset()
 
     def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
@@ -106,7 +106,7 @@ class Seen:
 
 
 class SeenFunction(Seen):
-    """A function: somebody may have given it attributes (``step.calls += 1``)."""
+    """A function, which may have attributes (``step.calls += 1``)."""
 
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
@@ -155,7 +155,7 @@ class SeenModule(Seen):
 
 
 class SeenObject(Seen):
-    """An instance of some class. What its class has is found there.
+    """An instance of some class, which is followed by itself.
 
     walked: the names of all its attributes, if code may walk over them.
     """

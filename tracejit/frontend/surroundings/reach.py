@@ -13,7 +13,7 @@ call. Each thing found is a `Slot`:
 - objects are guarded by type, by the attributes that are named, and by those that are not there;
 - what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
 
-The same object found on a second way is guarded to be the same. Code of Python's library, NumPy and this
+An object that is found a second time is guarded to be the same. Code of Python's library, NumPy and this
 package is trusted: its names do not count.
 """
 
@@ -95,7 +95,7 @@ class Reach:
         self._vars: dict[int, Expr] = {}
 
     def scan(self, function: Any, objects: list[tuple[Expr, str, Any]]) -> None:
-        """Note the function and the `objects` (operand, path, object) from which the body starts."""
+        """Visit the function and the `objects` (operand, path, object) from which the body starts."""
         name = getattr(function, "__name__", type(function).__name__)
         self.visit(Slot(None, name, Const(function), name, function, guarded=False))
         for operand, path, value in objects:
@@ -105,7 +105,7 @@ class Reach:
     def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """Visit what a Python function names that is about to run for the first time.
 
-        Whether what it captured is known: its function was found by name, or made by code that was.
+        Returns whether its closure is known: the function was found by name, or made by code that was.
         """
         inside = code in self.code.defined
         self._names(self.code.add(code), namespace)
@@ -133,7 +133,7 @@ class Reach:
     # -- visiting --------------------------------------------------------------------------------------------
 
     def visit(self, slot: Slot) -> None:
-        """Note what a slot holds, and go on to what can be reached from there."""
+        """Add a slot, and visit what can be reached from its value."""
         key = ("cell", id(slot.holder)) if isinstance(slot, ClosureCell) else slot.place.key
         if slot.refusal is not None:
             self.slots[key] = slot

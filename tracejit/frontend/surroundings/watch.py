@@ -36,7 +36,7 @@ NO_ARRAY_WORK = {
 }
 """Functions of this package that are no array work."""
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
-"""NumPy functions that hand a captured array's content to Python without asking the array."""
+"""NumPy functions that read a captured array's content without a call of the array's methods."""
 
 
 class Watcher:
@@ -58,7 +58,9 @@ class Watcher:
         self.before: Any = None
 
     def started(self, frame: FrameType) -> bool:
-        """A Python function starts; whether this code need never be reported again to any watcher."""
+        """Handle the start of a Python function. Returns whether this code need never be reported again, to
+        any watcher.
+        """
         code, namespace = frame.f_code, frame.f_globals
         owner = OWNER[namespace.get("__name__")]
         if owner == OURS and code not in NO_ARRAY_WORK:
@@ -75,7 +77,7 @@ class Watcher:
         return False
 
     def _enter(self, frame: FrameType) -> None:
-        """A function of the user's starts for the first time."""
+        """Visit what a function of the user's names that starts for the first time."""
         code = frame.f_code
         self.known.add(id(code))
         self.users.add(id(code))
@@ -85,14 +87,14 @@ class Watcher:
             self.trace.interrupt(restart)
 
     def _library(self, frame: FrameType, caller: FrameType) -> None:
-        """Code of the user's calls a function of Python's library, or one that is no array work."""
+        """Refuse a call from code of the user's if the function, which is not theirs, may have effects."""
         code = frame.f_code
         if code.co_name == "_find_and_load":
             self.trace.give_up("the body loads a module", "import it outside of the function", later=True)
         self._refuse(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
 
     def calls(self, frame: FrameType, function: Any) -> None:
-        """Code of the user's is about to call a C function."""
+        """Handle a call of a C function from code of the user's, before it is made."""
         if self.trace.vouched:
             return
         name = impure(function)
