@@ -39,7 +39,7 @@ def own_items(kind: type) -> str | None:
     """
     base = base_of(kind)
     if kind is base or kind.__module__ == "collections":
-        return None  # a Counter only does without the error when it deletes
+        return None  # a Counter differs only where a missing item is deleted
     own = (name for name in _ACCESS if getattr(kind, name, None) is not getattr(base, name, None))
     return next(own, None)
 

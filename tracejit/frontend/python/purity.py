@@ -107,7 +107,7 @@ def impure_library(frame: FrameType) -> str | None:
     path = f"{module}.{code.co_qualname}"
     if not is_known or path in STATEFUL:
         return path
-    if module == "collections.abc" and code.co_argcount:  # what a mapping does is up to its class
+    if module == "collections.abc" and code.co_argcount:  # it calls methods of the object's class
         kind = type(frame.f_locals.get(code.co_varnames[0]))
         if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in _RUNS:
             return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"

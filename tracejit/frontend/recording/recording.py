@@ -9,9 +9,8 @@ outputs.
 What always holds:
 - A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager
   recording is cut there, a trace starts again with the whole storage as one window).
-- An eager recording marks every storage it touches (`storage.recording`), so that any other use of it
-  flushes first. A trace marks only the storages it creates: nothing it does shows before it is
-  launched.
+- An eager recording marks every storage it touches (`storage.recording`), so that any other use of it flushes
+  first. A trace marks only the storages it creates: nothing it does shows before it is launched.
 
 `thread` holds what this thread has open: one eager recording, at most one trace, the number of active
 gradients. `lock` is held while an operator is recorded: another thread may flush an eager recording between
@@ -61,10 +60,10 @@ class Recording(Builder):
     """A graph under construction, and what each storage holds in it."""
 
     marks_storages = True
-    numbers: Numbers | None = None  # those that are inputs of a trace
-    assumed: Assumptions | None = None  # under what a trace is recorded
-    recorded_numpy: bool | None = None  # whether what NumPy makes is recorded (see `Assumptions.numpy`)
-    unrolled: dict[Any, tuple[str, str]] | None = None  # loops of which all rounds are (see `Assumptions`)
+    numbers: Numbers | None = None  # the run-time numbers of a trace
+    assumed: Assumptions | None = None  # those of a trace
+    recorded_numpy: bool | None = None  # see `Assumptions.numpy`
+    unrolled: dict[Any, tuple[str, str]] | None = None  # see `Assumptions.unrolled`
 
     def __init__(self) -> None:
         super().__init__()
@@ -353,9 +352,9 @@ class ThreadState(threading.local):
         self.hook: Any = None  # what reports to it on Python 3.11
         self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
         self.tapes = 0
-        self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
-        self.inlining = 0  # how many things make jitted functions run their bodies: gradients, a Python task
-        self.busy = 0  # how many things must know of every operator: a trace, updates, those of `inlining`
+        self.updates = 0  # in-place operators that are being recorded: they read when they are launched
+        self.inlining = 0  # reasons for jitted functions to run their bodies: gradients, a Python task
+        self.busy = 0  # reasons to note every operator: a trace, updates, those of `inlining`
 
     def be_busy(self, count: int) -> None:
         """Set `busy`, and note it in `recorders`, whatever interrupts this."""

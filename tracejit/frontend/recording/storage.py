@@ -133,7 +133,7 @@ class Storage:
         """Give a pending storage its memory and its engine variable."""
         try:
             self.buffer = self.variable = engine.pool_of(self.type.device.number).allocate(self.type.nbytes)
-        except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
+        except (MemoryError, OverflowError, ValueError):  # NumPy's errors, which differ by size
             message = f"there is no memory for an array of {self.type}, {self.type.nbytes} bytes"
             raise locate(AllocationError(message), self.made_at or user_location()) from None
         self.address = self.buffer.memory

@@ -215,7 +215,7 @@ class Trace(Recording):
         if root is not storage:
             self.used_parts[root] = (*used_parts, storage)
         if storage.shared:
-            return self.windows  # wherever Python sees it
+            return self.windows  # Python may see the memory through any of them
         return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:

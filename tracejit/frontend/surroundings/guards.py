@@ -86,7 +86,7 @@ class Guards:
 
     def _check(self, slot: Slot) -> None:
         value, program, place = slot.value, self.program, slot.place
-        if value is GONE:  # a global, say, is only written then
+        if value is GONE:  # the body only writes it, to a global say
             if isinstance(slot, Attribute):
                 program.require(Rule.NO_ATTRIBUTE, place.root, Literal(slot.key))
             return

@@ -134,7 +134,7 @@ class SeenModule(Seen):
         return {"__getattr__"} & vars(self.value).keys()
 
     def place(self, name: str) -> Expr:
-        if "__getattr__" in vars(self.value):  # would be called for a name that is gone
+        if "__getattr__" in vars(self.value):  # which is called for a missing name
             return item(attribute(self.var, "__dict__"), name)
         return super().place(name)
 
@@ -230,7 +230,9 @@ class SeenClass(Seen):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
             if owner is cls:
                 yield from self._own(name, vars(cls)[name])
-            elif owner is None or owner in bases:  # there it is followed; this class may get one of its own
+            elif (
+                owner is None or owner in bases
+            ):  # of another base it is followed there; this class may get its own
                 self.absent.add(name)
         if "__match_args__" in names:
             mentions.attributes |= set(inspect.getattr_static(cls, "__match_args__", ()))

@@ -18,7 +18,7 @@ from tracejit.frontend.surroundings.watch import Watcher
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11, where nothing here is called, has none
 _switch = make_rlock()  # a handler of signals may stop a watcher while this thread starts another
-_tools: list[int] = []  # the number by which the interpreter knows this package, once there is one
+_tools: list[int] = []  # the number of this package's tool, once it has one
 _reporting: dict[int, CodeType] = {}  # by identity: code of users whose calls are reported
 
 watchers: set[Watcher] = set()

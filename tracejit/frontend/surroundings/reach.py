@@ -152,7 +152,7 @@ class Reach:
         value = slot.value = slot.given = unproxied(found)
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
-        elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
+        elif id(value) in _ACCESSORS:  # by another name: code with its own name is refused
             self.refuse(
                 slot, "reaches attributes by names that a replay cannot follow", "name the attributes"
             )

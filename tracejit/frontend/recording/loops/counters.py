@@ -80,7 +80,7 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
     """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
     found: list[tuple[int, str]] = []  # depths of the stack below them
-    depths = {0: 0}  # by offset, where a jump says it
+    depths = {0: 0}  # by offset, for targets of jumps
     depth: int | None = 0
     for i in instructions(code):
         if i.opname == "CACHE":
@@ -88,7 +88,7 @@ def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
         depth = depths.get(i.offset, depth)
         if i.offset >= offset:
             break
-        if depth is None:  # behind a jump, and nothing before leads here: an exception handler
+        if depth is None:  # an exception handler: neither a jump nor the instruction before leads here
             return frozenset(code.co_varnames)
         if i.opname.startswith("LOAD_FAST"):
             found += ((depth, name) for name in _names(i))

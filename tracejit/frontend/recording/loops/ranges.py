@@ -194,7 +194,7 @@ class RangeLoop:
         self.start, self.step, self.count = start, step, count
         self.round = -1  # the one being recorded
         self.header: Header | None = None
-        self.numbers: list[weakref.ref[NumberProxy]] = []  # that move
+        self.numbers: list[weakref.ref[NumberProxy]] = []  # the moving ones
         self.begin = 0  # the node at which round 1 begins, of those that stay in front of the loop
         self.outside: Outside | None = None  # an index of this round, in a later one
         trace.nest.loops.append(self)

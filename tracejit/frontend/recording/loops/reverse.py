@@ -247,7 +247,7 @@ class _Backward:
         targets = []
         for value, seed in pulled.seeds.items():
             operand = step.inputs[self.number[value]]
-            begin = behind[value] if value in behind else sums.pop(operand, None)  # each goes on once
+            begin = behind[value] if value in behind else sums.pop(operand, None)  # each sum continues once
             if begin is None:
                 begin = self._zeros(self.around, operand.type)
             targets.append(self._input(seed, begin, self._reversed(value), value.type))
