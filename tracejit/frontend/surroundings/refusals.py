@@ -56,6 +56,6 @@ def refuse_slots(trace: Trace, reach: Reach, reads: Reads) -> None:
 
 def refuse_unknown_closure(trace: Trace, code: types.CodeType) -> None:
     """Give up because the function with this code was not found by name."""
-    what = f"{code.co_qualname} is a closure that was not found by name"
-    what += ", so what it captured cannot be watched"
+    name = code.co_qualname
+    what = f"{name} is a closure that was not found by name, so what it captured cannot be watched"
     trace.give_up(what, "call it by a global or local name of the traced function")
