@@ -36,7 +36,7 @@ class Changes:
         """Slots whose value the body rebound, and what they hold now."""
         found = []
         for slot in list(self.reach.slots.values()):
-            if self.reads.is_log(slot.holder):
+            if id(slot.holder) in self.reads.logs:
                 continue
             now = slot.read()
             if now is not slot.given and not _are_equal_values(slot.given, now):

@@ -7,6 +7,7 @@ can have read or rebound, and the line where it first names one.
 from __future__ import annotations
 
 import types
+from collections.abc import Collection
 from typing import Any
 
 from tracejit.frontend.python.bytecode import Facts, Mentions, codes, facts, mention
@@ -40,9 +41,9 @@ class ExecutedCode:
         """Note that a slot holds its value."""
         self.names.setdefault(id(slot.value), set()).add(slot.key)
 
-    def names_of(self, value: Any) -> set[Any]:
+    def names_of(self, value: Any) -> Collection[Any]:
         """Keys of the slots that hold this very object."""
-        return self.names.get(id(value), set())
+        return self.names.get(id(value), ())
 
     def uses_of(self, value: Any) -> set[str]:
         """Attributes that the code reads of an object that it finds by name (see `Mentions.uses_of`)."""

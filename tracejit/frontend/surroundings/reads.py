@@ -14,11 +14,14 @@ GROWS = frozenset({"append", "extend", "insert"})
 
 
 class Reads:
-    """Slots that a body can have read. Most slots were visited because code that ran names them."""
+    """Slots that a body can have read: nearly all, as they were visited because code that ran names them.
+
+    logs: ids of containers into which only callbacks write.
+    """
 
     def __init__(self, code: ExecutedCode) -> None:
         self.code = code
-        self._logs: set[int] = set()
+        self.logs: set[int] = set()
 
     def note_logs(self, callbacks: Iterable[Any]) -> None:
         """Note the containers into which callbacks write (``losses.append``), if the body uses them for
@@ -28,15 +31,11 @@ class Reads:
             owner = getattr(function, "__self__", None)
             is_object = owner is not None and not isinstance(owner, types.ModuleType)
             if is_object and self.code.uses_of(owner) <= {function.__name__}:
-                self._logs.add(id(owner))
-
-    def is_log(self, container: Any) -> bool:
-        """Whether only callbacks write into a container."""
-        return id(container) in self._logs
+                self.logs.add(id(owner))
 
     def was_read(self, slot: Slot) -> bool:
         """Whether code that ran can have read the slot."""
-        if self.is_log(slot.holder) or self._only_grows(slot.holder):
+        if id(slot.holder) in self.logs or self._only_grows(slot.holder):
             return False
         if isinstance(slot, ClosureCell):  # another function may name the variable, which this one defines
             return slot.key in self.code.mentions.variables
