@@ -37,7 +37,7 @@ class Reads:
         """Whether code that ran can have read the slot."""
         if id(slot.holder) in self.logs or self._only_grows(slot.holder):
             return False
-        if isinstance(slot, ClosureCell):  # another function may name the variable, which this one defines
+        if isinstance(slot, ClosureCell):  # perhaps only an inner function, which did not run, has it
             return slot.key in self.code.mentions.variables
         is_function = isinstance(slot.value, types.FunctionType)
         if isinstance(slot, Attribute) and is_function and slot.key.startswith("__"):
