@@ -151,7 +151,8 @@ class Guards:
             return
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
-            what, line = f"the body changes the NumPy array {slot.path}", self.surroundings.code.line_of(slot)
+            line = self.surroundings.code.line_of(slot)
+            what = f"the body changes the NumPy array {slot.path}"
             raise Unreplayable(what, "make it an NDArray, with tj.asarray", line)
         says = slot.path, f"{shown} with this content"
         program.require(Rule.SAME_ARRAY, place, Const(held.content), says=says)
