@@ -165,7 +165,7 @@ class GetItem(Derived):
 
 
 class Result(Derived):
-    """What a function returns for the operands."""
+    """The result of a function of the operands."""
 
     __slots__ = ("function",)
 
@@ -211,7 +211,7 @@ def item(holder: Expr, key: Any) -> GetItem:
 
 
 class Rule(enum.Enum):
-    """What a `Check` requires of its operands; `text` writes each as a condition in Python."""
+    """The rule that a `Check` applies to its operands; `conditions` has each as a condition in Python."""
 
     IS = enum.auto()
     IS_NOT = enum.auto()

@@ -22,7 +22,7 @@ _tools: list[int] = []  # the number of this package's tool, once it has one
 _reporting: dict[int, CodeType] = {}  # by identity: code of users whose calls are reported
 
 watchers: set[Watcher] = set()
-"""Those of all threads; events are reported while there is any."""
+"""The watchers of all threads; events are reported while there is one."""
 
 
 def report_to(watcher: Watcher) -> None:

@@ -23,7 +23,7 @@ from tracejit.frontend.surroundings.refusals import (
 
 
 class Surroundings:
-    """What a body reaches by name. A recording uses its parts in this order:
+    """The surroundings of a body, which it reaches by name. A recording uses its parts in this order:
 
     1. `reach.scan` visits the function and the objects from which the body starts.
     2. `enter` is called before each function of the user's runs for the first time. `code` adds its names,
