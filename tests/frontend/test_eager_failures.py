@@ -16,7 +16,7 @@ def recorded(monkeypatch):
     tj.wait_all()
     monkeypatch.setattr(eager, "SMALL", -1)
     yield
-    partial.untold.clear()
+    partial.unreported.clear()
 
 
 @pytest.fixture

@@ -321,3 +321,62 @@ def test_containers_with_ways_of_their_own(kind, where):
         assert result.tolist() == count(plain, one()).tolist()
         assert held == plain
     assert "runs piecewise" in step.explain()
+
+
+class Extended(dict):
+    """A dict that may get attributes."""
+
+
+STORED = types.SimpleNamespace(made=None)
+HIDDEN = [tj.ones(3)]
+
+
+@tj.pure
+def hidden():
+    return HIDDEN[0]
+
+
+def stores_an_object(table, x):
+    STORED.made = object()  # here
+    return x
+
+
+def gives_an_object(table, x):
+    table["a"] = x + 1
+    table["b"] = object()  # here
+
+
+def gives_a_list_that_holds_itself(table, x):
+    made = [x]
+    made.append(made)
+    table["b"] = made  # here
+
+
+def gives_an_attribute(table, x):
+    table.extra = 1  # here
+    return x
+
+
+def uses_a_hidden_array(table, x):
+    y = hidden()
+    return x + y  # here
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        stores_an_object,
+        gives_an_object,
+        gives_a_list_that_holds_itself,
+        gives_an_attribute,
+        uses_a_hidden_array,
+    ],
+)
+def test_a_reason_found_at_the_end_has_its_line(body):
+    lines, first = inspect.getsourcelines(body)
+    (offset,) = (i for i, line in enumerate(lines) if line.endswith("# here\n"))
+    step = tj.jit(body)
+    step(Extended(a=None, b=None), tj.ones(3))
+    told = step.explain()
+    assert "runs piecewise" in told
+    assert f"{__file__}:{first + offset}" in told, told

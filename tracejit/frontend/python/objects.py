@@ -116,7 +116,7 @@ def knows_layout() -> bool:
     if (
         sys.implementation.name != "cpython"
         or sysconfig.get_config_var("Py_GIL_DISABLED")
-        or hasattr(sys, "getobjects")  # objects begin with links
+        or hasattr(sys, "getobjects")  # a debug build, with links before each object
         or sys.maxsize != (1 << 63) - 1
         or sys.byteorder != "little"
     ):

@@ -115,8 +115,8 @@ def _same(result: np.ndarray, expected: np.ndarray, exact: bool, tolerance: floa
 
 def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expected: Any) -> CheckError:
     """The error for a difference at `value`: names the first node that is wrong when the graph ends there."""
-    alone = not any(node.op in COLLECTIVE for node in graph.nodes)  # other ranks may see no difference
-    for position, node in enumerate(graph.nodes if alone else ()):
+    is_local = not any(node.op in COLLECTIVE for node in graph.nodes)  # other ranks may see no difference
+    for position, node in enumerate(graph.nodes if is_local else ()):
         arrays = [v for v in node.outputs if not v.type.on_host]
         if Trait.ORDERED in node.op.traits or not arrays:
             continue

@@ -1,4 +1,4 @@
-"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: what they give stays a run-time number.
+"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: their results stay run-time numbers.
 
 ``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
 number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
@@ -88,8 +88,8 @@ def with_own_builtins(function: Any, *, looks: bool) -> Any:
 
 
 def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
-    """The function with these builtins. Python takes them from the globals: they lie there for a moment, in
-    which no code of Python's runs, so that no other thread sees them.
+    """The function with these builtins. Python takes them from the globals, where they are stored only while
+    no bytecode runs, so that no other thread sees them.
     """
     namespace, place = function.__globals__, "__builtins__"
     made = functools.partial(

@@ -5,12 +5,12 @@
         x = f(x); n += 1
         if x.max() < 1e-5: break
 
-Rounds are equal (`states`) if numbers that differ are run-time numbers. What a body begins with a literal is
-none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
-state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
-become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array
-counts its rows. A body that asks for the very value of such a number (`losses[n]` of a list) would have
-another answer in each round: then the function has no counters.
+Rounds are equal (`states`) if numbers that differ are run-time numbers. A variable that begins as a literal
+is none, so each count of rounds would be a path of its own. When a body looks at the same place again in
+another state, the call is recorded anew with counters: at each look, variables that the code adds to become
+run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array counts
+its rows. If a body asks for the value itself of such a number (`losses[n]` of a list), the answer would
+differ in each round: then the function has no counters.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
     """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
     found: list[tuple[int, str]] = []  # depths of the stack below them
-    depths = {0: 0}  # by offset, where a jump says it
+    depths = {0: 0}  # by offset, for targets of jumps
     depth: int | None = 0
     for i in instructions(code):
         if i.opname == "CACHE":
@@ -88,7 +88,7 @@ def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
         depth = depths.get(i.offset, depth)
         if i.offset >= offset:
             break
-        if depth is None:  # behind a jump, and nothing before leads here: an exception handler
+        if depth is None:  # an exception handler: neither a jump nor the instruction before leads here
             return frozenset(code.co_varnames)
         if i.opname.startswith("LOAD_FAST"):
             found += ((depth, name) for name in _names(i))
@@ -198,7 +198,7 @@ def for_after(code: types.CodeType, offset: int) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def for_at(code: types.CodeType, offset: int) -> int | None:
-    """The place of the ``for`` whose iterator is made at an instruction, if nobody else gets it."""
+    """The place of the ``for`` whose iterator is made at an instruction, if nothing else uses it."""
     if code.co_flags & GENERATORS:
         return None
     known = operations(code)
