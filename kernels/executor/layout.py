@@ -26,10 +26,9 @@ READS = 1  # needs the content; a launch that reads a poisoned variable fails
 WRITES = 2  # exclusive
 POISONS = 4  # a failed launch leaves undefined content behind
 
-# Numbers of lanes; others are those of devices, whose tasks are kernels.
+# Numbers of lanes; others are those of devices (`tracejit.device_kinds`), whose tasks are kernels.
 HOST = -1
 COMMUNICATION = -2
-FIRST_GPU = 1 << 16  # the number of gpu:0; those before it are CPU devices
 
 LEFT = -1 << 62
 """The status of a kernel that was left between two rounds of a loop: it goes on when it is called with ``lo =

@@ -6,8 +6,9 @@
     target.open(0)                # the device is ready, or DeviceError says what is missing
     target.job(task)              # the job of a planned task
 
-A second target is a module here and one in `tracejit.tuning`, each with a line in the table beside it, and an
-emitter. Emitters do not know one another, and nothing but these modules knows two of them.
+A further target is a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning`, each with
+a line in the table beside it, and an emitter. Emitters do not know one another, and nothing but these modules
+knows two of them.
 
 >>> from tracejit.ir.types import CPU
 >>> target_of(CPU).tuning.kind

@@ -200,12 +200,12 @@ class _TracedCall:
         return [known.copy for known in self.arguments.containers.values()]
 
     def _place_found(self, error: BaseException) -> Device | None:
-        """The GPU of an array that the body has reached by name and used with a NumPy array, so that all of
-        these have to be there.
+        """The accelerator of an array that the body has reached by name and used with a NumPy array, so that all
+        of these have to be there.
         """
         trace = self.trace
         may_move = trace.read_only and self.arguments.place.is_addressable
-        return trace.gpu() if may_move and isinstance(error, DeviceError) else None
+        return trace.accelerator() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:
         """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they

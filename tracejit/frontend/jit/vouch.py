@@ -155,7 +155,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
 
 
 def _in_sight(argument: Any) -> Any:
-    """An array of a GPU as a copy on the CPU, where the function runs."""
+    """An array in memory that Python cannot address as a copy on the CPU, where the function runs."""
     is_there = isinstance(argument, ArrayCore) and not argument.device.is_addressable
     return argument.to(CPU) if is_there else argument
 

@@ -315,7 +315,7 @@ def runs_on_numpy(graph: Graph) -> bool:
 
 def _is_here(value: Value) -> bool:
     """Whether NumPy can read a value's memory."""
-    return value.type.device.kind in ("cpu", "host")
+    return value.type.on_host or value.type.device.is_addressable
 
 
 def run(

@@ -148,8 +148,8 @@ class Trace(Recording):
         key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
 
-    def gpu(self) -> Device | None:
-        """A GPU on which the body has an array."""
+    def accelerator(self) -> Device | None:
+        """A device with memory of its own on which the body has an array."""
         made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
         devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
         return next((device for device in devices if not device.is_addressable), None)
