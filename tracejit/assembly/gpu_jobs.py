@@ -28,30 +28,17 @@ from tracejit.engine.cuda.device import Gpu, open_device
 from tracejit.engine.cuda.graphs import FINISH_SLOTS, SETTER_SLOTS, KernelGraph, KernelNode, failed_task
 from tracejit.errors import DeviceError, TracejitError, locate
 from tracejit.ir.graph import Node, Value
-from tracejit.ir.op import OPS, Trait
+from tracejit.ir.op import Op
 from tracejit.ir.types import Device, name_of
 from tracejit.ir.view import View
-from tracejit.kernels.attention.plan import CALLS as ATTENTION
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
 from tracejit.kernels.gemm.plan import gemm_layout
 from tracejit.kernels.gpu.plan import CALLS, OF_COMPLEX, gpu_call
-from tracejit.kernels.images.windows import WINDOWS
-from tracejit.kernels.images.winograd_plan import CALLS as WINOGRAD
-from tracejit.ops.communicate import BETWEEN_RANKS
+from tracejit.loopnest.build import is_generated
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
 
 HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
-
-
-MISSING = frozenset(
-    {
-        *(ops.callback, ops.loop, *BETWEEN_RANKS),
-        *(OPS[name] for name in (*WINDOWS, *WINOGRAD, *ATTENTION) if name not in CALLS),
-        *(op for op in OPS.values() if Trait.HOST in op.traits and op.name not in CALLS),
-    }
-)
-"""Operators for which CPUs have a library, a kernel of its own or Python, and GPUs nothing yet."""
 
 
 class PendingLaunch(NamedTuple):
@@ -84,6 +71,11 @@ def device_of(node: Node) -> Device:
     return next(t.device for t in types if not t.on_host and not t.device.is_addressable)
 
 
+def has_kernel(op: Op) -> bool:
+    """Whether GPUs have a kernel for an operator: one written by hand, or one that can be generated."""
+    return op.name in CALLS or is_generated(op)
+
+
 def job(task: PlannedTask) -> Job:
     """The job of a planned task."""
     node = task.node
@@ -91,13 +83,13 @@ def job(task: PlannedTask) -> Job:
     gpu = open_device(device.index)
     if node.op is ops.copy_to:
         return _copy(node, gpu)
-    if node.op in MISSING:
-        raise _missing(node, device)
     if node.op is ops.matmul:
         return _product(node, Product(0, _whole(node.inputs[0]), 1, _whole(node.inputs[1]), 2), gpu)
     if node.op.name in CALLS:
         return _called(node, device, gpu)
     if node.op is not ops.fused:
+        if not has_kernel(node.op):
+            raise _missing(node, device)
         node = as_fused(node)
     lowered = lower(node, task.shared)
     if lowered.product is not None:

@@ -200,8 +200,8 @@ class _TracedCall:
         return [known.copy for known in self.arguments.containers.values()]
 
     def _place_found(self, error: BaseException) -> Device | None:
-        """The accelerator of an array that the body has reached by name and used with a NumPy array, so that all
-        of these have to be there.
+        """The accelerator of an array that the body has reached by name and used with a NumPy array: all of
+        these have to be there.
         """
         trace = self.trace
         may_move = trace.read_only and self.arguments.place.is_addressable
