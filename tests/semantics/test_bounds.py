@@ -12,7 +12,7 @@ import tracejit as tj
 from tracejit.config import config
 from tracejit.frontend.recording import eager, recording
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ops.structure import CALLBACKS
+from tracejit.ops.structural import CALLBACKS
 
 LIMIT = 3
 

@@ -33,7 +33,7 @@ from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS, ROUTINES
 from tracejit.kernels.split import KernelCall
 from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
-from tracejit.ops.structure import CALLBACKS
+from tracejit.ops.structural import CALLBACKS
 from tracejit.passes.memory.plan import PlannedTask
 
 

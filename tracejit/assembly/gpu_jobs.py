@@ -199,7 +199,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
         )
         for draft, kernel, before in zip(drafts, kernels, after, strict=True)
     ]
-    source = "from tracejit.kernels.gpu.graph import {} as kernel\n".format
+    source = "from tracejit.kernels.gpu.kernel_graph import {} as kernel\n".format
     setter = kernel_of(
         gpu, "set blocks", "set blocks", lambda: source("set_blocks"), SETTER_SLOTS - len(MORE)
     )

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from tracejit import engine
 from tracejit.assembly.copies import Parts, with_copies
+from tracejit.assembly.device_graphs import segments
 from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.assembly.segments import segments
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Kernel, Recipe, is_known, load
 from tracejit.config import config

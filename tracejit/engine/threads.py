@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from tracejit.config import config
 from tracejit.device_kinds import device_name, kind_of
 from tracejit.engine import native
-from tracejit.engine.machine import ORDERED, crowded, spare_processors, spin_time
+from tracejit.engine.available_processors import ORDERED, crowded, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (

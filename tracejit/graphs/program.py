@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.drawing.drawing import Drawing
-from tracejit.drawing.sources import Line
+from tracejit.drawing.user_lines import Line
 from tracejit.errors import ShapeError
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import new_shape
@@ -28,7 +28,6 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import concrete, is_number
 from tracejit.frontend.recording.operations import OPERATIONS, TYPE_QUESTIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
-from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import (
     Contract,
     Data,
@@ -42,6 +41,7 @@ from tracejit.graphs.general import NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
 from tracejit.graphs.safety import with_checked_indices
+from tracejit.graphs.validate import check_contract
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type

@@ -111,7 +111,7 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
 
 
 def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> Any:
-    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
+    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blockwise`."""
     if type(factor) not in (int, float):
         q, factor = q * factor, 1
     matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]

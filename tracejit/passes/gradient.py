@@ -12,7 +12,7 @@ same builder, derivatives of any order come from applying the function again, an
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 
 A `ReverseStep` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention
-that is written out has the rule of the operator that it is (`tracejit.passes.attention`).
+that is written out has the rule of the operator that it is (`tracejit.passes.attention_patterns`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ops import add
 from tracejit.ops.symbolic import pull_back
-from tracejit.passes.attention import written_out
+from tracejit.passes.attention_patterns import written_out
 
 
 class ReverseStep:

@@ -22,7 +22,7 @@ from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import tuning_of
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracejit.assembly.cpu_jobs import job
 from tracejit.assembly.cpu_kernels import source_of
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import cpu
 
 

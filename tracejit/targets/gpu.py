@@ -8,7 +8,7 @@ from tracejit.assembly.words import Job
 from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import gpu
 
 

@@ -5,7 +5,7 @@ Imports Numba, so nothing but the lazy gate in `tracejit.codegen.objects.loader`
 Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
 the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
 module, which is optimised once and from which only the functions themselves can be seen, by their names as C
-functions. `tracejit.codegen.objects.link` turns the object into addresses.
+functions. `tracejit.codegen.objects.linker` turns the object into addresses.
 
     built = finish(draft([EntryPoint("kernel", function)]))        # or build_object([...])
 """

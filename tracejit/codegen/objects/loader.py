@@ -7,9 +7,9 @@ about. `load` turns recipes into `Kernel`s. What always holds:
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
 - A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
   referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
-- LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
-  only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
-  its kernels in the store never pays for them.
+- LLVM is loaded with the first kernel (see `linker`). Numba and llvmlite are imported only when
+  something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds its
+  kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 - A fork waits for no compile, which may need a lock that the fork holds (any library may take locks before a
   fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tracejit import collector
-from tracejit.codegen.objects import link
+from tracejit.codegen.objects import linker
 from tracejit.codegen.objects.entry import Entry, key
 from tracejit.codegen.objects.store import Store
 from tracejit.config import config
@@ -78,7 +78,7 @@ class Kernel:
     """
 
     def __init__(
-        self, name: str, key: str, source: str, origin: str, seconds: float, width: int, code: link.Code
+        self, name: str, key: str, source: str, origin: str, seconds: float, width: int, code: linker.Code
     ) -> None:
         self.name, self.key, self.source, self.origin = name, key, source, origin
         self.seconds, self.width, self._code = seconds, width, code
@@ -170,11 +170,11 @@ _usual_interval: float | None = None  # the switch interval outside of a compile
 def _before_fork() -> None:
     if _compiling.acquire(blocking=False):
         _forking.add(threading.get_ident())
-    link.hold()
+    linker.hold()
 
 
 def _after_fork() -> None:
-    link.let_go()
+    linker.let_go()
     if threading.get_ident() in _forking:
         _forking.discard(threading.get_ident())
         _compiling.release()
@@ -183,7 +183,7 @@ def _after_fork() -> None:
 def _start_anew_after_fork() -> None:
     """Reset a forked child, where the threads that promised kernels or compiled are gone."""
     global _compiling, _torn
-    link.start_anew()
+    linker.start_anew()
     if threading.get_ident() in _forking:
         _compiling.release()
     else:
@@ -286,7 +286,7 @@ def is_known(recipe: Recipe) -> bool:
 
 
 def _key(recipe: Recipe) -> str:
-    return key(repr(recipe.structure), link.host())
+    return key(repr(recipe.structure), linker.host())
 
 
 def _stored(recipe: Recipe) -> Kernel | None:
@@ -306,7 +306,7 @@ def _stored(recipe: Recipe) -> Kernel | None:
 
 
 def _linked(entry: Entry, origin: str) -> Kernel:
-    code = link.load(entry.name, entry.object_code, entry.metadata["symbols"])
+    code = linker.load(entry.name, entry.object_code, entry.metadata["symbols"])
     width = int(entry.metadata["width"])
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, code)
 
@@ -415,7 +415,7 @@ def _entry(drafted: Drafted) -> Entry:
         name=drafted.recipe.name,
         source=drafted.source,
         object_code=built.object_code,
-        target=link.host(),
+        target=linker.host(),
         seconds=drafted.seconds + time.perf_counter() - start,
         metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
         key=_key(drafted.recipe),

@@ -87,7 +87,7 @@ class Linker:
         return self._text(text)
 
     def host(self) -> tuple[str, str, str]:
-        """The host's triple, processor and features, as in `tracejit.codegen.objects.link.host`."""
+        """The host's triple, processor and features, as in `tracejit.codegen.objects.linker.host`."""
         features = {
             feature[1:]: feature for feature in self._said("GetHostCPUFeatures").split(",") if feature
         }

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.frontend.jit.carried import Slots
 from tracejit.frontend.jit.exit_numbers import DTYPES, FLOAT, INTEGER, TRUTH, RoundNumbers, Unfit
-from tracejit.frontend.jit.regions import LoopRegion
+from tracejit.frontend.jit.loop_regions import LoopRegion
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.trace import Trace

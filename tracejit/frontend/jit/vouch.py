@@ -21,8 +21,8 @@ from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
-from tracejit.ops.structure import CALLBACKS, keep_callback
-from tracejit.ops.structure import callback as callback_op
+from tracejit.ops.structural import CALLBACKS, keep_callback
+from tracejit.ops.structural import callback as callback_op
 
 CONSTANT = (bool, int, float, complex, str, bytes, type(None), np.generic)
 

@@ -19,11 +19,11 @@ import numpy as np
 from tracejit import compile, engine
 from tracejit.forking import make_lock
 from tracejit.frontend.recording import check
-from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, untold
 from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
+from tracejit.frontend.recording.residuals import KeptRecording
 from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value

@@ -28,7 +28,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.operations import Operation, call_of
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.numbers import Numbers
+    from tracejit.frontend.recording.trace_numbers import Numbers
 
 ANSWERING: set[type] = set()
 """Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""

@@ -45,8 +45,8 @@ from tracejit.frontend.python.kinds import (
 from tracejit.frontend.python.purity import REMEDY, opens
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import unproxied
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.frontend.signature.program import (
     Const,
     Derived,

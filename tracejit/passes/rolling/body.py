@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.bodies import merge, merge_attributes
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.rounds import merge, merge_attributes
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides

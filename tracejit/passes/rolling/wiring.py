@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.bodies import Unlike
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.rounds import Unlike
 from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of

@@ -25,10 +25,10 @@ import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.loops.states import State
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tracejit.drawing.sources import line_of
+from tracejit.drawing.user_lines import line_of
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
