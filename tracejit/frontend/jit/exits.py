@@ -340,12 +340,12 @@ class _LoopBuilder:
 
     def _outside(self, way: _Way, number: Any) -> Value:
         """A number that rounds do not change."""
-        source = self._kept(way, number)
+        source = self._at_begin(way, number)
         if source not in self.known:
             self.known[source] = self._number(source)
         return self.known[source]
 
-    def _kept(self, way: _Way, held: Any) -> Any:
+    def _at_begin(self, way: _Way, held: Any) -> Any:
         """An array or number that rounds do not change, as the loop begins with it."""
         return self.head[way.before[held]] if held in way.before else held
 
@@ -388,11 +388,11 @@ class _LoopBuilder:
         if isinstance(bound, Extent):
             if bound.storage in held:
                 return self._shaped(held[bound.storage], value.type)
-            storage = self._kept(way, bound.storage)
+            storage = self._at_begin(way, bound.storage)
             return self._known(value.type, Extent(storage, bound.lo, bound.hi))
         dtype = value.type.dtype
         if bound.source not in held:
-            source = self._kept(way, bound.source)
+            source = self._at_begin(way, bound.source)
             return self._known(value.type, RuntimeNumber(bound.value, source))
         number = self.numbers.array(held[bound.source])
         if dtype == number.type.dtype:

@@ -286,7 +286,7 @@ class LookEmitter:
             kept += [c for k, c in enumerate(state.carriers) if k not in region.arrays[at]]
             kept += [self.numbers[s] for k, s in enumerate(state.sources) if k not in region.numbers[at]]
         ways = tuple(
-            (order[at], order[graph.number(index + 1)], self._meaning(graph.described[index]))
+            (order[at], order[graph.number(index + 1)], self._meaning(graph.way_keys[index]))
             for at in order
             for index in region.ways[at]
         )

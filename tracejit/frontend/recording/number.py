@@ -46,7 +46,7 @@ class NumberProxy:
 
     def _look(self) -> Any:
         self._numbers.check(self)
-        self._numbers.ask(self._value, operations.IDENTITY, self._source)
+        self._numbers.ask(self._value, operations.IDENTITY_FUNCTION, self._source)
         return self._value
 
     def converted(self, kind: type) -> Any:

@@ -124,7 +124,7 @@ class Recording(Builder):
 
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `residuals`) an input of this one."""
-        bound = kept.get(value)
+        bound = saved_values.get(value)
         if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
             return
@@ -320,7 +320,7 @@ class Recording(Builder):
         return graph
 
 
-kept: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
+saved_values: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
 """Values of launched recordings that a gradient may still need: where they lie, what number they are, or what
 constant.
 

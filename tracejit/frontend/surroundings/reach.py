@@ -60,7 +60,7 @@ from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
-MANY = 8  # plain items; longer tables are guarded as a whole
+MOST_PLAIN = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
 ITEMS = 4096  # other items; containers with more cannot be checked
 OUTSIDE = "use it outside and pass the result as an argument"
@@ -308,7 +308,7 @@ class Visitor:
         one_of_each = {type(each): each for each in items}.values()
         plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_of_each)
         whole = isinstance(value, set | frozenset) or (
-            plain and len(items) > (STORED if self.stores_in(content) else MANY)
+            plain and len(items) > (STORED if self.stores_in(content) else MOST_PLAIN)
         )
         if not (plain or all(map(is_value, items)) if whole else len(items) <= ITEMS):
             what = f"holds {len(items)} objects, too many to check"

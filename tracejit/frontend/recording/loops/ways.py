@@ -47,8 +47,7 @@ class StateGraph:
 
     states: of each look; None where not even what was made since the last known one is told.
     at:     the number of each state; equal states have one.
-    described: what the way from each look to the next does; None if it uses of the path what is not in its
-            state.
+    way_keys: of the way from each look to the next; None if it uses of the path what is not in its state.
     ways:   by the number of a state: the looks with which different ways from there begin.
     made:   storages that segments have made.
     again:  so many looks are known to come before one that is not (see `ahead`).
@@ -58,7 +57,7 @@ class StateGraph:
         self.cuts, self.numbers, self.draws = cuts, numbers, draws
         self.states: list[State | None] = []
         self.at: list[int | None] = []
-        self.described: list[Hashable] = []
+        self.way_keys: list[Hashable] = []
         self.ways: dict[int, dict[tuple[Hashable, int | None], int]] = {}
         self.made: set[Storage] = set()
         self._known: dict[Hashable, int] = {}
@@ -85,8 +84,8 @@ class StateGraph:
             return
         found = None
         if before is not None and state is not None:
-            found = self._described(begin, before, state, cut)
-        self.described.append(found)
+            found = self._way_key(begin, before, state, cut)
+        self.way_keys.append(found)
         if found is not None:
             self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
 
@@ -114,21 +113,21 @@ class StateGraph:
         """The state at a look that hides it."""
         steps = self.between(begin)
         try:
-            key = "after", self.at[begin], described(before, None, cut, steps, self)
+            key = "after", self.at[begin], way_key(before, None, cut, steps, self)
         except Unknown:
             return None
         carriers = dict.fromkeys((*before.carriers, *cut.made))
         sources = dict.fromkeys((*before.sources, *(s for s in steps if isinstance(s, Computed)), cut.source))
         return State(key, tuple(carriers), tuple(sources))
 
-    def _described(self, begin: int, before: State, then: State, cut: Cut) -> Hashable:
+    def _way_key(self, begin: int, before: State, then: State, cut: Cut) -> Hashable:
         try:
-            return described(before, then, cut, self.between(begin), self)
+            return way_key(before, then, cut, self.between(begin), self)
         except Unknown:
             return None
 
 
-def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
+def way_key(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
     """Equal for ways from one state that do and ask the same, and leave their results in the same places.
 
     Raises Unknown if a way uses what is neither in its state nor older than all looks.
