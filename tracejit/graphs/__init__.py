@@ -3,6 +3,7 @@
     export.py          records a function for several extents
     recorded_call.py   one recorded call as a contract: what it takes, returns and changes, and its graph
     contract.py        the text of a contract, written and read
+    containers.py      the kinds of containers in a contract
     validate.py        whether a text from a file is a contract
     general.py         texts for several extents as one, with named extents
     program.py         a text as something to call: arguments matched, the graph emitted onto a recording
