@@ -139,7 +139,7 @@ the call of each; None: what is there for the operator.
 
 
 def _written(name: str) -> tuple[str, Call] | None:
-    """The table that has the kernel of an operator, and what makes its call; None where none is written."""
+    """The table with an operator's kernel, and what makes its call; None for operators without one."""
     for table, operators, call in _TABLES:
         if name in operators:
             return table, operators[name] if call is None else call

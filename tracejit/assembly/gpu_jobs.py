@@ -4,8 +4,7 @@ The argument block begins with what the driver is given (`kernels.executor.layou
 
     exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, At(%0), 1000, ...], units=1)
 
-A kernel's job is a draft first, as it is not known whether it is launched alone: `join` makes a launch of
-it, or a graph of several.
+A kernel's job is a draft first: `join` makes a launch of one, or a graph of several.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -42,7 +41,7 @@ HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
 
 class PendingLaunch(NamedTuple):
-    """A kernel that is to be launched, before it is known how.
+    """A kernel that is to be launched, by itself or in a graph.
 
     key, source, slots: as in `kernel_of`.
     words:   of its block, before those of all kernels (`MORE`).
@@ -228,7 +227,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
 
 
 def _copy(node: Node, gpu: Gpu) -> Job:
-    """Memory between two devices."""
+    """A copy from one device to another, or within one."""
     (source,), target = node.inputs, node.output
     kinds = {(True, False): IN, (False, True): OUT, (False, False): WITHIN}
     kind = kinds[source.type.device.is_addressable, target.type.device.is_addressable]

@@ -29,7 +29,7 @@ from tracejit.passes.attention_patterns import written_out
 
 
 class ReverseStep:
-    """Something in a list of nodes that says itself how cotangents of its outputs become those of its inputs.
+    """An item in a list of nodes with a gradient rule of its own.
 
     Its inputs are defined before it, its outputs by it or by nodes right before it that stop cotangents.
     """
@@ -57,7 +57,7 @@ class ReverseStep:
     ) -> Sequence[Value | None] | None:
         """The cotangents of the inputs so far, `totals`, with its own added to them; None if it does not add.
 
-        A step that stands for many nodes adds in their order so.
+        So a step that stands for many nodes can add in the order of these.
         """
         return None
 

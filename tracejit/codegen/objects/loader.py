@@ -4,7 +4,7 @@ A `Recipe` says what a kernel is (its structure, whose text the store's key hash
 about. `load` turns recipes into `Kernel`s. What always holds:
 
 - A structure is compiled once, however many threads request it: the first one makes a promise, the others
-  wait for it. A compile that fails leaves nothing behind, so the next request tries again.
+  wait for it. A failed compile leaves nothing behind, so the next request tries again.
 - A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
   referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
 - LLVM is loaded with the first kernel (see `linker`). Numba and llvmlite are imported only when
@@ -12,8 +12,8 @@ about. `load` turns recipes into `Kernel`s. What always holds:
   kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 - A fork waits for no compile, which may need a lock that the fork holds (any library may take locks before a
-  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that
-  nobody will keep, and has its kernels compiled by another process.
+  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that no
+  thread will fulfil, and has its kernels compiled by another process.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
     kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
@@ -92,8 +92,8 @@ class Kernel:
 class Promise:
     """A kernel that one thread makes, for all that request it.
 
-    A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
-    one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
+    A signal handler may raise between any two steps, in the thread that makes the kernel or in one that
+    waits; all others must go on. (`threading.Event` could keep its lock forever.)
     """
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class Promise:
         self.wake()
 
     def wake(self) -> None:
-        """Let all go on that wait; once more does no harm."""
+        """Wake all waiting threads; idempotent."""
         for waiting in list(self._waiting):
             waiting.put(None)
 
     def done(self) -> bool:
-        """Whether it has been kept or has failed."""
+        """Whether it is fulfilled or has failed."""
         return self._kernel is not None or self._error is not None
 
     def result(self) -> Kernel:
@@ -127,7 +127,7 @@ class Promise:
 
             waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
             self._waiting.append(waiting)
-            if not self.done():  # else nobody may know of `waiting`
+            if not self.done():  # else `waiting` may never be woken
                 waiting.get()
         if self._kernel is None:
             assert self._error is not None
@@ -191,7 +191,7 @@ def _start_anew_after_fork() -> None:
         if _usual_interval is not None:
             sys.setswitchinterval(_usual_interval)
     _forking.clear()
-    collector.wake()  # a rest of another thread would never end
+    collector.wake()  # a pause that another thread began would never end
     for structure, promise in list(_kernels.items()):
         if not promise.done():
             del _kernels[structure]
@@ -202,7 +202,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
-    structures = [id(recipe.structure) for recipe in recipes]  # to hash one takes long; most are one object
+    structures = [id(recipe.structure) for recipe in recipes]  # hashing one is slow; most are one object
     distinct = dict(zip(structures, recipes, strict=True))
     found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
     again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
@@ -334,9 +334,9 @@ class Drafted(NamedTuple):
 
 
 def _compile(missing: Sequence[Promised]) -> None:
-    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. First come those on which
-    LLVM works longer: it is behind with them while Numba works on the others (S. M. Johnson, "Optimal two-
-    and three-stage production schedules with setup times included", 1954).
+    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. Those that take LLVM longer
+    come first: LLVM finishes them while Numba works on the others (S. M. Johnson, "Optimal two- and
+    three-stage production schedules with setup times included", 1954).
     """
     import queue  # not needed where all kernels are in the store
 
@@ -346,7 +346,7 @@ def _compile(missing: Sequence[Promised]) -> None:
     try:
         for recipe, promise in sorted(missing, key=lambda promised: promised[0].handwritten):
             drafts.put((promise, _drafted(recipe)))
-        collector.collect_young()  # it would go through all that Numba has left as soon as its rest ends
+        collector.collect_young()  # else all that Numba left is traversed when the pause ends
     finally:
         drafts.put(None)
         finisher.join()
@@ -369,7 +369,7 @@ def _in_a_hurry() -> Iterator[None]:
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
-    """The life of the thread for LLVM's part."""
+    """The main function of the thread for LLVM's part."""
     while (item := drafts.get()) is not None:
         promise, drafted = item
         try:
@@ -461,7 +461,7 @@ def _compile_elsewhere(missing: Sequence[Promised]) -> None:
 
 
 def serve() -> None:
-    """Compile what the process at the other end of standard input wants: the life of the new process."""
+    """Compile the requests on standard input: the main function of the new process."""
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
@@ -479,7 +479,7 @@ def serve() -> None:
 
 @contextmanager
 def _announced(count: int) -> Iterator[None]:
-    """Say that kernels are compiled if it takes long and somebody watches."""
+    """Report a long compile, where standard error is a terminal or `config.verbose` is set."""
     if not (config.verbose or sys.stderr.isatty()):
         yield
         return
