@@ -8,7 +8,7 @@ in node order, and every plan is correct:
 - An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
   place.
 - An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
-  copied there at the very end. That is possible if, from the first write on, no node reads the old
+  copied there at the very end. The former is possible if, from the first write on, no node reads the old
   content of the storage, and no index check is still to come (the commit point: a call that fails changes
   nothing).
 
