@@ -17,7 +17,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import number_variables
 from tracejit.frontend.jit.entries import Answer
-from tracejit.frontend.jit.loops import LookEmitter, note_meaning
+from tracejit.frontend.jit.look_steps import LookEmitter, note_meaning
 from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread

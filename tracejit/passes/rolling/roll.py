@@ -25,7 +25,7 @@ from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
-from tracejit.passes.rolling.body import make_loop
+from tracejit.passes.rolling.make_loop import make_loop
 from tracejit.passes.rolling.periods import Periods
 from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, rounds_of
 
