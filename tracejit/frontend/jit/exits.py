@@ -1,7 +1,7 @@
 """Rounds between looks as a native loop, where the graph can compute whether to go on.
 
-A replay repeats equal rounds in a loop of Python's (`jit.look_steps`): it asks the body's questions, launches a
-segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
+A replay repeats equal rounds in a loop of Python's (`jit.look_steps`): it asks the body's questions, launches
+a segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
 computed as the graph can, too (`exit_numbers`), the graph asks them itself. Then the launch runs many rounds,
 up to the one after which an answer is another one:
 
