@@ -25,7 +25,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, locate
 from tracejit.ir.extents import Extents, Polynomial, fit, monomials, named
 from tracejit.ir.text import TOKEN
-from tracejit.ir.types import DTYPES, is_floating
+from tracejit.ir.types import DTYPES, HALVES, is_floating
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
@@ -36,7 +36,7 @@ rarely something else by chance.
 """
 NAMES = 3  # the most named extents: more would take too many recordings
 FLOAT64 = np.dtype("float64")
-FLOATING = {str(dtype): dtype for dtype in DTYPES if is_floating(dtype)}
+FLOATING = {str(dtype): dtype for dtype in DTYPES if is_floating(dtype) and dtype not in HALVES}
 LONGEST = 1 << 53  # integers below are exact in float64
 
 
