@@ -3,7 +3,7 @@
 
 A further kind of device is a record here, a tuning and a target.
 
->>> device_name(GPU.first + 1), device_name(0)
+>>> device_name(GPU_KIND.first + 1), device_name(0)
 ('gpu:1', 'cpu:0')
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 MOST = 1 << 16
 """The most devices of one kind."""
 
-HOST = "host"
+HOST_NAME = "host"
 """The place of numbers, in the text of a graph: no device, as they travel in argument blocks."""
 
 
@@ -33,10 +33,10 @@ class DeviceKind(NamedTuple):
     is_issued: bool
 
 
-CPU = DeviceKind("cpu", first=0, is_addressable=True, is_issued=False)
-GPU = DeviceKind("gpu", first=MOST, is_addressable=False, is_issued=True)
+CPU_KIND = DeviceKind("cpu", first=0, is_addressable=True, is_issued=False)
+GPU_KIND = DeviceKind("gpu", first=MOST, is_addressable=False, is_issued=True)
 
-_IN_ORDER = (CPU, GPU)  # kind `i` has the numbers from `i * MOST` on
+_IN_ORDER = (CPU_KIND, GPU_KIND)  # kind `i` has the numbers from `i * MOST` on
 KINDS = {kind.name: kind for kind in _IN_ORDER}
 """All kinds by name."""
 

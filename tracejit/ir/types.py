@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from tracejit import device_kinds
-from tracejit.device_kinds import KINDS
+from tracejit.device_kinds import CPU_KIND, HOST_NAME, KINDS
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -59,8 +58,8 @@ class Device:
         return f"{self.kind}:{self.index}"
 
 
-HOST = Device(device_kinds.HOST)
-CPU = Device(device_kinds.CPU.name)
+HOST = Device(HOST_NAME)
+CPU = Device(CPU_KIND.name)
 
 FLOAT16, BFLOAT16 = np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)
 
@@ -118,7 +117,7 @@ class ArrayType:
         self.shape, self.dtype, self.device = shape, dtype, device
         self.size = math.prod(shape)  # computed once
         self.nbytes = self.size * dtype.itemsize
-        self.on_host = device.kind == device_kinds.HOST
+        self.on_host = device.kind == HOST_NAME
 
     @property
     def ndim(self) -> int:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tracejit.device_kinds import GPU
+from tracejit.device_kinds import GPU_KIND
 from tracejit.engine import memory, native
 from tracejit.engine.cuda.driver import Driver, current
 from tracejit.engine.cuda.memory import DevicePool
@@ -79,7 +79,7 @@ class Gpu:
     """
 
     def __init__(self, driver: Driver, index: int) -> None:
-        self.driver, self.index, self.number = driver, index, GPU.first + index
+        self.driver, self.index, self.number = driver, index, GPU_KIND.first + index
         device = driver.get("cuDeviceGet", index) & 0xFFFFFFFF
         major, minor, self.processors = (
             driver.get("cuDeviceGetAttribute", which, device)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracejit import device_kinds
-from tracejit.device_kinds import KINDS
+from tracejit.device_kinds import CPU_KIND, GPU_KIND, KINDS
 from tracejit.errors import DeviceError, locate
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.recording.location import user_location
@@ -38,7 +37,7 @@ def cpu(index: int = 0) -> Device:
     >>> print(tj.zeros(2, device=tj.cpu(1)).device)
     cpu:1
     """
-    return _numbered(device_kinds.CPU.name, index)
+    return _numbered(CPU_KIND.name, index)
 
 
 def gpu(index: int = 0) -> Device:
@@ -56,7 +55,7 @@ def gpu(index: int = 0) -> Device:
     >>> float(tj.ones(3, device=where).sum())
     3.0
     """
-    return _numbered(device_kinds.GPU.name, index)
+    return _numbered(GPU_KIND.name, index)
 
 
 def _numbered(kind: str, index: int) -> Device:

@@ -107,7 +107,7 @@ class Completion:
         if not trace.looks.cuts:
             self._check_separate()
 
-    def description(self, graph: Graph) -> Described:
+    def described_call(self, graph: Graph) -> Described:
         """Describe the recording before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(self.guards.arrays)}

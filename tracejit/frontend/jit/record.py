@@ -265,7 +265,7 @@ class _TracedCall:
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
-            described = completion.description(graph)
+            described = completion.described_call(graph)
             self._forget()
             return RecordedCall(described, None)
         recorded = time.perf_counter()
