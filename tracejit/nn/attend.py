@@ -104,7 +104,7 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
         if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, some, strict=True)):
             return False
     return (
-        "attention" in tuning_of(q.device).passes
+        "attend" in tuning_of(q.device).passes
         and 0 not in (*q.shape, *k.shape, *v.shape)
         and q.shape[:batch] == k.shape[:batch] == v.shape[:batch]
     )

@@ -313,7 +313,7 @@ def _has_kernel(product: Node) -> bool:
     """Whether the kernel takes operands of these types."""
     weights, result = product.inputs[0].type, product.output.type
     return (
-        "attention" in tuning_of(result.device).passes
+        "attend" in tuning_of(result.device).passes
         and name_of(result.dtype) in ENTRIES
         and all(type(n) is int and n > 0 for n in (*weights.shape, result.shape[-1]))
     )
