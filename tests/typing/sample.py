@@ -77,7 +77,7 @@ def methods(x: tj.NDArray, model: Model) -> None:
     reveal_type(model.forward.warm(model, tj.spec((3, 4))))  # reveals: None
     reveal_type(model.forward.graph(model, x))  # reveals: Graph
     reveal_type(model.forward.plan(model, x).naive_bytes)  # reveals: int
-    reveal_type(model.forward.entry_for(model, x))  # reveals: Signature
+    reveal_type(model.forward.entry_for(model, x))  # reveals: Path
     model.forward("x")  # error: arg-type
     model.forward(x, x)  # error: call-arg
 

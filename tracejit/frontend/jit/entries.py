@@ -2,8 +2,8 @@
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from collections.abc import Callable, Hashable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit.look_steps import LoopReport
@@ -39,42 +39,76 @@ class Answer(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Signature:
-    """A signature of a traced function, or a path of one, with its replay function.
+    """The record of recorded calls that later calls of the same signature use.
 
+    replay:       the function that serves a call; it returns `MISS` for one of another signature.
     requirements: what its calls have in common, by path, for people.
-    pinned:   the integers among them, by their `number_key`.
-    schedule: that of `graph`, the last part of the call; None if the calls run piecewise.
-    reason:   why they do, and the line.
-    text:     the source of the replay function.
-    timing:   that of the first call.
-    paths:    of a signature whose calls look at values: a path for each outcome (see `TraceTree`).
-    segments: of a path: what it launches before its last part, and what it asks of the numbers that were
-              found then, with the answers.
+    graph:        what was recorded last; of a call that looks at values, the part after the last look.
+    pinned:       the integers among the requirements, by their `number_key`.
+    text:         the source of the replay function.
+    used:         when it served last.
     """
 
     replay: Callable[..., Any]
     requirements: dict[str, str]
     graph: Graph
-    schedule: Any
-    reason: tuple[str, str | None] | None = None
+    pinned: Mapping[Hashable, int]
     text: str = ""
     replays: int = 0
-    used: int = 0  # when it served last
-    pieces: int = 0  # how many calls ran piecewise since one was recorded
-    interval: int = 1  # how many may, before one is recorded again: the reason may be gone
-    timing: Timing | None = None
-    names: tuple[str, ...] = ()  # of the graph's inputs
+    used: int = 0
+
+    @property
+    def paths(self) -> "Sequence[Path]":
+        """The replay functions that launch something: one, none, or one for each outcome of looks."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False, repr=False)
+class Path(Signature):
+    """A replay function that launches what one call recorded.
+
+    schedule: that of `graph`.
+    names:    of the graph's inputs.
+    segments: what is launched before `graph`, and what is asked of the numbers that are found then, with the
+              answers.
+    loops:    the rounds between looks.
+    timing:   that of the first call.
+    """
+
+    schedule: Any = None
+    names: tuple[str, ...] = ()
     segments: tuple[tuple[PathPlace, tuple[Answer, ...]], ...] = ()
-    pinned: Mapping[Hashable, int] = field(default_factory=dict)
-    paths: "list[Signature]" = field(default_factory=list)
-    loops: tuple[LoopReport, ...] = ()  # rounds between the looks of a path
+    loops: tuple[LoopReport, ...] = ()
+    timing: Timing | None = None
+
+    @property
+    def paths(self) -> "Sequence[Path]":
+        return (self,)
 
     @property
     def schedules(self) -> list[Any]:
         """The schedules of all that it launches, in order."""
         known = [place.segment.schedule for place, _answers in self.segments]
         known += [told.segment.schedule for told in self.loops if told.segment is not None]
-        return known + ([self.schedule] if self.schedule is not None else [])
+        return [*known, self.schedule]
+
+
+@dataclass(eq=False, repr=False)
+class PiecewiseSignature(Signature):
+    """Calls that run the body; `replay` only recognises them.
+
+    reason:   why, and the line if one is known.
+    pieces:   how many calls ran piecewise since one was recorded.
+    interval: how many may, before one is recorded again: the reason may be gone.
+    """
+
+    reason: tuple[str, str | None] = ("", None)
+    pieces: int = 0
+    interval: int = 1
+
+    @property
+    def paths(self) -> "Sequence[Path]":
+        return ()
 
 
 class RecordedCall(NamedTuple):
@@ -83,5 +117,5 @@ class RecordedCall(NamedTuple):
     """
 
     result: Any
-    entry: Signature | None
+    entry: Path | PiecewiseSignature | None
     aliased: Set[Storage] = frozenset()

@@ -47,7 +47,7 @@ ROUNDS = 4096
 """Most rounds of a launch."""
 
 LIKELY = 64
-"""How many rounds are expected, where costs are estimated."""
+"""The number of rounds that estimates of costs assume."""
 
 WAYS = 16
 """Most ways of a round that are computed together."""

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracejit import ops
+from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
+from tracejit.frontend.jit.loops import LoopReport
+from tracejit.frontend.jit.trace_tree import TraceTree
+from tracejit.ir.graph import Graph
 
 
 class Retrace:
@@ -28,7 +32,7 @@ class Retrace:
         return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
+def reason(entry: Signature, known: Sequence[Signature]) -> Retrace | None:
     """The reason why none of the `known` signatures served for `entry`, if there were any."""
     return Retrace(entry.requirements, [other.requirements for other in known]) if known else None
 
@@ -43,7 +47,7 @@ def announce(name: str, retrace: Retrace) -> None:
     sys.stderr.write(f"tracejit: {name} retraced: {str(retrace) or 'nothing that is shown differs'}\n")
 
 
-def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropped: int) -> str:
+def report(name: str, entries: Sequence[Signature], retraces: Sequence[Retrace], dropped: int) -> str:
     """The text of `f.explain()`."""
     lines = [f"{name}: {len(entries)} signature{'s' if len(entries) != 1 else ''}"]
     if dropped:
@@ -61,22 +65,20 @@ SHOWN = 4
 """Most reasons told why equal lines did not become a loop."""
 
 
-def _describe(number: int, entry: Any) -> list[str]:
+def _describe(number: int, entry: Signature) -> list[str]:
     paths = entry.paths
     asked = {answer.says for path in paths for _segment, answers in path.segments for answer in answers}
     required = [f"{path}: {what}" for path, what in entry.requirements.items() if (path, what) not in asked]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
-    if entry.reason is not None:
+    if isinstance(entry, PiecewiseSignature):
         text, line = entry.reason
-        lines.append(f"  runs piecewise: {text}" + (f"\n    at {line}" if line else ""))
-    if entry.schedule is None:
-        return lines
-    if paths:
+        return [*lines, f"  runs piecewise: {text}" + (f"\n    at {line}" if line else "")]
+    if isinstance(entry, TraceTree):
         lines.append(f"  {len(paths)} paths, by the values that the body looks at ({entry.traces} recorded):")
         lines += [f"    {_path(path)}" for path in paths]
     parts: dict[int, tuple[Any, Any]] = {}
-    for path in paths or [entry]:
+    for path in paths:
         for place, _answers in path.segments:
             parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
         for report in path.loops:
@@ -104,21 +106,21 @@ def _describe(number: int, entry: Any) -> list[str]:
     return lines
 
 
-def _path(path: Any) -> str:
+def _path(path: Path) -> str:
     """A path: how often it served, and what it asks of the values it looks at."""
     asked = [" ".join(each.says) for _segment, answers in path.segments for each in answers if each.says]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 
 
-def _rounds(report: Any) -> str:
-    """How equal rounds between looks run."""
+def _rounds(report: LoopReport) -> str:
+    """The way in which equal rounds between looks run."""
     if report.segment is not None:
         return f"rounds up to {report.path} are one launch"
     return f"rounds up to {report.path} are a launch each: {report.reason}"
 
 
-def _widened(graph: Any) -> list[str]:
+def _widened(graph: Graph) -> list[str]:
     """Operators that turned float32 into float64."""
     return [
         f"{node.op.name} widened float32 to float64 at {node.location}"

@@ -30,7 +30,7 @@ from tracejit import engine
 from tracejit.config import config
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.jit import record
-from tracejit.frontend.jit.entries import Signature
+from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
 from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.signatures import Signatures
 from tracejit.frontend.python.kinds import Transparent, bound
@@ -79,6 +79,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
                 result = entry.replay(args, kwargs)
                 if result is not MISS:
                     if result is PIECEWISE:
+                        assert isinstance(entry, PiecewiseSignature)
                         return self._run_piecewise(entry, args, kwargs)
                     return result
         except engine.ExhaustedError as error:
@@ -102,7 +103,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
 
-    def _run_piecewise(self, entry: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_piecewise(self, entry: PiecewiseSignature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body, or record it again, after twice as many calls every time: state that is made when it
         is first needed is there by now, and a flag that only some code reads may have changed.
         """
@@ -147,10 +148,11 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         self._traces += 1
         self._aliased.update(recorded.aliased)
         entry = recorded.entry
-        if entry is not None and entry.segments:
+        if isinstance(entry, Path) and entry.segments:
             self._add_path(entry)
         elif entry is not None:
-            entry.interval = max(interval, entry.interval)
+            if isinstance(entry, PiecewiseSignature):
+                entry.interval = max(interval, entry.interval)
             self._add(entry)
         return recorded.result
 

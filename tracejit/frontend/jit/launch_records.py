@@ -29,7 +29,7 @@ from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
 
 Arrays = Mapping[Storage, Any]
-"""By storage: its variable, and that of the place where an array begins."""
+"""The variables of storages, and of the places where arrays begin, by storage."""
 
 
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int
 
 
 def _count(fixed: int, further: Any, computed: Variables) -> Expr:
-    """How many random numbers were drawn: a whole number, and what a run-time number says."""
+    """The number of random numbers drawn: a whole number, and what a run-time number says."""
     if further is None:
         return Literal(fixed)
     return Compute(ADD, computed[further], Literal(fixed), value=further.value + fixed)

@@ -1,7 +1,7 @@
 """Recording one call of a traced function, and making the replay function of its signature.
 
 `record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
-entry (`Signature`): the replay function, its schedule and what it requires. What cannot be replayed gives an
+entry (`Path`): the replay function, its schedule and what it requires. What cannot be replayed gives an
 entry whose replay says so (`PIECEWISE`), with the reasons.
 
 Between the end of the body and the launch the world is as it was before the call: what the body rebound is
@@ -20,7 +20,7 @@ from tracejit import collector, compile, engine
 from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch_records
 from tracejit.frontend.jit.complete import Completion, segments_of
-from tracejit.frontend.jit.entries import RecordedCall, Signature, Timing
+from tracejit.frontend.jit.entries import Path, PiecewiseSignature, RecordedCall, Timing
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.location import RUNNERS
@@ -245,11 +245,12 @@ class _TracedCall:
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
-    def piecewise_entry(self, reason: str, line: str | None) -> Signature:
+    def piecewise_entry(self, reason: str, line: str | None) -> PiecewiseSignature:
         """An entry for calls with such arguments, and why there is no other."""
         program = ReplayProgram(self.program.steps[: self.found], pinned=self.program.pinned)
-        entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None)
-        entry.reason, entry.pinned = (reason, line), program.pinned
+        entry = PiecewiseSignature(
+            _no_replay, program.requirements(), self.trace.graph([]), program.pinned, reason=(reason, line)
+        )
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         entry.interval = self.calls_like
         return entry
@@ -274,10 +275,17 @@ class _TracedCall:
         program.launch = launch_records.launch_of(
             program, trace, arguments, completion.computed, graph, schedule
         )
-        entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
-        entry.names, entry.pinned = launch_records.names_of(program), program.pinned
-        entry.segments = segments_of(program) if trace.looks.cuts else ()
-        entry.loops = tuple(completion.loops.reports)
+        entry = Path(
+            _no_replay,
+            program.requirements(),
+            graph,
+            program.pinned,
+            used=next(CLOCK),
+            schedule=schedule,
+            names=launch_records.names_of(program),
+            segments=segments_of(program) if trace.looks.cuts else (),
+            loops=tuple(completion.loops.reports),
+        )
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             self._perform(graph)

@@ -13,7 +13,7 @@ from tracejit.config import config
 from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, specs
-from tracejit.frontend.jit.entries import Signature, Timing
+from tracejit.frontend.jit.entries import Path, Signature, Timing
 from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
@@ -64,7 +64,7 @@ class Signatures:
         self._dropped = 0
         self._replayed_before = 0
 
-    def _add_path(self, path: Signature) -> None:
+    def _add_path(self, path: Path) -> None:
         """Add a path to the tree of its signature, which is new if no other begins with the same segment."""
         first = path.segments[0][0]
         tree = next((e for e in self._entries if isinstance(e, TraceTree) and e.first is first), None)
@@ -83,11 +83,9 @@ class Signatures:
             self._retraces = [*self._retraces[-99:], retrace]
             if config.explain:
                 explain.announce(self.__name__, retrace)
-        replayable = [e for e in self._entries if e.schedule is not None]
-        others = [e for e in self._entries if e.schedule is None]  # these know less of their calls
-        entries = (
-            [entry, *replayable, *others] if entry.schedule is not None else [*replayable, entry, *others]
-        )
+        replayable = [e for e in self._entries if e.paths]
+        others = [e for e in self._entries if not e.paths]  # these know less of their calls
+        entries = [entry, *replayable, *others] if entry.paths else [*replayable, entry, *others]
         while len(entries) > max(config.signatures, 1):
             oldest = min((e for e in entries if e is not entry), key=lambda e: e.used)
             entries.remove(oldest)
@@ -97,7 +95,7 @@ class Signatures:
 
     # -- looking inside --------------------------------------------------------------------------------------
 
-    def entry_for(self, *args: Any, **kwargs: Any) -> Signature:
+    def entry_for(self, *args: Any, **kwargs: Any) -> Path:
         """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if
         new.
         For tools; `graph`, `schedule` and `kernels` show what it holds.
@@ -151,7 +149,7 @@ class Signatures:
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """The compiled schedule for these arguments: tasks, their dependencies, buffers; `print` shows it.
 
-        Raises ReplayError or ArgumentError if the function cannot be replayed for these arguments.
+        Raises ReplayError if the function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -161,10 +159,7 @@ class Signatures:
           return %2@output 0
         memory: planned 0 bytes, naive 0
         """
-        entry = self.entry_for(*args, **kwargs)
-        if entry.reason is not None:
-            raise ArgumentError(f"{self.__name__} runs piecewise for these arguments: {entry.reason[0]}")
-        return entry.schedule
+        return self.entry_for(*args, **kwargs).schedule
 
     def draw(self, path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any) -> "Drawing":
         """A picture of the graph for these arguments (arrays, or `tj.spec`s for them), without any of the
@@ -183,7 +178,7 @@ class Signatures:
         if args or kwargs:
             entry = self.entry_for(*args, **kwargs)
         else:
-            known = [e for e in self._entries if e.schedule is not None]
+            known = [path for entry in self._entries for path in entry.paths]
             if not known:
                 raise ArgumentError(
                     f"draw: {self.__name__} has no graph yet; call it first, or give arguments (tj.spec) "
@@ -209,7 +204,7 @@ class Signatures:
         >>> len(double.schedules())
         1
         """
-        paths = [path for e in self._entries for path in (e.paths if isinstance(e, TraceTree) else [e])]
+        paths = [path for entry in self._entries for path in entry.paths]
         known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
         return list(known.values())
 
@@ -224,7 +219,8 @@ class Signatures:
         >>> double.first_call().record > 0
         True
         """
-        timings = [e.timing for e in reversed(self._entries) if e.timing is not None]
+        paths = [path for entry in self._entries for path in entry.paths]
+        timings = [path.timing for path in reversed(paths) if path.timing is not None]
         if not timings:
             raise ArgumentError(f"{self.__name__} has not been called in a way that can be replayed")
         return timings[0]
@@ -232,7 +228,7 @@ class Signatures:
     def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The kernels for these arguments: name, source, user lines, whether vectorised, where they came
         from.
-        Raises ReplayError or ArgumentError if the function cannot be replayed for these arguments.
+        Raises ReplayError if the function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -264,7 +260,7 @@ class Signatures:
         >>> info.traces, info.replays, info.signatures
         (1, 1, 1)
         """
-        paths = [path for e in self._entries for path in (e.paths if isinstance(e, TraceTree) else [e])]
+        paths = [path for entry in self._entries for path in entry.paths]
         kernels = {k.key: k for path in paths for schedule in path.schedules for k in schedule.kernels}
         origins = [k.origin for k in kernels.values()]
         return CacheInfo(

@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
-from tracejit.frontend.jit.entries import Signature
+from tracejit.frontend.jit.entries import Path
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.structure import structure
@@ -107,8 +107,8 @@ def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return compile.plan_graph(recorded.result.graph)
 
 
-def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
+def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
+    """The replay of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):
         args, kwargs = trees.map(_stand_in, (args, kwargs))
@@ -116,8 +116,9 @@ def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any])
         function = jitted.__wrapped__
         recorded = record.record(function, args, kwargs, set(jitted._aliased), strict=True, launch=False)
         entry = recorded.entry
-        assert entry is not None
-        known = next((e for e in jitted._entries if _is_same(e, entry)), None)
+        assert isinstance(entry, Path), "a body that cannot be replayed raises"
+        paths = [path for path in jitted._entries if isinstance(path, Path)]
+        known = next((path for path in paths if _is_same(path, entry)), None)
         if known is not None:
             return known
         jitted._traces += 1
@@ -125,7 +126,7 @@ def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any])
         return entry
 
 
-def _is_same(known: Signature, entry: Signature) -> bool:
-    """Whether two entries serve the same calls. Functions are shown by name, which others may have, too."""
+def _is_same(known: Path, entry: Path) -> bool:
+    """Whether two paths serve the same calls. Functions are shown by name, which others may have, too."""
     shown = known.requirements == entry.requirements and known.text == entry.text
     return shown and structure(known.graph) == structure(entry.graph)

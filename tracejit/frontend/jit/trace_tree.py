@@ -12,9 +12,10 @@ new paths keep coming: then its function runs piecewise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tracejit.frontend.jit.entries import Signature
+from tracejit.frontend.jit.entries import Path, Signature
 from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.signature.runtime import MISS, Memo
 
@@ -22,51 +23,51 @@ PATHS = 64
 """Most paths of a signature."""
 
 TRIES = 256
-"""How many paths may be recorded without ten times as many replays, before the function runs piecewise."""
+"""Most recordings of paths without ten times as many replays; after them the function runs piecewise."""
 
 
 class TraceTree(Signature):
-    """The entry of a signature with paths. Its own graph, text and segments are those of the latest path.
+    """The signature of calls that look at values.
 
-    paths:  those known.
-    latest: the one that served last, which is tried first.
-    traces: how many have been recorded.
+    latest:   the path that served last, which is tried first.
+    recorded: the one that was recorded last, whose graph, text and requirements the tree shows as its own.
+    traces:   how many have been recorded.
     """
 
-    def __init__(self, path: Signature) -> None:
-        super().__init__(self._replay, path.requirements, path.graph, path.schedule, used=path.used)
-        self.timing, self.pinned = path.timing, path.pinned
-        self.names, self.text, self.segments, self.loops = path.names, path.text, path.segments, path.loops
-        self.paths = [path]
-        self.latest = path
+    def __init__(self, path: Path) -> None:
+        super().__init__(self._replay, path.requirements, path.graph, path.pinned, path.text, used=path.used)
+        self._paths = [path]
+        self.latest = self.recorded = path
         self.traces = 1
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        return self._paths
 
     @property
     def first(self) -> PathPlace:
         """The segment with which all paths begin."""
-        return self.segments[0][0]
+        return self.recorded.segments[0][0]
 
     @property
     def is_bushy(self) -> bool:
         """Whether new paths keep coming."""
         return self.traces >= TRIES and self.replays < 10 * self.traces
 
-    def add(self, path: Signature) -> None:
+    def add(self, path: Path) -> None:
         """Add a path, which has just been recorded."""
         self.traces += 1
-        self.graph, self.schedule = path.graph, path.schedule
-        self.segments, self.loops = path.segments, path.loops
-        self.names, self.text = path.names, path.text
+        self.graph, self.text = path.graph, path.text
         self.requirements, self.pinned = path.requirements, path.pinned
-        self.latest = path
-        kept = sorted(self.paths, key=lambda known: known.used)[-PATHS + 1 :]
-        self.paths = [path, *reversed(kept)]
+        self.latest = self.recorded = path
+        kept = sorted(self._paths, key=lambda known: known.used)[-PATHS + 1 :]
+        self._paths = [path, *reversed(kept)]
 
     def _replay(self, args: Any, kwargs: Any) -> Any:
         memo, latest = Memo(), self.latest
-        failed: tuple[Signature, int] | None = None
+        failed: tuple[Path, int] | None = None
         try:
-            for path in (latest, *self.paths):
+            for path in (latest, *self._paths):
                 if failed is not None and (path is latest or not _may_fit(path, *failed)):
                     continue
                 if memo.drawn:
@@ -85,7 +86,7 @@ class TraceTree(Signature):
         return MISS
 
 
-def _may_fit(path: Signature, other: Signature, depth: int) -> bool:
+def _may_fit(path: Path, other: Path, depth: int) -> bool:
     """Whether a path may fit a call for which `other` had a wrong answer after its segment at this depth."""
     known, tried = path.segments, other.segments
     alike = 0
@@ -104,7 +105,7 @@ def _may_fit(path: Signature, other: Signature, depth: int) -> bool:
     return True
 
 
-def _failed(path: Signature, memo: Memo) -> tuple[Signature, int] | None:
+def _failed(path: Path, memo: Memo) -> tuple[Path, int] | None:
     """The path, and at which depth it had another answer than the call."""
     for depth in range(len(path.segments) - 1, -1, -1):
         if path.segments[depth][0] is memo.last:

@@ -165,7 +165,7 @@ class GetItem(Derived):
 
 
 class Result(Derived):
-    """What a function returns for the operands."""
+    """The result of a function for the operands."""
 
     __slots__ = ("function",)
 
@@ -211,7 +211,7 @@ def item(holder: Expr, key: Any) -> GetItem:
 
 
 class Rule(enum.Enum):
-    """What a `Check` requires of its operands; `text` writes each as a condition in Python."""
+    """The requirements of checks on their operands; `conditions` has each as a condition in Python."""
 
     IS = enum.auto()
     IS_NOT = enum.auto()
@@ -395,7 +395,7 @@ class CopyOf:
 
 
 Make = Known | ArrayOn | Container | CopyOf
-"""How a value of the result is made."""
+"""The ways to make a value of the result."""
 
 
 @dataclass(eq=False, repr=False)

@@ -189,4 +189,4 @@ HELPERS: dict[str, Any] = {
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
     "from_numpy": NDArray.from_numpy,
 }  # fmt: skip
-"""By name: what forms of expressions may call."""
+"""The functions and classes that replay functions call, by name."""
