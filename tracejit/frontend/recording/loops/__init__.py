@@ -28,6 +28,6 @@ is an edge, a *way*, with the questions that the body asked there (`ways`):
         n += 1                       `counters`   a literal at first, then a number of the call
 
 When the body is in a state again, rounds need not be recorded: `ahead` goes the known ways until a question
-has a new answer, and the body goes on from there. A replay goes the same ways: in Python (`jit.loops`), or
-many rounds in one launch, where the graph can ask the questions (`jit.exits`).
+has a new answer, and the body goes on from there. A replay goes the same ways: in Python (`jit.look_steps`),
+or many rounds in one launch, where the graph can ask the questions (`jit.exits`).
 """
