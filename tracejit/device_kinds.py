@@ -7,9 +7,7 @@ A further kind of device is a record here, a tuning and a target.
 ('gpu:1', 'cpu:0')
 """
 
-# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
-
-from typing import NamedTuple
+from __future__ import annotations
 
 MOST = 1 << 16
 """The most devices of one kind."""
@@ -18,7 +16,7 @@ HOST_NAME = "host"
 """The place of numbers, in the text of a graph: no device, as they travel in argument blocks."""
 
 
-class DeviceKind(NamedTuple):
+class DeviceKind:  # no named tuple: declaring one takes longer, and every import of the package does
     """One kind of device.
 
     name:           the word before the colon, as in ``gpu:0``
@@ -27,10 +25,11 @@ class DeviceKind(NamedTuple):
     is_issued:      tasks are issued to a stream and complete later; others run on the engine's workers
     """
 
-    name: str
-    first: int
-    is_addressable: bool
-    is_issued: bool
+    __slots__ = ("first", "is_addressable", "is_issued", "name")
+
+    def __init__(self, name: str, *, first: int, is_addressable: bool, is_issued: bool) -> None:
+        self.name, self.first = name, first
+        self.is_addressable, self.is_issued = is_addressable, is_issued
 
 
 CPU_KIND = DeviceKind("cpu", first=0, is_addressable=True, is_issued=False)
