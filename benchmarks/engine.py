@@ -29,7 +29,7 @@ import tracejit as tj
 from benchmarks.peers import pin
 from tracejit import engine
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import load, store
 from tracejit.kernels.executor.layout import FINISHED
 

@@ -74,6 +74,32 @@ def training_results(loss: Any, params: dict[str, Any], data: dict[str, Any]) ->
     return found
 
 
+def torch_training(
+    optimizer: Any,
+    loss_of: Callable[..., Any],
+    params: dict[str, Any],
+    batch: tuple[Any, Any],
+    data: dict[str, Any],
+    results: Callable[[Any, dict[str, Any], dict[str, Any]], Arrays] = training_results,
+) -> Side:
+    """Steps of one of PyTorch's optimizers along the gradient of ``loss_of(params, *batch)``."""
+    x, y = batch
+    loss = None
+
+    def step() -> None:
+        nonlocal loss
+        optimizer.zero_grad()
+        loss = loss_of(params, x, y)
+        loss.backward()
+        optimizer.step()
+
+    def read() -> Arrays:
+        assert loss is not None
+        return results(loss.detach(), {name: p.detach() for name, p in params.items()}, data)
+
+    return Side(step, read)
+
+
 def largest_difference(found: Arrays, reference: Arrays) -> float:
     """The largest difference of any element, relative to the largest element of its reference array.
 

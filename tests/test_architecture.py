@@ -13,7 +13,7 @@ import tracejit as tj
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-FOR_ALL = {"errors", "config", "collector", "forking", "interpreter"}
+FOR_ALL = {"errors", "config", "collector", "device_kinds", "forking", "interpreter"}
 BLOCK = re.compile(r"^```(python|text) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

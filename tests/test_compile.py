@@ -29,7 +29,7 @@ from tracejit.errors import DeviceError, OutOfBoundsError
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.targets import emit
 
 GOLDEN = pathlib.Path(__file__).parent / "passes" / "golden"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.cases import CASES, kernels
-from tracejit import ops, passes, targets, tuning
+from tracejit import device_kinds, ops, passes, targets, tuning
 from tracejit.codegen.lower import lower
 from tracejit.compile import compile_graph
 from tracejit.errors import DeviceError
@@ -31,10 +31,16 @@ def total(device, rows=4096, columns=64):
 
 
 def test_targets_and_tunings_are_of_the_same_kinds():
-    assert targets.TARGETS.keys() == tuning.TUNINGS.keys()
+    assert device_kinds.KINDS.keys() == targets.TARGETS.keys() == tuning.TUNINGS.keys()
     for kind, target in targets.TARGETS.items():
         assert target.tuning is tuning.tuning_of(Device(kind))
     assert targets.target_of(CPU).job is not targets.target_of(Device("gpu")).job
+
+
+def test_a_device_s_number_says_its_name():
+    for kind in device_kinds.KINDS:
+        for index in (0, 1, device_kinds.MOST - 1):
+            assert device_kinds.device_name(Device(kind, index).number) == f"{kind}:{index}"
 
 
 def test_numbers_alone_are_the_cpu_s():

@@ -12,7 +12,7 @@ import pytest
 
 import tracejit as tj
 from tests.counting import mappings
-from tracejit.codegen.objects import build, link, loader
+from tracejit.codegen.objects import build, linker, loader
 from tracejit.codegen.objects.store import Entry
 from tracejit.config import config
 from tracejit.frontend.recording import eager
@@ -195,9 +195,9 @@ def test_threads_replay_and_drop_while_code_comes_and_goes(monkeypatch):
         except BaseException as error:
             failures.append(error)
 
-    unloaded, real = [], link._linker().unload
+    unloaded, real = [], linker._linker().unload
     monkeypatch.setattr(
-        link._linker(), "unload", lambda tracker: (unloaded.append(tracker), real(tracker)), raising=False
+        linker._linker(), "unload", lambda tracker: (unloaded.append(tracker), real(tracker)), raising=False
     )
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:

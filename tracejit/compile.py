@@ -19,7 +19,7 @@ from tracejit.assembly.link import link, load_executor
 from tracejit.assembly.loops import UnlikeRounds
 from tracejit.assembly.schedule import Planned, Schedule
 from tracejit.assembly.words import Job
-from tracejit.codegen.objects.link import anticipate
+from tracejit.codegen.objects.linker import anticipate
 from tracejit.config import config
 from tracejit.engine import native
 from tracejit.ir.graph import Graph

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Side, Workload, normal, training_results
+from benchmarks.workload import Arrays, Side, Workload, normal, torch_training, training_results
 
 RATE, MOMENTUM, EPSILON, CLASSES = 0.01, 0.9, 1e-5, 10
 
@@ -302,19 +302,7 @@ def in_torch(
     params = {name: laid_out(value).requires_grad_() for name, value in data["params"].items()}
     x, y = laid_out(data["x"]), torch.from_numpy(data["y"])
     updater = torch.optim.SGD(params.values(), RATE, MOMENTUM)
-    loss = None
-
-    def step():
-        nonlocal loss
-        updater.zero_grad()
-        loss = evaluate(params, x, y)
-        loss.backward()
-        updater.step()
-
-    def read():
-        return results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
-
-    return Side(step, read)
+    return torch_training(updater, evaluate, params, (x, y), data, results)
 
 
 def training(name: str, net: Net) -> Workload:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.workload import Side, Workload, normal, training_results
+from benchmarks.workload import Side, Workload, normal, torch_training, training_results
 
 LAYERS, WIDTH, HEADS, WORDS = 12, 256, 4, 1024
 RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-3
@@ -239,19 +239,7 @@ def in_torch(net: Net, torch: Any, data: dict[str, Any], *, compiled: bool = Tru
     params = {name: torch.tensor(value, requires_grad=True) for name, value in data["params"].items()}
     x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"])
     updater = torch.optim.Adam(params.values(), RATE, (BETA1, BETA2), EPSILON, fused=True)
-    loss = None
-
-    def step():
-        nonlocal loss
-        updater.zero_grad()
-        loss = evaluate(params, x, y)
-        loss.backward()
-        updater.step()
-
-    def read():
-        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
-
-    return Side(step, read)
+    return torch_training(updater, evaluate, params, (x, y), data)
 
 
 def training(name: str, net: Net) -> Workload:

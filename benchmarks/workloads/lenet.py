@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Side, Workload, normal, training_results
+from benchmarks.workload import Side, Workload, normal, torch_training, training_results
 
 BATCH, EXTENT, CLASSES, RATE = 64, 28, 10, 0.01
 
@@ -121,19 +121,7 @@ def in_torch_eager(torch: Any, data: dict[str, Any]) -> Side:
     params = {name: torch.tensor(value, requires_grad=True) for name, value in data["params"].items()}
     x, y, leaves = torch.from_numpy(data["x"]), torch.from_numpy(data["y"]), list(params.values())
     updater = torch.optim.SGD(leaves, RATE)
-    loss = None
-
-    def step():
-        nonlocal loss
-        updater.zero_grad()
-        loss = torch_loss(torch, params, x, y)
-        loss.backward()
-        updater.step()
-
-    def read():
-        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
-
-    return Side(step, read)
+    return torch_training(updater, functools.partial(torch_loss, torch), params, (x, y), data)
 
 
 SIDES = {"tracejit": in_tracejit, "jax": in_jax, "torch": in_torch, "torch:eager": in_torch_eager}

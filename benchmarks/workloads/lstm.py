@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from benchmarks.workload import Side, Workload, normal, training_results
+from benchmarks.workload import Side, Workload, normal, torch_training, training_results
 
 STEPS, BATCH, WIDTH = 64, 32, 128
 RATE = 1.0
@@ -135,19 +135,7 @@ def in_torch_eager(torch: Any, data: dict[str, Any]) -> Side:
     params = {name: torch.tensor(value, requires_grad=True) for name, value in data["params"].items()}
     optimizer = torch.optim.SGD(list(params.values()), RATE, fused=True)
     x, target = torch.from_numpy(data["x"]), torch.from_numpy(data["target"])
-    loss = None
-
-    def step():
-        nonlocal loss
-        optimizer.zero_grad()
-        loss = torch_loss(torch, params, x, target)
-        loss.backward()
-        optimizer.step()
-
-    def read():
-        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
-
-    return Side(step, read)
+    return torch_training(optimizer, functools.partial(torch_loss, torch), params, (x, target), data)
 
 
 def in_torch_module(torch: Any, data: dict[str, Any]) -> Side:

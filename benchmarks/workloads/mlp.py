@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Side, Workload, normal, training_results
+from benchmarks.workload import Arrays, Side, Workload, normal, torch_training, training_results
 
 CLASSES = 10
 RATES = {"momentum": 1e-2, "adam": 1e-4}
@@ -202,19 +202,7 @@ def in_torch_eager(torch: Any, data: dict[str, Any], *, optimizer: str) -> Side:
     else:
         updater = torch.optim.SGD(leaves, rate, MOMENTUM, fused=True)
     x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"])
-    loss = None
-
-    def step():
-        nonlocal loss
-        updater.zero_grad()
-        loss = torch_loss(torch, params, x, y)
-        loss.backward()
-        updater.step()
-
-    def read():
-        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
-
-    return Side(step, read)
+    return torch_training(updater, functools.partial(torch_loss, torch), params, (x, y), data)
 
 
 # -- NumPy ---------------------------------------------------------------------------------------------------

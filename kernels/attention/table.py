@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from numba import float32, float64
 
-from tracejit.kernels.attention.blocks import make_attention, make_attention_gradient
+from tracejit.kernels.attention.blockwise import make_attention, make_attention_gradient
 
 ATTENTION: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     (name, str(dtype)): make(dtype, itemsize)

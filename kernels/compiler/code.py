@@ -72,7 +72,7 @@ class Library(codegen.CodeLibrary):
         return self.text
 
     def get_function(self, name: str) -> Any:
-        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.link")
+        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.linker")
 
     get_asm_str = get_function
 
@@ -103,7 +103,7 @@ class KernelCodegen(codegen.Codegen):
         return module
 
     def _add_module(self, module: Any) -> None:
-        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.link")
+        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.linker")
 
 
 class Convention(callconv.BaseCallConv):

@@ -26,10 +26,9 @@ READS = 1  # needs the content; a launch that reads a poisoned variable fails
 WRITES = 2  # exclusive
 POISONS = 4  # a failed launch leaves undefined content behind
 
-# Numbers of lanes; others are those of devices, whose tasks are kernels.
+# Numbers of lanes; others are those of devices (`tracejit.device_kinds`), whose tasks are kernels.
 HOST = -1
 COMMUNICATION = -2
-FIRST_GPU = 1 << 16  # the number of gpu:0; those before it are CPU devices
 
 LEFT = -1 << 62
 """The status of a kernel that was left between two rounds of a loop: it goes on when it is called with ``lo =
@@ -306,7 +305,7 @@ NODE_HANDLE = 8  # static
 NODE_PARAMETERS = 16  # static but for one word: what the driver calls CUDA_KERNEL_NODE_PARAMS
 NODE_ARGUMENTS = 56  # in there: where the addresses of the arguments are
 NODE_ARGUMENT = 88  # the address of the only argument
-NODE_BLOCK = 96  # the argument: words of the block of `gpu.graph.set_blocks`
+NODE_BLOCK = 96  # the argument: words of the block of `gpu.kernel_graph.set_blocks`
 
 # Slots of that block.
 SETTER_WORDS = 0  # address of the words for failures
@@ -315,7 +314,7 @@ SETTER_PLACES = 2  # address of the addresses to which the values go
 SETTER_COUNT = 3  # number of values
 SETTER_VALUES = 4  # from here on; the first one of the first node is where the status goes
 
-# Slots of the block of `gpu.graph.tell`.
+# Slots of the block of `gpu.kernel_graph.tell`.
 FINISH_WORDS, FINISH_COUNT, FINISH_TARGET = 0, 1, 2
 
 RANK = 1 << 40

@@ -13,7 +13,7 @@ import numpy as np
 from numba import boolean, from_dtype, uint8
 
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gpu import images, reflections, rotations, sorting, systems, transforms
+from tracejit.kernels.gpu import fourier, images, reflections, rotations, sorting, systems
 from tracejit.kernels.gpu.threads import for_each
 from tracejit.kernels.library import table as library
 from tracejit.kernels.library.blocks import ScatterAdd
@@ -24,7 +24,7 @@ MAKERS = {
     **systems.MAKERS,
     **reflections.MAKERS,
     **rotations.MAKERS,
-    **transforms.MAKERS,
+    **fourier.MAKERS,
 }
 
 

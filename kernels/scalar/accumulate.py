@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from tracejit.kernels.compiler.intrinsics import bitcast, bits, floating, select
 from tracejit.kernels.compiler.lane import WIDTH, Lane, compiled, dtype_of
-from tracejit.kernels.scalar.parts import two_sum
+from tracejit.kernels.scalar.building_blocks import two_sum
 
 FLAGS = ("reassoc", "nsz")
 

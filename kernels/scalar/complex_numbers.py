@@ -22,8 +22,8 @@ from tracejit.kernels.compiler.intrinsics import (
 from tracejit.kernels.compiler.intrinsics import sqrt as root
 from tracejit.kernels.compiler.lane import dtype_of
 from tracejit.kernels.scalar import arithmetic, exponential, inverse, logarithm, power, trigonometric
+from tracejit.kernels.scalar.building_blocks import two_product, two_sum
 from tracejit.kernels.scalar.declare import on_complex, scalar
-from tracejit.kernels.scalar.parts import two_product, two_sum
 
 INFINITY, NAN, PI = float("inf"), float("nan"), 3.141592653589793
 LN2, LN10 = 0.6931471805599453, 2.302585092994046

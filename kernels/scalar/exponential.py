@@ -6,8 +6,7 @@ polynomial Q.
 """
 
 from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
-from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.parts import (
+from tracejit.kernels.scalar.building_blocks import (
     clamped,
     is_double,
     nearest_multiple,
@@ -16,6 +15,7 @@ from tracejit.kernels.scalar.parts import (
     power_of_two,
     scaled,
 )
+from tracejit.kernels.scalar.declare import scalar
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of exp below 2**-28 and 2**-57
 EXP_F32 = (

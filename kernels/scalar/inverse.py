@@ -1,9 +1,9 @@
 """Inverse trigonometric and inverse hyperbolic functions."""
 
 from tracejit.kernels.compiler.intrinsics import bits, copysign, fill, fma, magnitude, select, sqrt
+from tracejit.kernels.scalar.building_blocks import in_double, is_double, polynomial
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.logarithm import log1p
-from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
 
 INFINITY, NAN = float("inf"), float("nan")
 HALF_PI = {

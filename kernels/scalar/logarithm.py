@@ -7,8 +7,8 @@ in ``s = f / (2 + f)``, which costs a division and saves a dozen terms (the arra
 
 from tracejit.kernels.compiler.intrinsics import convert, copysign, fill, fma, select
 from tracejit.kernels.compiler.lane import dtype_of
+from tracejit.kernels.scalar.building_blocks import is_double, of, polynomial, power_of_two, split, two_sum
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.parts import is_double, of, polynomial, power_of_two, split, two_sum
 
 INFINITY, NAN = float("inf"), float("nan")
 

@@ -19,10 +19,7 @@ from tracejit.kernels.compiler.intrinsics import (
     sqrt,
 )
 from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
-from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.exponential import exp2_reduced, exp_negative, exp_reduced
-from tracejit.kernels.scalar.logarithm import log1p
-from tracejit.kernels.scalar.parts import (
+from tracejit.kernels.scalar.building_blocks import (
     clamped,
     fast_two_sum,
     is_double,
@@ -35,6 +32,9 @@ from tracejit.kernels.scalar.parts import (
     two_product,
     two_sum,
 )
+from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.exponential import exp2_reduced, exp_negative, exp_reduced
+from tracejit.kernels.scalar.logarithm import log1p
 
 INFINITY, NAN = float("inf"), float("nan")
 

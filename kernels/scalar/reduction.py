@@ -9,7 +9,7 @@ is a window into the digits of 2/pi, 192 bits wide, and the product an integer o
 import functools
 
 from tracejit.kernels.compiler.intrinsics import bits, convert, fill, fma, lookup, product_high, select
-from tracejit.kernels.scalar.parts import fast_two_sum, nearest_multiple, two_product, two_sum
+from tracejit.kernels.scalar.building_blocks import fast_two_sum, nearest_multiple, two_product, two_sum
 
 BOUND = 2.0**30
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)

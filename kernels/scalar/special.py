@@ -3,9 +3,9 @@ float32 the logarithm has base 2, as a power of 2 is the shorter to compute.
 """
 
 from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
+from tracejit.kernels.scalar.building_blocks import is_double, nearest_multiple, polynomial, power_of_two
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.exponential import exp2_reduced, exp_reduced, reduced
-from tracejit.kernels.scalar.parts import is_double, nearest_multiple, polynomial, power_of_two
 
 # erf(x) / x - 1 in x**2 for |x| <= 0.8 and for |x| <= 1, relative error of erf below 2**-28 and 2**-55
 ERF_F32 = (

@@ -6,8 +6,8 @@ of line, in float64.
 
 from tracejit.kernels.compiler.intrinsics import bits, convert, fma, magnitude, select
 from tracejit.kernels.compiler.outline import except_beyond
+from tracejit.kernels.scalar.building_blocks import in_double, is_double, polynomial
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
 from tracejit.kernels.scalar.reduction import BOUND, reduced, reduced_large
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, |r| <= pi/4

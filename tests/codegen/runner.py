@@ -10,7 +10,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.codegen.spec import AddressSlot, IntegerSlot
 from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node

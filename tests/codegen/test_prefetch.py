@@ -14,7 +14,7 @@ from tests.tuning import tune
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.codegen.objects.listing import vector_width
 from tracejit.codegen.text import load_source
 from tracejit.ir.graph import Builder

@@ -68,10 +68,8 @@ def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, whole):
             assert array.tobytes() == expected.tobytes()
 
 
-def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
-    board = windows(NUMBERS, blocks=4)
-    groups = {10: [0, 1, 2, 3], 12: [1, 3], 14: [0, 2], 16: [2, 1]}  # key: positions, in order
-    arrays = {key: values(len(seats), 5000 + key) for key, seats in groups.items()}
+def assert_sums_in_other_orders(board, groups, arrays):
+    """Sums of the arrays of each group, which the seats begin in other orders."""
     expected = {key: tree_of(found) for key, found in arrays.items()}
     begun = []
     for seat in (2, 0, 3, 1):
@@ -84,6 +82,13 @@ def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
     advance(board, begun)
     for key, found in arrays.items():
         assert all(array.tobytes() == expected[key].tobytes() for array in found)
+
+
+def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
+    board = windows(NUMBERS, blocks=4)
+    groups = {10: [0, 1, 2, 3], 12: [1, 3], 14: [0, 2], 16: [2, 1]}  # key: positions, in order
+    arrays = {key: values(len(seats), 5000 + key) for key, seats in groups.items()}
+    assert_sums_in_other_orders(board, groups, arrays)
 
 
 def test_who_is_awaited_is_known():
@@ -212,18 +217,7 @@ def test_arrays_that_are_read_in_other_orders_beside_ones_in_blocks():
     groups = {0: [0, 1, 2, 3], 3: [1, 3], 6: [0, 2], 9: [2, 1]}  # key: positions, in order
     sizes = dict(zip(groups, (300_000, 2_000_003, 9_000, 70_000), strict=True))
     arrays = {key: values(len(seats), sizes[key]) for key, seats in groups.items()}
-    expected = {key: tree_of(found) for key, found in arrays.items()}
-    begun = []
-    for seat in (2, 0, 3, 1):
-        keys = [key for key, seats in groups.items() if seat in seats]
-        for key in keys if seat % 2 else reversed(keys):
-            members = tuple(NUMBERS[s] for s in groups[key])
-            array = arrays[key][groups[key].index(seat)]
-            begun.append(board[seat].exchange(array, "sum", members, key, whole=False))
-            board[seat].notices.poll()
-    advance(board, begun)
-    for key, found in arrays.items():
-        assert all(array.tobytes() == expected[key].tobytes() for array in found)
+    assert_sums_in_other_orders(board, groups, arrays)
 
 
 def test_an_array_is_kept_until_all_have_read_it():

@@ -11,7 +11,7 @@ from tests.golden import check_golden
 from tests.graphs import random_graph
 from tracejit.drawing.layout import FAR, lay_out
 from tracejit.drawing.picture import PictureNames, by_function, by_kernel, by_line
-from tracejit.drawing.sources import Line, line_of
+from tracejit.drawing.user_lines import Line, line_of
 from tracejit.errors import ArgumentError
 from tracejit.passes.driver import optimize
 
@@ -118,7 +118,7 @@ def test_files(graph, tmp_path):
 
 def test_lines_are_kept_with_a_graph(graph, tmp_path, monkeypatch):
     graph.save(tmp_path / "graph")
-    monkeypatch.setattr("tracejit.drawing.sources.linecache.getline", lambda *_: "")
+    monkeypatch.setattr("tracejit.drawing.user_lines.linecache.getline", lambda *_: "")
     assert tj.load_graph(tmp_path / "graph").draw().svg == graph.draw().svg
 
 

@@ -13,7 +13,7 @@ from numba.types import int64
 
 from tracejit import engine
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import load, pointer, store
 
 

@@ -10,7 +10,17 @@ from tests.engine.programs import pack, task
 from tests.engine.test_lifecycle import run_script
 from tracejit import engine
 from tracejit.config import config
-from tracejit.engine import COMMUNICATION, FRESH, HOST, READ, WRITE, Program, Task, Variable, machine
+from tracejit.engine import (
+    COMMUNICATION,
+    FRESH,
+    HOST,
+    READ,
+    WRITE,
+    Program,
+    Task,
+    Variable,
+    available_processors,
+)
 from tracejit.errors import ArgumentError, EngineError, OutOfBoundsError
 
 BIG = 1 << 30
@@ -50,7 +60,7 @@ def test_each_device_has_workers_and_one_launch_spans_several():
 
 
 def test_threads_that_wait_compute_nothing_where_other_ranks_have_the_processors(monkeypatch):
-    monkeypatch.setattr(machine, "_sharing", [max(2, engine.processors())])  # one processor each
+    monkeypatch.setattr(available_processors, "_sharing", [max(2, engine.processors())])  # one processor each
     engine.set_workers(1)
     out, variable = np.zeros(64, np.int64), Variable()
     tasks = [task("spin", units=64, uses=(0,), cost=BIG, name="chunks")]

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 import tracejit as tj
-from tracejit.frontend.arrays.random.quantiles import normal_cdf, normal_quantile
+from tracejit.frontend.arrays.random.normal_distribution import normal_cdf, normal_quantile
 
 random = tj.random
 COUNT = 10_000

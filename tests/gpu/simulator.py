@@ -27,7 +27,7 @@ import pytest
 from numba.types import int32, int64, void
 
 from tracejit.codegen.objects.build import Draft, EntryPoint, draft, finish
-from tracejit.codegen.objects.link import load
+from tracejit.codegen.objects.linker import load
 from tracejit.kernels.compiler.memory import external, store
 from tracejit.kernels.compiler.memory import load as word
 from tracejit.kernels.gpu.target import BODY, TRIPLE

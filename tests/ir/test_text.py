@@ -17,7 +17,7 @@ from tracejit.ir.text import parse_graph, write, write_graph
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import add, callback, constant, full, fused, gather, update, view
-from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structural import CALLBACKS, keep_callback
 
 F4, I8 = np.dtype("float32"), np.dtype("int64")
 

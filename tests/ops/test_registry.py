@@ -22,7 +22,7 @@ from tracejit.ir.view import View
 from tracejit.ops import add, multiply
 from tracejit.ops import sum as sum_op
 from tracejit.ops.communicate import BETWEEN_RANKS
-from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.ops.symbolic import Sym, building, number, pull_back
 
 F64, F32, I64, BOOL = (np.dtype(name) for name in ("float64", "float32", "int64", "bool"))

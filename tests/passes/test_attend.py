@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.passes import attention as module
+from tracejit.passes import attention_patterns as module
 
 ALONE = ["attention", "attention_gradient"]
 

@@ -14,7 +14,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
-from tracejit.ops.structure import keep_callback
+from tracejit.ops.structural import keep_callback
 from tracejit.passes import components
 from tracejit.passes.components import Twins
 from tracejit.passes.driver import optimize

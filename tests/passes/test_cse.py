@@ -11,7 +11,7 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, constant_of
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ir.verify import verify
-from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.passes.cse import cse
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

@@ -13,7 +13,7 @@ from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
-from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.passes.dce import dce
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

@@ -12,7 +12,7 @@ import tracejit as tj
 from tracejit.config import config
 from tracejit.frontend.recording import eager, recording
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ops.structure import CALLBACKS
+from tracejit.ops.structural import CALLBACKS
 
 LIMIT = 3
 
@@ -173,11 +173,11 @@ def test_values_kept_for_gradients_are_forgotten(jitted):
     w = tj.ones(5000)
     gradient(w).wait()
     gc.collect()
-    before = len(recording.kept)
+    before = len(recording.saved_values)
     for _ in range(5):
         gradient(w).wait()
     gc.collect()
-    assert len(recording.kept) <= before
+    assert len(recording.saved_values) <= before
 
 
 def test_memory_of_eager_gradients_is_given_back():

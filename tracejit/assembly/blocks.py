@@ -31,12 +31,12 @@ def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
 
 @functools.cache
 def _members(names: Any) -> tuple[Any, ...]:
-    """The members of an enumeration, which takes its time to list them."""
+    """The members of an enumeration, cached: listing them is slow."""
     return tuple(names)
 
 
 def as_fused(node: Node) -> Node:
-    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
+    """A `fused` node around one node. A copy between CPU devices is one, too: they share memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
     outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]

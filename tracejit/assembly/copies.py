@@ -7,7 +7,7 @@ arguments, and waits for copies of the tasks that the first one waits for, where
     task 0  block 0  uses 0, 1           task 0  block 0  uses 0, 1
                                    =>    task 1  block 6  uses 2, 3
 
-A task that needs memory of the launch has no copies here: how that is shared is planned for the whole.
+A task that needs memory of the launch has no copies: that memory is planned for the complete graph.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -56,7 +56,7 @@ def are_copyable(memory: MemoryPlan) -> bool:
 
 
 def with_copies(parts: Parts, graph: Graph, copies: Copies) -> Parts:
-    """The parts of the whole program, from those of `graph`, whose tasks are in its order."""
+    """The parts of the complete program, from those of `graph`, whose tasks are in its order."""
     return _Copier(parts, copies).run(graph)
 
 

@@ -33,7 +33,7 @@ from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS, ROUTINES
 from tracejit.kernels.split import KernelCall
 from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
-from tracejit.ops.structure import CALLBACKS
+from tracejit.ops.structural import CALLBACKS
 from tracejit.passes.memory.plan import PlannedTask
 
 
@@ -139,7 +139,7 @@ the call of each; None: what is there for the operator.
 
 
 def _written(name: str) -> tuple[str, Call] | None:
-    """The table that has the kernel of an operator, and what makes its call; None where none is written."""
+    """The table with an operator's kernel, and what makes its call; None for operators without one."""
     for table, operators, call in _TABLES:
         if name in operators:
             return table, operators[name] if call is None else call

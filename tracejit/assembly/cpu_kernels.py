@@ -14,7 +14,7 @@ def generated_kernel(name: str, lowered: Lowered) -> Recipe:
 def source_of(spec: KernelSpec) -> str:
     """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
     from tracejit.codegen.cpu.emit import (
-        emit_cpu,  # where all kernels are in the store, nothing writes source
+        emit_cpu,  # not needed where all kernels are in the store
     )
 
     return emit_cpu(spec)

@@ -29,9 +29,10 @@ def locations(node: Node) -> tuple[str, ...]:
 def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """The exception for a task that reported `status`: 1 plus the position of the first bad index.
 
-    The index itself is found by checking once more, on what the task's argument block, at address `block`,
-    leads to. A later launch may have overwritten that; then only the position is known. A loop's blocks are
-    those of the round that failed; where its extents or places move, they say only the position, too.
+    The index itself is found by repeating the check on the operands that the task's argument block, at
+    address `block`, points to. A later launch may have overwritten these; then only the position is known. A
+    loop's blocks are those of the round that failed; where its extents or places move, only the position is
+    known, too.
     """
     if job.issued is not None and status < 0:
         return locate(job.issued.explain(status), node.location)
@@ -82,7 +83,7 @@ def _unnamed(node: Node, status: int, where: str) -> BaseException:
 
 
 def _check_again(node: Node, job: Job, block: int, where: str) -> None:
-    """Let the NumPy evaluator do the index checks of a task; `where` is added to what it says."""
+    """Repeat the index checks of a task in the NumPy evaluator; `where` is appended to its message."""
     body: Graph | None = node.attrs.get("body")
     nodes, inputs = (body.nodes, body.inputs) if body else ((node,), node.inputs)
     needed: set[Value] = set()
@@ -104,7 +105,7 @@ def _check_again(node: Node, job: Job, block: int, where: str) -> None:
 
 
 def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
-    """The inputs of a task that its argument block, at address `block`, leads to, as they are in memory."""
+    """The inputs of a task in memory, found through its argument block at address `block`."""
     found = {}
     for position, word in enumerate(job.words):
         if isinstance(word, At) and word.value in node.inputs:

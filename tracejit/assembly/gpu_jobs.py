@@ -4,8 +4,7 @@ The argument block begins with what the driver is given (`kernels.executor.layou
 
     exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, At(%0), 1000, ...], units=1)
 
-A kernel's job is a draft first, as it is not known whether it is launched alone: `join` makes a launch of
-it, or a graph of several.
+A kernel's job is a draft first: `join` makes a launch of one, or a graph of several.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -28,34 +27,21 @@ from tracejit.engine.cuda.device import Gpu, open_device
 from tracejit.engine.cuda.graphs import FINISH_SLOTS, SETTER_SLOTS, KernelGraph, KernelNode, failed_task
 from tracejit.errors import DeviceError, TracejitError, locate
 from tracejit.ir.graph import Node, Value
-from tracejit.ir.op import OPS, Trait
+from tracejit.ir.op import Op
 from tracejit.ir.types import Device, name_of
 from tracejit.ir.view import View
-from tracejit.kernels.attention.plan import CALLS as ATTENTION
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
 from tracejit.kernels.gemm.plan import gemm_layout
 from tracejit.kernels.gpu.plan import CALLS, OF_COMPLEX, gpu_call
-from tracejit.kernels.images.windows import WINDOWS
-from tracejit.kernels.images.winograd_plan import CALLS as WINOGRAD
-from tracejit.ops.communicate import BETWEEN_RANKS
+from tracejit.loopnest.build import is_generated
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
 
 HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
 
-MISSING = frozenset(
-    {
-        *(ops.callback, ops.loop, *BETWEEN_RANKS),
-        *(OPS[name] for name in (*WINDOWS, *WINOGRAD, *ATTENTION) if name not in CALLS),
-        *(op for op in OPS.values() if Trait.HOST in op.traits and op.name not in CALLS),
-    }
-)
-"""Operators for which CPUs have a library, a kernel of its own or Python, and GPUs nothing yet."""
-
-
 class PendingLaunch(NamedTuple):
-    """A kernel that is to be launched, before it is known how.
+    """A kernel that is to be launched, by itself or in a graph.
 
     key, source, slots: as in `kernel_of`.
     words:   of its block, before those of all kernels (`MORE`).
@@ -84,6 +70,11 @@ def device_of(node: Node) -> Device:
     return next(t.device for t in types if not t.on_host and not t.device.is_addressable)
 
 
+def has_kernel(op: Op) -> bool:
+    """Whether GPUs have a kernel for an operator: one written by hand, or one that can be generated."""
+    return op.name in CALLS or is_generated(op)
+
+
 def job(task: PlannedTask) -> Job:
     """The job of a planned task."""
     node = task.node
@@ -91,13 +82,13 @@ def job(task: PlannedTask) -> Job:
     gpu = open_device(device.index)
     if node.op is ops.copy_to:
         return _copy(node, gpu)
-    if node.op in MISSING:
-        raise _missing(node, device)
     if node.op is ops.matmul:
         return _product(node, Product(0, _whole(node.inputs[0]), 1, _whole(node.inputs[1]), 2), gpu)
     if node.op.name in CALLS:
         return _called(node, device, gpu)
     if node.op is not ops.fused:
+        if not has_kernel(node.op):
+            raise _missing(node, device)
         node = as_fused(node)
     lowered = lower(node, task.shared)
     if lowered.product is not None:
@@ -207,7 +198,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
         )
         for draft, kernel, before in zip(drafts, kernels, after, strict=True)
     ]
-    source = "from tracejit.kernels.gpu.graph import {} as kernel\n".format
+    source = "from tracejit.kernels.gpu.kernel_graph import {} as kernel\n".format
     setter = kernel_of(
         gpu, "set blocks", "set blocks", lambda: source("set_blocks"), SETTER_SLOTS - len(MORE)
     )
@@ -236,7 +227,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
 
 
 def _copy(node: Node, gpu: Gpu) -> Job:
-    """Memory between two devices."""
+    """A copy from one device to another, or within one."""
     (source,), target = node.inputs, node.output
     kinds = {(True, False): IN, (False, True): OUT, (False, False): WITHIN}
     kind = kinds[source.type.device.is_addressable, target.type.device.is_addressable]

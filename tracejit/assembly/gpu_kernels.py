@@ -22,7 +22,7 @@ KEPT = 512
 
 
 class GpuKernel:
-    """A kernel on a device, for as long as somebody refers to this; the facts are those of a
+    """A kernel on a device, loaded as long as this object lives; its fields are those of a
     `codegen.objects.loader.Kernel`.
     """
 

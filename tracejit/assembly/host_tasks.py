@@ -1,4 +1,4 @@
-"""Tasks in Python: callbacks, routines of NumPy's, operators between ranks; blocks lead to their operands."""
+"""Tasks in Python: callbacks, routines of NumPy's, operators between ranks. Blocks hold their operands."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Routine:
 
 
 class Communication:
-    """Begins an operator between ranks, on the thread of communication, and moves bytes until there is more
-    to begin. It runs in launches that have failed, too: the other ranks wait for it.
+    """Begins an operator between ranks, on the thread of communication, and moves bytes until there is
+    another one to begin. It runs in failed launches, too: the other ranks wait for it.
     """
 
     def __init__(self, node: Node, plan: object = None):
-        """plan: by which machine code begins and ends it instead, where all is as usual."""
+        """plan: the record by which machine code begins and ends it instead, in the common case."""
         self.node, self._plan = node, plan
 
     def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
@@ -86,7 +86,7 @@ class Communication:
         return arrays[:count], arrays[count:]
 
     def _tag(self, block: int) -> int:
-        """The number of the operation, of those in which all ranks take part."""
+        """The number of the operation among the collective ones."""
         if self.node.op not in COLLECTIVE:
             return 0
         count = len(self.node.inputs) + len(self.node.outputs)
@@ -94,6 +94,6 @@ class Communication:
 
 
 def _memory(type: ArrayType, slot: int) -> np.ndarray:
-    """The array of this type to which a slot leads, or the number in it, on the memory itself."""
+    """The array of this type that a slot points to, without a copy, or the number in it."""
     start = slot if type.on_host else ctypes.c_int64.from_address(slot).value
     return np.ndarray(type.shape, type.dtype, memoryview((ctypes.c_char * type.nbytes).from_address(start)))

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from tracejit import engine
 from tracejit.assembly.copies import Parts, with_copies
+from tracejit.assembly.device_graphs import segments
 from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.assembly.segments import segments
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Kernel, Recipe, is_known, load
 from tracejit.config import config
@@ -43,8 +43,8 @@ class EngineTask(NamedTuple):
 
 
 def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
-    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
-    what the target of a task's device makes of it.
+    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`
+    makes the job of a task, by the target of its device.
     """
     times = planned.times
     with timed(times, "lower"):
@@ -52,7 +52,7 @@ def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     with timed(times, "kernels"):
         runs = _runs(planned.part.tasks, drafts)
         jobs = [run.job for run in runs]
-        executor = [] if native.loaded() else _executor_recipes()  # what has to be compiled is so together
+        executor = [] if native.loaded() else _executor_recipes()  # compiled together with the kernels
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
         loaded = loaded[len(executor) :]
     with timed(times, "assemble"):
@@ -255,8 +255,8 @@ class _ArgumentBlocks:
         return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
 
     def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
-        """The arguments whose variables a task needs. `agree` needs all results: nobody may read one that was
-        computed from what another rank sent when it had failed.
+        """The arguments whose variables a task needs. `agree` needs all results: none may be read that was
+        computed from the data of a failed rank.
         """
         found: set[int] = set()
         for node in nodes:
@@ -282,7 +282,7 @@ def _modes(memory: MemoryPlan) -> list[int]:
             places[v].number for v in task.node.outputs if v in places and places[v].kind is BufferKind.INPUT
         )
     modes = {
-        (False, False): engine.NUMBER,  # nobody looks at it
+        (False, False): engine.NUMBER,  # it is not read
         (True, False): engine.READ,
         (True, True): engine.WRITE,
         (False, True): engine.OVERWRITE,
@@ -312,18 +312,18 @@ def _infos(
 # ---------------------------------------------------------------------------------------------------- order
 
 URGENT = 1 << 32
-"""The priority of kernels that an exchange between ranks waits for: other ranks wait for it, too."""
+"""The priority of kernels that an exchange between ranks waits for, and with it other ranks."""
 
 _orders: dict[str, engine.Variable] = {}
 
 
 def order_of(token: str) -> engine.Variable:
-    """The variable of a token. Launches with nodes of it write it, so these keep their order."""
+    """The variable of a token. Launches with nodes of the token write it, so they keep their order."""
     return _orders.setdefault(token, engine.Variable(token))
 
 
 class Tags:
-    """Numbers of exchanges. Ranks that launch the same exchanges in the same order count alike."""
+    """Numbers of exchanges. Ranks that launch the same exchanges in the same order get the same numbers."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -363,8 +363,8 @@ def _ordered_launch(program: engine.Program, blocks: "_ArgumentBlocks") -> Calla
 def _commit(with_commit: Callable[[], engine.Program], blocks: "_ArgumentBlocks") -> Callable[..., None]:
     """A launch that returns when all its tasks that can fail have ended, and raises if one has failed.
 
-    They alone use a last argument, the commit point of the launch: all others may still run. Its variable
-    serves the next call, too, unless the launch has failed.
+    These tasks have one more argument, the commit point of the launch; all others may still run. The next
+    call uses the same variable, unless the launch has failed.
     """
     more, addresses, orders = _extended(blocks)
     program: engine.Program | None = None

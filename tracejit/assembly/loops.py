@@ -8,7 +8,7 @@ tasks in the plan's order, and adds to the slots that move:
     At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements a round
     arena + offset      ->  memory of the launch, behind the blocks
 
-Nothing here knows how a task's block is made: `job` is passed in.
+How a task's block is made is not known here: `job` is passed in.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tracejit.passes.rolling.roll import LoopPlace
 LINE = 64  # bytes: the alignment of the parts of a loop's memory
 
 ALL = 1 << 40
-"""Units that are done at once where a round knows no other number: all of them."""
+"""The units of one call where a round has no other number: all of them."""
 
 TASK_COST = 200
 """The cost of calling a task in a round, in units of 0.1 ns as all costs."""
 
 TEAM_COST = 2_000_000
-"""The least cost of a loop that other threads help with."""
+"""The least cost of a loop that is shared among threads."""
 
 PARTS = 4
-"""Units of tasks that helpers share are so many times shorter: sharing out costs little without queues."""
+"""Units of tasks that threads share are so many times shorter: sharing costs little without queues."""
 
 PATIENCE = 1_000_000
-"""Cost of the rounds between two questions whether the thread has something else to do."""
+"""The cost of the rounds between two checks whether the thread has other work."""
 
 LOOP = Recipe(
     "loop",
@@ -63,7 +63,7 @@ def plan_body(body: Graph) -> MemoryPlan:
     """The memory plan of one round, made once for all loops of a body."""
     known: MemoryPlan | None = body.notes.get("plan")
     if known is None:
-        legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
+        legal = legalize(form_kernels(clean(body, rolls=False)))  # inner loops were rolled before
         check("legalize", legal)
         known = body.notes["plan"] = plan(legal)
     return known
@@ -157,7 +157,7 @@ def _jobs(body: Graph, job: Callable[[PlannedTask], Job], parts: int) -> list[Jo
 
 
 def _until(node: Node) -> Word:
-    """The address of what ends the loop."""
+    """The address of the condition that ends the loop."""
     until = node.attrs.get("until")
     return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
 
@@ -259,7 +259,7 @@ class _BodyBlocks:
         self.words.append(0)
 
     def _grow(self, step: Any, dtype: str = "int64") -> None:
-        """Let the slot that is added next grow; integers of all dtypes grow alike."""
+        """Have the next slot grow in each round; integers of all dtypes grow alike."""
         if isinstance(step, Moving) or step:
             slots: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.STEP: step}
             self.growths[dtype if dtype in KINDS else "int64"].append(list(row(slots, Growth)))

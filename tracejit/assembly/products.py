@@ -64,8 +64,8 @@ def matmul(node: Node) -> Job:
 def _gemm(
     a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool = False, adds: bool = False
 ) -> tuple[Recipe, dict[Any, Word], GemmPlan, int]:
-    """The kernel of the product of two views, its slots, its split, and bytes of scratch memory that it needs
-    besides. `adds`: to what is in `c`.
+    """The kernel of the product of two views, its slots, its split, and the bytes of scratch memory that it
+    needs in addition. `adds`: the product is added to `c`.
     """
     (a_value, a_view), (b_value, b_view) = a, b
     dtype = a_value.type.dtype

@@ -41,7 +41,8 @@ _CODES = {
     "float32": "f4x",
     "float64": "d",
 }
-"""The formats with which `struct` packs a number into the low bytes of 8; of bfloat16, the bits."""
+"""The formats with which `struct` packs a number into the low bytes of 8. A bfloat16 is packed as its bits.
+"""
 
 
 class Packer:
@@ -94,8 +95,8 @@ def _converted(type: ArrayType, value: Any) -> Any:
 class Planned(NamedTuple):
     """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage.
 
-    `part` is the plan of a graph whose tasks have `copies` in that of the whole, which `whole` makes when
-    somebody asks for it; without copies, it is that of the whole.
+    `part` is the plan of the reduced graph, whose tasks have `copies`; `whole` makes the plan of the complete
+    graph on request. Without copies both are one plan.
     """
 
     part: MemoryPlan
@@ -108,7 +109,7 @@ class Planned(NamedTuple):
 
     @property
     def memory(self) -> MemoryPlan:
-        """The plan of the whole graph."""
+        """The plan of the complete graph."""
         return self.whole()
 
     @property
@@ -137,10 +138,10 @@ class KernelInfo(NamedTuple):
 class Schedule(NamedTuple):
     """A compiled graph.
 
-    `whole` gives its plan, which may be made when somebody asks for it. `tasks` are the engine's, `segments`
+    `whole` returns its plan, which may be made on the first request. `tasks` are the engine's, `segments`
     the tasks of the plan that each of them runs, `lines` the user's lines; `operations` is how many were
-    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once, `commit` when
-    nothing of the launch can fail any more, or raises.
+    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once; `commit` returns
+    when nothing of the launch can fail any more, or raises.
     """
 
     whole: Callable[[], MemoryPlan]

@@ -51,7 +51,7 @@ class Space(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """The number by which ranks find each other's messages; a launch has one for each such word."""
+    """The number by which ranks match messages; a launch has one for each such word."""
 
 
 Word = int | At | Ref | Distance | Space | Tag
@@ -64,9 +64,9 @@ class Issued(NamedTuple):
     kernels: those loaded on the device; the program refers to them.
     explain: the exception for a status that is an error of the device.
     join:    makes one job of a segment: of this one, and of others of its device with, for each, those that
-             come before it. None: the job is whole, and no part of a segment.
+             come before it. None: the job is never a part of a segment.
     draft:   the parts of a segment.
-    failed:  of a segment: the number of the task that a status tells of, and that task's own status.
+    failed:  of a segment: the number of the task that a status reports, and that task's own status.
     """
 
     lane: int
@@ -129,5 +129,5 @@ def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
 
 
 def bits_of(number: np.ndarray, offset: int) -> int:
-    """A number's own bits from a byte on, in the low bytes of an int64."""
+    """The bits of a number from a byte on, in the low bytes of an int64."""
     return struct.unpack("q", number.tobytes()[offset : offset + 8].ljust(8, b"\0"))[0]

@@ -1,1 +1,1 @@
-"""Kernels of fused groups: structure, source, machine code, and the store that keeps it."""
+"""Kernels of fused groups: structure, source, machine code, and the store of object code."""

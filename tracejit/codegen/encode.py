@@ -1,6 +1,6 @@
 """Scheduled terms to a `KernelSpec` and the values of its slots.
 
-Nothing is decided here: what a kernel streams, transposes and prefetches is in its `Traffic`. Everything is
+No decisions are made here: `Traffic` says what a kernel streams, transposes and prefetches. Everything is
 numbered in order of first use, which makes the spec canonical: two kernels with the same
 structure get equal specs, whatever their shapes, names and literals. What a term needs at run time (an
 extent, a stride, an offset) goes to `Encoder.slots` under the name that `KernelSpec.slot_names` gives it.
@@ -199,7 +199,7 @@ class Encoder:
     # -------------------------------------------------------------------------------------------- steps
 
     def section(self, number: int, section: phases.LoopSection) -> Section:
-        """All steps of a section: carried values, computations, what is kept, folds, stores."""
+        """All steps of a section: carried values, computations, rows kept in scratch, folds, stores."""
         where = str(number)
         return Section(_LEVELS[section.level], tuple(self.steps(section, where)))
 
@@ -234,7 +234,7 @@ class Encoder:
         return sections
 
     def moves(self, access: Access) -> bool:
-        """Whether an access goes along the lane, and on to new memory with the loop around it."""
+        """Whether an access moves along the lane, and to new memory in each round of the loop around it."""
         strides = next(key.strides for key, number in self.layouts.items() if number == access.layout)
         around = len(self.domain.shape) - 1 if self.plan.orientation is Orientation.COLUMNS else self.lane - 1
         is_along = self.layout_records[access.layout].lane == "one" and around < len(strides)
@@ -340,4 +340,5 @@ _ENCODERS: dict[TermKind, Callable[[Encoder, Term], Fields]] = {
 }
 _KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
 _LEVELS = {level: level.name.lower() for level in Level}
-"""Names of levels in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""
+"""Names of levels in `KernelSpec`. Reading the name of a member of an enumeration is slower than a look-up.
+"""

@@ -7,7 +7,8 @@ prefetches something else:
   that is all, only on some machines: "written").
 - COLUMNS: lines that come some lines later.
 - a sweep: the first of the next row's reads, which is the one that no cache holds.
-- MAP: its reads one page later, if it computes enough in between; else memory bandwidth is used up anyway.
+- MAP: its reads one page later, if it computes enough per element; else it is bound by memory bandwidth
+  anyway.
 
 All but sweeps prefetch only arrays that no cache holds.
 """
@@ -21,11 +22,11 @@ import numpy as np
 from tracejit.codegen.spec import Access, Instruction, Section
 
 Moves = Callable[[Access], bool]
-"""Whether an access goes along the lane, and on to new memory with the loop around it."""
+"""Whether an access moves along the lane, and to new memory in each round of the loop around it."""
 
 
 def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
-    """Loops over one row after the other: the longer ones take more of the prefetches, the last one none."""
+    """Loops over one row after the other: the longer ones have more of the prefetches, the last one none."""
     loops = [n for n, section in enumerate(sections) if section.level == "full"]
     read = {access for n in loops for access, _ in _accesses(sections[n], "load") if moves(access)}
     wanted: dict[Access, tuple[Instruction, int]] = {}
@@ -64,7 +65,7 @@ def sweep_ahead(section: Section, moves: Moves, places: Sequence[tuple[int, int]
 
 
 def map_ahead(section: Section, moves: Moves, page: int) -> Section:
-    """A loop over everything. `page`: bytes as far as a processor prefetches by itself."""
+    """The loop of a MAP kernel. `page`: the bytes that a hardware prefetcher does not go beyond."""
     both = dict([*_accesses(section, "load"), *_accesses(section, "store")])
     steps = [
         _prefetch(access, dtype, page // np.dtype(dtype).itemsize, "elements")

@@ -14,8 +14,8 @@ Unit and block conventions:
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
   kernel that updates what it reads; a unit is a band of rows (`tracejit.loopnest.sweep`).
-- A STREAM step is a store whose results pass through a block in scratch, its stage, on their way around the
-  caches (`tracejit.kernels.streams.stream`).
+- A STREAM step is a non-temporal store: its results pass through a block in scratch, its stage
+  (`tracejit.kernels.streams.stream`).
 - scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
   only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 from tracejit.ir.view import View
 
 BLOCK = 1024
-"""Elements along the lane that a kernel takes at a time where it streams."""
+"""Elements along the lane in one block of non-temporal stores."""
 
 
 class AddressSlot(NamedTuple):
@@ -111,8 +111,8 @@ class KernelSpec(NamedTuple):
     offsets, bounds, jumps: how many slots INDEX, CHECK and MATCH, and GATHER steps use. rows: dtypes of
     scratch rows. stages: dtypes of what STREAM steps write. lines: how many of them a COLUMNS kernel may read
     side by side. panel: the pointer that leads to the panel of a product in scratch memory, or -1. sweep:
-    whether its one RING step is stored row by row, when no later row reads what stands there; along: in the
-    same loop that computes the last row that does.
+    whether its one RING step is stored row by row, when no later row reads the old content; along: in the
+    loop that computes the last row which reads it.
     """
 
     orientation: str
@@ -175,8 +175,8 @@ class KernelSpec(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes
-    (None: to scratch memory, panel by panel). `add`: it is added to what is there.
+    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product is
+    stored (None: in scratch memory, panel by panel). `add`: it is added to what is there.
     """
 
     a: int
@@ -188,9 +188,7 @@ class Product(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A kernel for concrete shapes. `chunk`: units to take at once; `scratch`: bytes; `product`: for panels
-    only.
-    """
+    """A kernel for concrete shapes. `chunk`: units of a call; `scratch`: bytes; `product`: of panels."""
 
     spec: KernelSpec
     slots: tuple[Slot, ...]

@@ -39,7 +39,7 @@ HALF_TYPES = "tracejit.kernels.compiler.half"
 """The module with types of half numbers, which Numba lacks on a CPU."""
 
 MOST_STEPS = 16
-"""The most steps in the loop of a COLUMNS kernel that takes several lines at once."""
+"""The most steps in the loop of a COLUMNS kernel that reads several lines side by side."""
 
 
 def memory_type(dtype: str) -> str:
@@ -201,7 +201,7 @@ class SourceText:
                 self.line(f"{name} = {self.memory('slot')}(block, {position})")
 
     def panel_place(self, position: int) -> str:
-        """The address of the panel of a product, whose slot says how much scratch memory lies before it."""
+        """The address of the panel of a product; its slot is the panel's offset in scratch memory."""
         return f"scratch + {self.memory('slot')}(block, {position})"
 
     def pointer(self, name: str, address: str, dtype: str) -> None:
@@ -274,23 +274,23 @@ def summary(spec: KernelSpec) -> str:
 
 
 def computes_much(spec: KernelSpec) -> bool:
-    """Whether a kernel gains from vectors although it has to collect their elements one by one."""
+    """Whether a kernel gains from vectors although it has to gather their elements one by one."""
     steps = [step for section in spec.sections for step in section.steps]
     return any(step.kind == "fold" or is_dear(step.function) for step in steps)
 
 
 def is_dear(function: str) -> bool:
-    """Whether a scalar function takes longer than to read the elements for it."""
+    """Whether a scalar function takes longer than reading its operands."""
     return has_trait(function, SLOW) or has_trait(function, EXPENSIVE)
 
 
 def is_compensated(function: str | None) -> bool:
-    """Whether a reduction of floats adds up what its additions round off."""
+    """Whether a reduction of floats is a compensated sum."""
     return function is not None and OPS[function].accumulation is COMPENSATED
 
 
 def has_trait(function: str, trait: Trait) -> bool:
-    """Whether the operator of a scalar function has a trait; helpers of kernels are no operators."""
+    """Whether the operator of a scalar function has a trait; helpers of kernels have no operator."""
     op = OPS.get(function)
     return op is not None and trait in op.traits
 

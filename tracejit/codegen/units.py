@@ -13,12 +13,12 @@ from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
 
 Split = tuple[int, int, dict[str, int]]
-"""The number of units, the units of a chunk, and the slots that say so to the kernel."""
+"""The number of units, the units of a chunk, and the kernel's slots with these numbers."""
 
 
 def at_once(tuning: Tuning, units: int, wanted: int) -> int:
-    """The units of a chunk: as many as are worth it, or down to a quarter of that where there would hardly be
-    chunks enough for all threads, and more where there are plenty.
+    """The units of a chunk: as many as pay for a call, down to a quarter of that where there would be too few
+    chunks for all threads, and more where there are plenty.
     """
     of = tuning.units
     enough = max(units // of.shares, wanted // 4)
@@ -26,8 +26,8 @@ def at_once(tuning: Tuning, units: int, wanted: int) -> int:
 
 
 def split_map(program: LoopProgram, side: int) -> Split:
-    """Tiles over the last two dimensions, of the given side unless that is 0; for the epilogue of a product
-    each is one row of it.
+    """Tiles over the last two dimensions, of the side `side` unless that is 0; each is one row in the
+    epilogue of a product.
     """
     kept = program.domain.kept
     budget = elements_per_unit(program)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracejit.distributed.calls import calls
 from tracejit.distributed.link import Link
-from tracejit.engine.machine import processors
+from tracejit.engine.available_processors import processors
 from tracejit.engine.native import ENGINE, LANES, Record
 from tracejit.kernels.executor.layout import COMMUNICATION
 from tracejit.kernels.ranks import layout

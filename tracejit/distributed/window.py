@@ -40,7 +40,7 @@ from tracejit.kernels.ranks.layout import DIRECT, IN_BLOCKS, LINE, STAGED, head_
 BLOCK = 4 << 20
 """Bytes of arrays in a block."""
 
-LARGE, MANY = 1 << 17, 32
+LARGE, MOST_RANKS = 1 << 17, 32
 """Bytes of an array from which on it goes piece by piece if a thread waits for it, and up to how many ranks:
 pieces are the smaller the more there are.
 """
@@ -194,7 +194,7 @@ class SharedWindow:
 
     def _way(self, nbytes: int, members: int, *, in_order: bool) -> int:
         """The way of an array of so many bytes; the same on all ranks."""
-        if in_order and nbytes >= LARGE and members <= MANY:
+        if in_order and nbytes >= LARGE and members <= MOST_RANKS:
             return STAGED
         return DIRECT if self.reads and nbytes >= READ else IN_BLOCKS
 

@@ -21,8 +21,8 @@ from tracejit import engine
 from tracejit.config import config
 from tracejit.distributed.transport import MpiTransport
 from tracejit.distributed.window import SharedWindow
+from tracejit.engine.available_processors import share_processors
 from tracejit.engine.lifecycle import drain
-from tracejit.engine.machine import share_processors
 from tracejit.errors import EngineError, text
 from tracejit.ops.communicate import set_transport
 

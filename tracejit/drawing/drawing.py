@@ -7,8 +7,8 @@ from html import escape
 
 from tracejit.drawing.layout import lay_out
 from tracejit.drawing.picture import Lines, Picture, PictureNames, by_function, by_kernel, by_line
-from tracejit.drawing.sources import line_of
 from tracejit.drawing.svg import side_by_side
+from tracejit.drawing.user_lines import line_of
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import print_graph

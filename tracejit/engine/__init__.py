@@ -13,10 +13,10 @@ raises the failure of its tasks.
 from __future__ import annotations
 
 from tracejit.engine import native
+from tracejit.engine.available_processors import processors
 from tracejit.engine.hosts import AROUND_TASKS, report, run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain, stop
-from tracejit.engine.machine import processors
 from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool, pool_of
 from tracejit.engine.profiler import Event, OpenProfile, Profile, TaskDescription
 from tracejit.engine.program import FINISHED, PROGRAMS, Program

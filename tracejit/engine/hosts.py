@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
+from tracejit.engine.available_processors import processors, take_short_turns
 from tracejit.engine.launches import IN_FLIGHT
-from tracejit.engine.machine import processors, take_short_turns
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import WATCHERS, Thread, workers
 from tracejit.errors import EngineError, TracejitError, locate, text

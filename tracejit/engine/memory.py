@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracejit.engine.available_processors import populate
 from tracejit.engine.launches import reap
-from tracejit.engine.machine import populate
 from tracejit.engine.native import LOCK
 from tracejit.engine.variable import Variable, new_place
 from tracejit.errors import AllocationError, ArgumentError

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tracejit.device_kinds import device_name
 from tracejit.engine import native
 from tracejit.engine.instance import LABEL
 from tracejit.engine.native import ENGINE, LOCK, Record
@@ -38,7 +39,7 @@ class Event(NamedTuple):
     """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`.
 
     launch: the number of the launch that it is a part of, in the order of launches.
-    lane:   ``"cpu:0"``, ``"cpu:1"``, ..., ``"host"`` or ``"communication"``.
+    lane:   the name of a device, as ``"cpu:0"`` or ``"gpu:1"``, or ``"host"`` or ``"communication"``.
     nbytes: estimated bytes of memory traffic; 0 for Python tasks.
     label:  the number of its program, a key of `Profile.programs`, times `LABEL`, plus that of the task.
 
@@ -60,7 +61,7 @@ class Event(NamedTuple):
 
 def lane_name(number: int) -> str:
     """The name of a lane."""
-    return {HOST: "host", COMMUNICATION: "communication"}.get(number) or f"cpu:{number}"
+    return {HOST: "host", COMMUNICATION: "communication"}.get(number) or device_name(number)
 
 
 class TaskDescription(NamedTuple):

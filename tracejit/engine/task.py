@@ -5,6 +5,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tracejit.device_kinds import kind_of
 from tracejit.kernels.executor import layout
 
 # Modes of arguments.
@@ -19,7 +20,6 @@ ARENA = -1
 
 # Lanes of Python tasks; those of kernels are the numbers of devices.
 HOST = layout.HOST
-FIRST_GPU = layout.FIRST_GPU
 COMMUNICATION = layout.COMMUNICATION
 
 CHUNK_COST = 1 << 14  # cost of a chunk of a task without `cost`
@@ -66,7 +66,7 @@ class Task(NamedTuple):
     @property
     def is_issued(self) -> bool:
         """Whether it runs on a device with a clock of its own."""
-        return self.queue >= FIRST_GPU
+        return self.queue >= 0 and kind_of(self.queue).is_issued
 
     @property
     def chunks(self) -> int:

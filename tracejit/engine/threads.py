@@ -17,8 +17,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tracejit.config import config
+from tracejit.device_kinds import device_name, kind_of
 from tracejit.engine import native
-from tracejit.engine.machine import ORDERED, crowded, spare_processors, spin_time
+from tracejit.engine.available_processors import ORDERED, crowded, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (
@@ -29,7 +30,6 @@ from tracejit.kernels.executor.layout import (
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
-    FIRST_GPU,
     LANE_WORKERS,
     SCRATCH_ENGINE,
     SCRATCH_HEAD,
@@ -243,12 +243,13 @@ class Workers:
 
     def count_of(self, device: int) -> int:
         """The number of workers of a device that run, or will at the first launch that needs them."""
+        is_issued = kind_of(device).is_issued
         for count in (self._counts.get(device), self._every, config.workers):
             if count is not None:
-                return count if device < FIRST_GPU else min(count, 1)
-        if device >= FIRST_GPU:
+                return min(count, 1) if is_issued else count
+        if is_issued:
             return 1  # which issues
-        devices = sum(number < FIRST_GPU for number in self._running)
+        devices = sum(not kind_of(number).is_issued for number in self._running)
         return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
 
     def serve(self, devices: Iterable[int]) -> None:
@@ -290,8 +291,7 @@ class Workers:
 
     def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
         index = len(running)
-        where = f"cpu:{device} " if device < FIRST_GPU else f"gpu:{device - FIRST_GPU} "
-        name = f"{where if device else ''}worker {index}"
+        name = f"{device_name(device)} worker {index}" if device else f"worker {index}"
         thread = Thread(name)
         thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
         thread.words[THREAD_LANE >> 3] = native.lane_of(device).address

@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any
 
 from tracejit.engine import failures, native, threads
+from tracejit.engine.available_processors import ORDERED
 from tracejit.engine.launches import failure_of, find_failure, reap
-from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError, EngineError, text
 from tracejit.kernels.executor.layout import (

@@ -56,7 +56,7 @@ class Contract:
     function:   its name.
     extents:    the names of extents.
     arguments:  (name, tree) for each; a tree is ("array", path, type), ("number", path, "int" or "float"),
-                ("value", path, value), or ("tree", kind, keys, trees).
+                ("value", path, value), or ("tree", kind, keys, trees), the kind as a text of `containers`.
     parameters: (name, type) of the arrays that are kept with the graph.
     numbers:    what is computed of numbers, and checked, in order: ("compute", form, sources) or
                 ("check", form, sources, value, text). A source is ("leaf", i), ("step", i) or ("value", x).

@@ -21,9 +21,9 @@ from tracejit.frontend.jit.specs import Spec
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
 from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
-from tracejit.graphs.describe import Describing, content_of
 from tracejit.graphs.general import NAMES, generalised, points_for
 from tracejit.graphs.kept import KeptGraph
+from tracejit.graphs.recorded_call import Describing, content_of
 from tracejit.ir.extents import Extents, Polynomial
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU, ArrayType

@@ -25,6 +25,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, locate
 from tracejit.ir.extents import Extents, Polynomial, fit, monomials, named
 from tracejit.ir.text import TOKEN
+from tracejit.ir.types import DTYPES, HALVES, is_floating
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
@@ -34,6 +35,8 @@ LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61,
 rarely something else by chance.
 """
 NAMES = 3  # the most named extents: more would take too many recordings
+FLOAT64 = np.dtype("float64")
+FLOATING = {str(dtype): dtype for dtype in DTYPES if is_floating(dtype) and dtype not in HALVES}
 LONGEST = 1 << 53  # integers below are exact in float64
 
 
@@ -112,7 +115,7 @@ class _Line:
 
     def text(self) -> str:
         """The line for all extents."""
-        dtype = np.dtype("float32" if "dtype=float32" in self.row[0] else "float64")
+        dtype = _dtype_of([tokens[0] for _, tokens in self.columns])
         text = ""
         for before, tokens in self.columns:
             found: str | None = tokens[0]
@@ -123,6 +126,14 @@ class _Line:
                 raise _different(self.points, *self.row)
             text += before + found
         return text + self.end
+
+
+def _dtype_of(tokens: Sequence[str]) -> np.dtype:
+    """The dtype of the floats in a line: that of the node's attribute, else float64."""
+    for name, sign, said in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if (name, sign) == ("dtype", "=") and said in FLOATING:
+            return FLOATING[said]
+    return FLOAT64
 
 
 class _Numbers:

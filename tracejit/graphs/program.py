@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.drawing.drawing import Drawing
-from tracejit.drawing.sources import Line
+from tracejit.drawing.user_lines import Line
 from tracejit.errors import ShapeError
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import new_shape
@@ -28,7 +28,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import concrete, is_number
 from tracejit.frontend.recording.operations import OPERATIONS, TYPE_QUESTIONS
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
-from tracejit.graphs.check import check_contract
+from tracejit.graphs.containers import read_kind
 from tracejit.graphs.contract import (
     Contract,
     Data,
@@ -42,6 +42,7 @@ from tracejit.graphs.general import NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
 from tracejit.graphs.safety import with_checked_indices
+from tracejit.graphs.validate import check_contract
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type
@@ -218,10 +219,10 @@ class GraphProgram(Vouched):
         if tree[0] != "tree":
             matched.leaves.append(_leaf(name, tree, value))
             return
-        _, kind, keys, children = tree
-        found = trees.children_of(value)
-        if found is None or not _is_like(kind, found[0]) or set(found[1]) != set(keys):
-            shown = f"{kind} of {', '.join(map(str, keys))}" if keys else kind
+        _, text, keys, children = tree
+        found, kind = trees.children_of(value), read_kind(text)
+        if found is None or kind is None or not kind.admits(found[0]) or set(found[1]) != set(keys):
+            shown = f"{text} of {', '.join(map(str, keys))}" if keys else text
             given = type(value).__name__ if found is None else f"{found[0].__name__} of {_shown(found[1])}"
             raise refuse(f"{name}: {path} must be a {shown}, got {given}")
         matched.containers[where] = value
@@ -281,17 +282,6 @@ def _value_and_gradients(
 
     (_, result), gradients = value_and_grad(loss, has_aux=True)(wrt)
     return result, gradients
-
-
-def _is_like(kind: str, given: type) -> bool:
-    """Whether a container may stand where one of this kind was exported."""
-    if kind == "None":
-        return given is type(None)
-    if kind == "dict":
-        return issubclass(given, dict)
-    if kind in ("list", "tuple"):
-        return given is (list if kind == "list" else tuple)
-    return given not in (list, tuple)
 
 
 def _shown(keys: Sequence[Any]) -> str:

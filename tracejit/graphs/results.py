@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import collections
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import Attributes
+from tracejit.graphs.containers import read_kind
 from tracejit.graphs.contract import Data, refuse
 from tracejit.ir.view import View
 
@@ -48,7 +47,7 @@ class Results:
         if kind == "value":
             return rest[0]
         name, keys, parts = rest
-        return container(name, keys, [self.make(part) for part in parts])
+        return _container(name, keys, [self.make(part) for part in parts])
 
     def change(self, changes: tuple[Data, ...], name: str) -> None:
         """Rebind items of the caller's containers, and contents of parameters."""
@@ -69,23 +68,13 @@ def filled(tree: Data, leaves: Iterator[Any]) -> Any:
     if tree[0] != "tree":
         return next(leaves)
     _, kind, keys, children = tree
-    return container(kind, keys, [filled(child, leaves) for child in children])
+    return _container(kind, keys, [filled(child, leaves) for child in children])
 
 
-def container(name: str, keys: tuple[Any, ...], parts: list[Any]) -> Any:
-    """A container of a kind; a record is a named tuple, an object the dict of its fields."""
-    if name == "dict" or name.startswith("object "):
-        return dict(zip(keys, parts, strict=True))
-    if name == "None":
-        return None
-    if name in ("list", "tuple"):
-        return parts if name == "list" else tuple(parts)
-    return _record(name.removeprefix("record "), keys)(*parts)
-
-
-@functools.cache
-def _record(name: str, keys: tuple[str, ...]) -> Any:
-    return collections.namedtuple(name, keys)
+def _container(text: str, keys: tuple[Any, ...], parts: list[Any]) -> Any:
+    kind = read_kind(text)
+    assert kind is not None, "the contract was checked"
+    return kind.make(keys, parts)
 
 
 def seen_through(array: NDArray, view: View) -> NDArray:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from tracejit.device_kinds import HOST_NAME, KINDS
 from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.types import DTYPES
 
@@ -26,8 +27,8 @@ Extents = Mapping[str, int]
 Monomial = tuple[str, ...]
 """A product of names in order; the empty one is 1."""
 
-_WORDS = "None True False inf nan quotient complex div graph return at cpu gpu host"
-RESERVED = frozenset({*_WORDS.split(), *map(str, DTYPES)})
+_WORDS = "None True False inf nan quotient complex div graph return at"
+RESERVED = frozenset({*_WORDS.split(), *KINDS, HOST_NAME, *map(str, DTYPES)})
 """Words of the text form, which cannot name extents."""
 _TERM = re.compile(r"\s*([+-]?)\s*(?:(\d{1,18})(?:\s*\*\s*([A-Za-z_]\w*))?|([A-Za-z_]\w*))\s*", re.ASCII)
 

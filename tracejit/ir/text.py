@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from tracejit.device_kinds import HOST_NAME, KINDS
 from tracejit.errors import ArgumentError, TracejitError
 from tracejit.ir.extents import Extents, Polynomial, named, simplest
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
@@ -132,7 +133,7 @@ _FLOAT = re.compile(r"-?(?:\d.*[.e].*|inf|nan)")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 DIGITS = 40  # the most digits of an integer: a number of the graph has less
 _DTYPES = {str(dtype): dtype for dtype in DTYPES}
-_DEVICE = re.compile(r"(?:cpu|gpu|host)")
+_DEVICE = re.compile("|".join((*KINDS, HOST_NAME)))
 
 
 Token = tuple[str, int]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from tracejit.kernels.executor.layout import FIRST_GPU
+from tracejit.device_kinds import CPU_KIND, HOST_NAME, KINDS
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -41,7 +41,7 @@ class Device:
         >>> tj.cpu(1).number
         1
         """
-        return self.index + FIRST_GPU * (self.kind == "gpu")
+        return KINDS[self.kind].first + self.index
 
     @property
     def is_addressable(self) -> bool:
@@ -51,14 +51,15 @@ class Device:
         >>> tj.cpu(1).is_addressable
         True
         """
-        return self.kind == "cpu"
+        kind = KINDS.get(self.kind)
+        return kind is not None and kind.is_addressable
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"
 
 
-HOST = Device("host")
-CPU = Device("cpu")
+HOST = Device(HOST_NAME)
+CPU = Device(CPU_KIND.name)
 
 FLOAT16, BFLOAT16 = np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)
 
@@ -116,7 +117,7 @@ class ArrayType:
         self.shape, self.dtype, self.device = shape, dtype, device
         self.size = math.prod(shape)  # computed once
         self.nbytes = self.size * dtype.itemsize
-        self.on_host = device.kind == "host"
+        self.on_host = device.kind == HOST_NAME
 
     @property
     def ndim(self) -> int:

@@ -405,3 +405,8 @@ def _term_maker(op: Op) -> Callable[[_Tracer, Node, View], Term]:
     if ELEMENTWISE in op.traits:
         return _Tracer.expensive if EXPENSIVE in op.traits else _Tracer.elementwise
     return _Tracer.no_place
+
+
+def is_generated(op: Op) -> bool:
+    """Whether a kernel can be generated for such a node: of terms, or of the stores of an update."""
+    return op is ops.update or _term_maker(op) is not _Tracer.no_place

@@ -104,14 +104,14 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
         if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, some, strict=True)):
             return False
     return (
-        "attention" in tuning_of(q.device).passes
+        "attend" in tuning_of(q.device).passes
         and 0 not in (*q.shape, *k.shape, *v.shape)
         and q.shape[:batch] == k.shape[:batch] == v.shape[:batch]
     )
 
 
 def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> Any:
-    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
+    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blockwise`."""
     if type(factor) not in (int, float):
         q, factor = q * factor, 1
     matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]

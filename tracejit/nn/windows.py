@@ -23,14 +23,14 @@ from tracejit.frontend.recording.location import user_location
 
 Pairs = tuple[tuple[int, int], ...]
 
-MANY = {1: "an integer", 2: "an integer or a pair", 3: "an integer or three"}
+EXPECTED = {1: "an integer", 2: "an integer or a pair", 3: "an integer or three"}
 
 
 def _each(name: str, value: Any, count: int) -> tuple[Any, ...]:
     """`value` for each of `count` dimensions."""
     given = value if isinstance(value, tuple | list) else (value,) * count
     if len(given) != count:
-        raise locate(ArgumentError(f"{name}: expected {MANY[count]}, got {value}"), user_location())
+        raise locate(ArgumentError(f"{name}: expected {EXPECTED[count]}, got {value}"), user_location())
     return tuple(given)
 
 

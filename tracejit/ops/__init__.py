@@ -23,7 +23,7 @@ from tracejit.ops import (
     reduce,
     select,
     sorting,
-    structure,
+    structural,
     transcendental,
     winograd,
 )
@@ -41,7 +41,7 @@ MODULES = (
         reduce,
         select,
         sorting,
-        structure,
+        structural,
         transcendental,
         winograd,
     ),

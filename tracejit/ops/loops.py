@@ -30,11 +30,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracejit.errors import VerificationError
-from tracejit.ir.bodies import part
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
 from tracejit.ir.moving import Moving
 from tracejit.ir.op import CAN_FAIL, Trait, register
+from tracejit.ir.rounds import part
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ops.batching import refusing
 from tracejit.ops.symbolic import Operator

@@ -6,5 +6,6 @@ fusion                                            form kernels
 memory                                            place buffers, order tasks
 components                                        equal parts of a graph, which pass all this once
 gradient                                          nodes that compute cotangents, for the frontend
-attention, diagonals, products, regions           what passes and the frontend look for in graphs
+attention_patterns, diagonals, products           what passes and the frontend look for in graphs
+copier                                            copies of nodes and gradient steps
 """

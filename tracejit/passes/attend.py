@@ -6,10 +6,10 @@
         =>
     %14, %15 = attention(%0, %1, %2, %3) [causal=False, cut=False, nan=True, scale=0.125, spread=1]
 
-`tracejit.passes.attention` finds it. The last product is replaced if nothing else reads scores and weights:
-a gradient, which would, has been taken of the operator (`tracejit.passes.gradient`). For that the operator
-was emitted where the backward pass begins; it is one with what replaces the last product. So neither
-direction has a matrix of scores in memory (see docs/decisions/92-attention-written-out.md).
+`attention_patterns` finds it. The last product is replaced if nothing else reads scores and weights. A
+gradient, which would read them, has been taken of the operator (`tracejit.passes.gradient`), which was
+emitted where the backward pass begins and is the same as what replaces the last product. So neither direction
+has a matrix of scores in memory (see docs/decisions/92-attention-written-out.md).
 
 The operator, and its gradient, lose a mask that is causal.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.attention import AttentionSearch, mask_of, written_out
+from tracejit.passes.attention_patterns import AttentionSearch, mask_of, written_out
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 

@@ -10,8 +10,8 @@ names of values: operators, types, attributes, literals, locations, effects and 
     %5 = negative(%4)
     return %3, %5
 
-What can fail, or must keep an order, has no twin. Nodes that were recorded as copies of others (note
-``copied``) are compared in one step.
+A component that can fail, or whose order matters, has no twin. Nodes that were recorded as copies of others
+(note ``copied``) are compared in one step.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -55,7 +55,7 @@ class TwinComponents(NamedTuple):
 
 class PartCopy(NamedTuple):
     """A copy of some nodes of a graph, by their positions. Arguments are a graph's inputs, then its outputs;
-    those of the copies are of the whole graph.
+    those of the copies are of the complete graph.
     """
 
     nodes: list[int]
@@ -63,10 +63,10 @@ class PartCopy(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """The way from a program of the reduced graph to one of the whole graph.
+    """The copies that turn a program of the reduced graph into one of the complete graph.
 
     behind: by position in the reduced graph: the copies that stand behind a node, in order.
-    arguments: the arguments of the whole graph that those of the reduced one are.
+    arguments: the arguments of the complete graph that those of the reduced one are.
     whole: the graph.
     """
 
@@ -221,7 +221,7 @@ def _steps(graph: Graph) -> list[_Step]:
 
 
 def _is_apart(node: Node) -> bool:
-    """Whether there is no twin of what has this node."""
+    """Whether a component with this node has no twin."""
     return CAN_FAIL in node.op.traits or ORDERED in node.op.traits
 
 
@@ -283,7 +283,7 @@ def _components(graph: Graph, steps: Sequence[_Step]) -> list[tuple[Component, l
         if known < 0:
             known = connect(step.outputs)
         else:
-            number.update(dict.fromkeys(step.outputs, known))  # numbers, too, which nobody asks for
+            number.update(dict.fromkeys(step.outputs, known))  # numbers, too, which are never looked up
         of_steps.append(known)
     for effect in graph.effects:
         connect((effect.target, effect.value))
@@ -313,8 +313,8 @@ def _components(graph: Graph, steps: Sequence[_Step]) -> list[tuple[Component, l
 
 
 class _Names:
-    """Small numbers for types, attributes and kinds of copies in keys: to hash these takes long, and most of
-    those that are equal are one object.
+    """Small numbers for types, attributes and kinds of copies in keys: hashing these is slow, and most equal
+    ones are one object.
     """
 
     def __init__(self) -> None:

@@ -5,9 +5,9 @@ Live nodes are those that an output or an effect depends on, and those with side
 reads the element). The graph is linear and every value is defined before it is used, so one walk backwards
 sees each value's uses before its definition.
 
-An array with a dead store is read as it was before, and the next store overwrites that. The gradient of
-arrays that were joined leaves such stores behind: each part sets its elements of a cotangent to zero, and the
-others look beside them.
+The readers of an array with a dead store read the array before it, which the next store overwrites. The
+gradient of a concatenation leaves such stores: each part sets its elements of a cotangent to zero, and the
+others read other elements.
 
     %1 = update(%0, %2) [view=left]
     %3 = view(%1) [view=right]                  =>      %3 = view(%0) [view=right]

@@ -12,7 +12,7 @@ same builder, derivatives of any order come from applying the function again, an
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 
 A `ReverseStep` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention
-that is written out has the rule of the operator that it is (`tracejit.passes.attention`).
+that is written out has the rule of the operator that it is (`tracejit.passes.attention_patterns`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ops import add
 from tracejit.ops.symbolic import pull_back
-from tracejit.passes.attention import written_out
+from tracejit.passes.attention_patterns import written_out
 
 
 class ReverseStep:
-    """Something in a list of nodes that says itself how cotangents of its outputs become those of its inputs.
+    """An item in a list of nodes with a gradient rule of its own.
 
     Its inputs are defined before it, its outputs by it or by nodes right before it that stop cotangents.
     """
@@ -57,7 +57,7 @@ class ReverseStep:
     ) -> Sequence[Value | None] | None:
         """The cotangents of the inputs so far, `totals`, with its own added to them; None if it does not add.
 
-        A step that stands for many nodes adds in their order so.
+        So a step that stands for many nodes can add in the order of these.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Products of few rows: how kernels would read their factors, and share them out."""
+"""Predictions for products of few rows: whether kernels read a factor in place, and split the work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FEW_ROWS = 64
 
 
 def would_be_tiled(node: Node) -> bool:
-    """Whether a product of few rows would read its second factor in place, were that contiguous."""
+    """Whether a product of few rows would read a contiguous second factor in place."""
     if node.output.type.ndim != 2 or not is_floating(node.output.type.dtype):
         return False
     (m, k), (_, n) = (v.type.shape for v in node.inputs)
@@ -18,7 +18,7 @@ def would_be_tiled(node: Node) -> bool:
 
 
 def would_be_one_unit(product: Node) -> bool:
-    """Whether an epilogue would keep a product of two matrices from being shared out among workers."""
+    """Whether a product of two matrices with an epilogue would be a single unit of much work."""
     x, y = (value.type for value in product.inputs)
     if x.ndim != 2 or not all(isinstance(n, int) for n in (*x.shape, *y.shape)):
         return False  # or its extents differ from round to round of a loop

@@ -12,7 +12,7 @@ A use of a value is *late* if two products (or convolutions, or more) lie betwee
 value, the number of products on the longest path to it, says so. A value that has a late use is *kept*,
 unless it is computed again: by a chain of elementwise operators, from values that are kept anyway, from
 numbers, and from arrays that are small beside it. The copies of a chain come `after` a value of the backward
-pass, or nothing would delay them until then. They are made once, before the first late use.
+pass; nothing else would delay them until then. They are made once, before the first late use.
 
 What a kernel rounds depends on what it computes beside it (see docs/decisions/14-sums-of-products.md), so a
 copy may be apart from the value by a rounding error.
@@ -32,10 +32,10 @@ from tracejit.passes.producers import base_of
 from tracejit.tuning import tuning_of
 
 LEAST = 1 << 18
-"""Bytes of a value that is worth it: smaller ones do not matter beside other memory."""
+"""The least bytes of a value that is computed again; smaller ones hardly count."""
 
 FAR = 2
-"""The difference of depths with which a use is late: a product of a value, or its sum with one, is not."""
+"""The least difference of depths of a late use. A product of a value, or its sum with one, is no late use."""
 
 MOST = 48
 """The most operators in a chain, of which an expensive one counts as `DEAR`."""
@@ -77,7 +77,7 @@ class _Lives:
         return base_of(self.producers, value)
 
     def is_cheap(self, value: Value) -> bool:
-        """Whether an elementwise operator computes the value, where that is faster than memory."""
+        """Whether an elementwise operator computes the value faster than memory would be read."""
         node = self.producers.get(value)
         return (
             node is not None
@@ -105,7 +105,7 @@ def _chosen(graph: Graph, lives: _Lives) -> set[Value]:
 
 
 def _chain(value: Value, lives: _Lives, chosen: set[Value]) -> list[Value]:
-    """The values to compute for computing `value` again; none if that is not possible, or costs too much."""
+    """The values to recompute for `value`; none if that is impossible, or costs too much."""
     chain, cost = [value], 0
     for found in chain:
         if not lives.is_cheap(found):
@@ -159,7 +159,9 @@ class _Rewriter:
         return self.copies[value]
 
     def delayed(self, inputs: list[Value], user: Node) -> list[Value]:
-        """Operands of which the largest is there only when the operands of `user` are about to be."""
+        """The operands, of which the largest is delayed until the operands of `user` are about to be
+        computed.
+        """
         arrays = [v for v in inputs if not v.type.on_host]
         if not arrays:
             return inputs
@@ -170,8 +172,8 @@ class _Rewriter:
         return [late if v is largest else v for v in inputs]
 
     def mark(self, user: Node) -> Value:
-        """A bool that is there when the deepest operand of `user` is. If that is a product's result: when an
-        operand of it is, so that copies can be in the product's kernel.
+        """A bool that is computed when the deepest operand of `user` is. If that is the result of a product:
+        when one of its operands is, so that copies can be in the product's kernel.
         """
         deepest = self.deepest(user)
         maker = self.lives.producers.get(deepest)

@@ -5,9 +5,9 @@ The backward pass of a rectifier needs its mask, which its result determines, to
     m = less_equal(x, 0);  y = where(m, 0, x)             y <= 0 exactly where x <= 0, nan included
     dx = where(m, 0, dy)                            =>    dx = where(less_equal(y, 0), 0, dy)
 
-So m is an element of a kernel and no array, if y waits for the backward pass too: it does if two products (or
-convolutions) read it, the next layer's and that of the gradient of its weights, or if it is a result. Fusion
-computes the new comparison where it is used (see `free`).
+So m needs no array if y lives until the backward pass anyway: it does if two products (or convolutions) read
+it, the next layer's and that of the gradient of its weights, or if it is a result. Fusion computes the new
+comparison where it is used (see `free`).
 """
 
 from __future__ import annotations

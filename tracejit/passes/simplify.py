@@ -389,7 +389,7 @@ def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.view)
 def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """The value stored in exactly these elements, where stores since then went into others.
+    """The value stored in exactly these elements, if later stores went into others.
 
     A read of elements that the last stores left alone stays a read of the newest array: one of an older array
     would keep that alive, and memory that is still read cannot be overwritten in place.
@@ -401,7 +401,7 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
             return None
         (base, value), stored = node.inputs, node.attrs["view"]
         start, end = stored.span()
-        if not (end <= low or high <= start):  # most stores of a loop are known to be apart by that
+        if not (end <= low or high <= start):  # this suffices for most stores of a loop
             if same(stored, view):
                 return r.emit(ops.view, value, view=View.of_shape(view.shape))
             if not disjoint(stored, view, x.type.shape):
@@ -412,7 +412,7 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store of nothing, of everything, or of what is there already."""
+    """A store without elements, of all elements, or of their present values."""
     if view.size == 0:
         return base
     covering = inverse(view, base.type.shape)
@@ -426,7 +426,7 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store of an array that was put together of few parts is a store of each."""
+    """The store of an array that is a concatenation of few parts is a store of each part."""
     parts: list[tuple[Value, View]] = []
     while (made := r.match(x, ops.update)) is not None:
         place = view.compose(made.attrs["view"])

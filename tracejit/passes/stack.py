@@ -4,12 +4,12 @@
     %7 = matmul(%2, %3)       =>  %6 = matmul([%0 %2 ...], [%1; %3; ...])      # [256,64] @ [64,1024]
     %8 = add(%6, %7) ...
 
-A weight that a loop uses in every step has such a sum as its gradient: each product is larger than both its
-factors, and goes through memory to add a few numbers to every element. Stacked factors take less memory than
-the products. The sum is that of the same terms, rounded less often.
+Such a sum is the gradient of a weight that a loop uses in every step. Each product is larger than both its
+factors, and adds a few numbers to every element by way of memory. Stacked factors take less memory than the
+products. The sum is that of the same terms, rounded less often.
 
-Only chains of additions count, which loops write. Shards of a batch are added up as a balanced tree, so that
-the bits are those of ranks that have a shard each: that is left as it is.
+Only chains of additions count, which loops write. Shards of a batch are added up as a balanced tree, which
+stays as it is: the bits are those of ranks with a shard each.
 
 The gradient of an array that each round reads a part of is a sum of arrays that are zero but for a part. It
 becomes stores of the parts, which rounds of a loop can make, into one array; where they cover it, nothing is
@@ -55,7 +55,7 @@ class Summand(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The operands of a chain of additions that no one else reads: products by kind, updates of zeros, and
+    """The operands of a chain of additions that nothing else reads: products by kind, updates of zeros, and
     the rest.
     """
 
@@ -74,7 +74,7 @@ def stack(graph: Graph) -> Graph:
 
 
 class _Sums:
-    """The search for sums: who makes a value, how often it is read, and where."""
+    """The search for sums: the node that makes each value, how often it is read, and where."""
 
     def __init__(self, graph: Graph):
         self.graph = graph

@@ -1,4 +1,4 @@
-"""Gradients of convolutions to their weights as several sums, where one would leave workers without units.
+"""Gradients of convolutions to their weights as several sums, where one has too few units for all workers.
 
     %2: float32[64,64,1,1] = conv2d_weight_gradient(%0, %1) [...]
         =>
@@ -6,8 +6,8 @@
     %2: float32[64,64,1,1] = sum(%3) [axes=(0,)]
 
 A unit of such a gradient adds up all places of all images for a part of the weight's depth. A weight of
-little depth has few parts, and narrow parts make slow products; so places are shared out, too. How, is a
-matter of shapes only, and sums are added in order. The last addition fuses with what is made of the gradient.
+little depth has few parts, and narrow parts make slow products; so places are split, too. The split depends
+on shapes only, and sums are added in order. The last addition fuses with the operators on the gradient.
 """
 
 from __future__ import annotations

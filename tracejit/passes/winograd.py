@@ -10,7 +10,7 @@ error is that of a sum in the same precision, or less (see docs/decisions/65-win
 would save more and err more. As tiles subtract elements from one another, an infinite element makes all
 places of the tiles that see it nan, where a sum has infinities.
 
-It is done where it is worth it: stride 1 or 2, dilation 1, one group, enough channels and filters for
+It is done where it pays off: stride 1 or 2, dilation 1, one group, enough channels and filters for
 products, enough places to transform weights for, and tiles that fit. The gradient to images with a stride is
 done for the usual padding by one element only.
 """
@@ -29,10 +29,10 @@ from tracejit.kernels.split import ceil_div
 from tracejit.tuning import tuning_of
 
 LEAST = LANES
-"""Channels, and filters, below which most of a transform or a product would be idle."""
+"""The least channels, and filters: with fewer, most lanes of a transform or a product would be idle."""
 
 LEAST_TILES = 24
-"""Tiles below which transforming the weights takes as long as it saves."""
+"""The least tiles: with fewer, transforming the weights takes as long as it saves."""
 
 WASTE = {1: 1.6, 2: 1.2}
 """The most places of all tiles, by stride, as a multiple of those of the images."""

@@ -6,8 +6,9 @@
     target.open(0)                # the device is ready, or DeviceError says what is missing
     target.job(task)              # the job of a planned task
 
-A second target is a module here and one in `tracejit.tuning`, each with a line in the table beside it, and an
-emitter. Emitters do not know one another, and nothing but these modules knows two of them.
+A further target is a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning`, each with
+a line in the table beside it, and an emitter. Emitters do not know one another, and nothing but these modules
+knows two of them.
 
 >>> from tracejit.ir.types import CPU
 >>> target_of(CPU).tuning.kind
@@ -21,7 +22,7 @@ from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import tuning_of
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}

@@ -1,15 +1,15 @@
-"""The CPU: kernels of plain loops, which the engine runs on its worker threads."""
+"""The CPU: kernels are loops, which the engine runs on its worker threads."""
 
 from __future__ import annotations
 
 from tracejit.assembly.cpu_jobs import job
 from tracejit.assembly.cpu_kernels import source_of
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import cpu
 
 
 def open_device(index: int) -> None:
-    """Nothing: the engine makes lanes and memory when they are first used."""
+    """Do nothing: the engine makes lanes and memory at their first use."""
 
 
 TARGET = Target(cpu.TUNING, source_of, open_device, job)

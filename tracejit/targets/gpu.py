@@ -8,20 +8,20 @@ from tracejit.assembly.words import Job
 from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.targets.target import Target
+from tracejit.targets.record import Target
 from tracejit.tuning import gpu
 
 
 def emit(spec: KernelSpec) -> str:
     """The source of ``kernel(block)``."""
-    from tracejit.codegen.gpu.emit import emit_gpu  # nobody needs it who has no GPU
+    from tracejit.codegen.gpu.emit import emit_gpu  # needed with a GPU only
 
     return emit_gpu(spec)
 
 
 def open_device(index: int) -> object:
     """The driver's device, with its memory and its lane."""
-    from tracejit.engine.cuda import device  # nor this
+    from tracejit.engine.cuda import device  # likewise
 
     device.install(native_functions)
     return device.open_device(index)

@@ -34,5 +34,5 @@ TUNING = Tuning(
     sweeps=True,
     panels=True,
     several_axes=True,
-    passes=frozenset({"attention", "recompute", "roll", "weight_sums", "winograd"}),
+    passes=frozenset({"attend", "recompute", "roll", "weight_sums", "winograd"}),
 )

@@ -93,7 +93,7 @@ class Tuning(NamedTuple):
     sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
     panels: whether a product's rows stay in a cache for the kernel that follows, as its epilogue.
     several_axes: whether the kernel of `fft` transforms along several axes.
-    passes: those, by name, that are worth while on such devices: some of `attention`, `recompute`, `roll`,
+    passes: those, by name, that are worth while on such devices: some of `attend`, `recompute`, `roll`,
             `weight_sums`, `winograd`.
     """
 

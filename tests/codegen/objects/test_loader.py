@@ -11,7 +11,7 @@ import pytest
 
 from tracejit.assembly.link import EXECUTOR
 from tracejit.codegen.objects import loader
-from tracejit.codegen.objects.link import Code
+from tracejit.codegen.objects.linker import Code
 from tracejit.codegen.objects.loader import Kernel, Promise, forget, load
 from tracejit.config import config
 

@@ -19,7 +19,7 @@ from tracejit.codegen.objects import entry as entry_module
 from tracejit.codegen.objects import store as store_module
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.entry import DIGEST, MAGIC
-from tracejit.codegen.objects.link import host
+from tracejit.codegen.objects.linker import host
 from tracejit.codegen.objects.store import Entry, Store, key
 from tracejit.kernels.library.table import LIBRARY
 
@@ -74,7 +74,7 @@ def test_stored_object_code_runs_without_numba(store):
     program = f"""
 import ctypes, pathlib, sys
 import numpy as np
-from tracejit.codegen.objects.link import host, link
+from tracejit.codegen.objects.linker import host, link
 from tracejit.codegen.objects.store import Store, key
 from tracejit.kernels.library.blocks import ScatterAdd
 from tracejit.kernels.library.plan import scatter_plan

@@ -9,7 +9,7 @@ from numba import float32, int64
 
 from tests.kernels.loops import CALL
 from tracejit.codegen.objects.build import EntryPoint, build_object, draft
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import add, divide, multiply

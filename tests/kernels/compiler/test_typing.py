@@ -10,7 +10,7 @@ from numba.core.errors import TypingError, UnsupportedError
 
 from tests.kernels.loops import CALL
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.target import subroutine, translate
 

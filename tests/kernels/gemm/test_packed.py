@@ -13,7 +13,7 @@ import pytest
 from tests.kernels.library.test_library import FLOATS, assert_product, gemm_block, random_array
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.gemm import products
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,

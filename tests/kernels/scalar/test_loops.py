@@ -9,7 +9,7 @@ from numba import float32, int64
 from tests.kernels.loops import CALL, Loops, same
 from tests.kernels.scalar.test_transcendental import PAIRS, SINGLE
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS, maximum, minimum
 

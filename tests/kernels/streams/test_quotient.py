@@ -6,7 +6,7 @@ from numba import float32, float64
 
 from tests.kernels.native import SIGNATURE
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import divide

@@ -8,7 +8,7 @@ from numba.types import int64
 
 from tests.kernels import native
 from tracejit.codegen.objects.build import EntryPoint, build_object
-from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.streams.transpose import GROUP, column_of, row_of, tile_place
 

@@ -114,7 +114,7 @@ def test_nobody_waits_for_what_comes_after_a_python_task(eager_to_share):
     b = Builder()
     x = b.input(ArrayType((1000,), F4))
     first = b.emit(ops.exp, x)
-    number = ops.structure.keep_callback(lambda array: None)
+    number = ops.structural.keep_callback(lambda array: None)
     b.emit(ops.callback, first, id=number)
     second = functools.reduce(lambda value, _: b.emit(ops.sin, value), range(50), x)
     planned = plan.plan(legalize(b.graph([b.emit(ops.copy, second)])))

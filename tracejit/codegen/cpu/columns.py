@@ -45,7 +45,7 @@ def emit_columns(kernel: LoopText) -> None:
 
 
 def tile_pointers(kernel: LoopText, first: str) -> None:
-    """Scratch rows and accumulators of a tile, shifted so that the index itself reaches them."""
+    """Scratch rows and accumulators of a tile, shifted so that they are indexed by the index itself."""
     names = [(f"row{n}", dtype) for n, dtype in enumerate(kernel.spec.rows)]
     names += [(f"t{n}", dtype) for n, dtype in enumerate(kernel.spec.accumulators)]
     for name, dtype in names:

@@ -1,4 +1,4 @@
-"""Kernels for the CPU: plain loops over typed pointers, which LLVM turns into vectors.
+"""Kernels for the CPU: loops over typed pointers, which LLVM vectorises.
 
 One module for each orientation writes the loops over units; `tracejit.codegen.cpu.loops` has what they share.
 """

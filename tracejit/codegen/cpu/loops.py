@@ -1,10 +1,9 @@
 """The parts that all kernels for the CPU share: the innermost loop, its steps, and reductions.
 
 Rules that keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes
-nothing that another one reads (buffers are disjoint, or the same and indexed alike); everything that does not
-change along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of
-`SUM_BLOCK` elements, whose additions may be reordered, and the blocks add up in float64 (float32) or with
-compensation (float64).
+nothing that another one reads (buffers are disjoint, or the same and indexed alike); loop-invariant steps are
+hoisted; there is one pointer for each buffer; sums of floats run in blocks of `SUM_BLOCK` elements, whose
+additions may be reordered, and the blocks add up in float64 (float32) or with compensation (float64).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tracejit.ir.op import ANY_ORDER, COMPENSATED, HIGHEST, LOWEST, OPS, PRODUCT
 
 SUM_BLOCK = 2048
 """Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
-The end of a block, where the lanes come together, takes as long as 250 elements; longer ones are less exact.
+The end of a block, where the lanes are added up, takes as long as 250 elements; longer blocks are less exact.
 """
 
 Placed = tuple[dict[int, str], Instruction]
@@ -46,7 +45,7 @@ class LoopText(SourceText):
     # ---- loops
 
     def independent(self) -> str:
-        """The range of a loop whose rounds share nothing in memory."""
+        """The range of a loop whose iterations share nothing in memory."""
         return self.use("independent", "tracejit.kernels.compiler.ranges")
 
     def lane_loop(self, section: Section, first: str, last: str, before: Sequence[Placed] = ()) -> None:
@@ -113,7 +112,7 @@ class LoopText(SourceText):
             self.in_lane = False
 
     def summed_products(self, steps: Sequence[Instruction]) -> dict[int, Instruction]:
-        """The products, by the numbers of their values, that go into one sum each and nowhere else."""
+        """The products, by the numbers of their values, each of which is used in one sum only."""
         readers = Counter(a for step in steps for a in step.args)
         made = {step.result: step for step in steps if step.kind == "apply"}
         summed = {step.args[0]: step.dtype for step in steps if self.is_blocked(step)}
@@ -203,7 +202,7 @@ class LoopText(SourceText):
         return in_rows and step.kind == "fold" and is_compensated(step.function) and is_float(step.dtype)
 
     def is_ranked(self, step: Instruction) -> bool:
-        """Whether an extreme of floats is found among integers, for which a processor has an instruction."""
+        """Whether an extreme of floats is computed on integers, for which processors have an instruction."""
         in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
         return in_rows and OPS[step.function].accumulation in (HIGHEST, LOWEST) and is_float(step.dtype)
 

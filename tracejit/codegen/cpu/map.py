@@ -19,10 +19,11 @@ from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
 BAND = 16
-"""Rows whose results are streamed at a time, in a tile of arrays that no cache holds."""
+"""Rows whose results are streamed at a time, in a tile of arrays larger than the caches."""
 
 TILES_AHEAD = 2
-"""The distance of the tile to prefetch: the next one, a mirror image, is in the cache already."""
+"""The distance of the tile to prefetch: the next one, the mirror image of this one, is in the cache already.
+"""
 
 
 def emit_map(kernel: LoopText) -> None:
@@ -52,8 +53,8 @@ def emit_map(kernel: LoopText) -> None:
 
 
 def emit_streamed_tile(kernel: LoopText, section: Section) -> None:
-    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and the code
-    between their loops takes as long as these.
+    """The rows of a tile, whose results are streamed several rows at a time: the rows are short, and the code
+    between their loops takes as long as the loops.
     """
     down, last = kernel.spec.lane - 1, kernel.spec.lane
     with kernel.block(f"for band in range(a{down}, b{down}, {BAND}):"):
@@ -74,7 +75,7 @@ def emit_streamed_tile(kernel: LoopText, section: Section) -> None:
 
 
 def place_in_tile(kernel: LoopText, layout: int, row: str, column: str) -> tuple[str, str]:
-    """The place of an element of a layout that goes along the lane, and the distance of its rows."""
+    """The place of an element of a layout that moves along the lane, and the stride of its rows."""
     down = kernel.spec.lane - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
     stride = f"s{layout}_{down}"

@@ -9,7 +9,8 @@
         for i1 in independent(0, n1):
             ...
 
-If the last loop needs no more of scratch memory than the first one leaves, it runs one row later:
+If the last loop and the first one use different rows of scratch memory, it runs one row later (software
+pipelining):
 
     for unit in range(lo, hi + 1):
         if unit < hi:                                      # the first loop of row `unit`
@@ -31,7 +32,7 @@ from tracejit.codegen.spec import Instruction, KernelSpec, Section
 from tracejit.codegen.text import layouts_of
 
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
-"""Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
+"""Kinds of steps of a loop that only finishes a row: it reduces nothing and cannot fail."""
 
 
 def emit_rows(kernel: LoopText) -> None:
@@ -46,7 +47,7 @@ def emit_rows(kernel: LoopText) -> None:
 
 
 def overlaps(spec: KernelSpec) -> bool:
-    """Whether the last loop of a row, which stores what earlier ones have found out, may run after the first
+    """Whether the last loop of a row, which stores the results of the earlier ones, may run after the first
     one of the next row: they share no row in scratch memory.
     """
     loops = [section for section in spec.sections if section.level == "full"]
@@ -60,12 +61,12 @@ def overlaps(spec: KernelSpec) -> bool:
 
 def emit_overlapping_rows(kernel: LoopText) -> None:
     """Software pipelining: each row's last loop after the first one of the next row. The code after a
-    reduction waits for its end, and a processor has other instructions to execute meanwhile.
+    reduction waits for its end; meanwhile the processor executes the other loop.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
     values = values_before(kernel.spec, last)
-    for value, dtype in values.values():  # 1: something may be divided by it before the first row ends
+    for value, dtype in values.values():  # 1: it may be a divisor before the first row ends
         kernel.line(f"v{value} = {kernel.number_one(dtype)}")
     places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
     for layout in places:
@@ -94,7 +95,7 @@ def finish_row(
     values: Mapping[int, tuple[int, str]],
     places: Sequence[int],
 ) -> None:
-    """The rest of a row but for its last loop, and what that will need of it."""
+    """The rest of a row but for its last loop, and the values that this loop will read."""
     for section in sections:
         row_section(kernel, section)
     for number, (value, _) in values.items():
@@ -104,8 +105,8 @@ def finish_row(
 
 
 def goes_along(last: Section, second: Section) -> bool:
-    """Whether the last loop of a row, whose results are streamed, becomes one with the second loop of the
-    next row: memory takes lines slowly, and there is more to do meanwhile.
+    """Whether the last loop of a row, whose results are streamed, is fused with the second loop of the next
+    row, which computes while memory takes the lines.
     """
     results = {step.kind for step in last.steps} & {"store", "stream"}
     kinds = {step.kind for step in second.steps}
@@ -115,8 +116,9 @@ def goes_along(last: Section, second: Section) -> bool:
 def emit_both_loops(
     kernel: LoopText, section: Section, before: Sequence[Placed], places: Sequence[int]
 ) -> None:
-    """A loop of this row and the last one of the row before. Sums must not depend on where a row stands in a
-    chunk, so the first row has the same loop: it computes something from its own memory, and streams nothing.
+    """A loop of this row, fused with the last one of the row before. Sums must not depend on the position of
+    a row in its chunk, so the first row runs the same loop: it computes on its own memory, and streams
+    nothing.
     """
     with kernel.block("if unit == lo:"):
         for layout in places:
@@ -125,8 +127,8 @@ def emit_both_loops(
 
 
 def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
-    """A second number for each value of a row that its last section reads, under which it outlives the row,
-    and its dtype.
+    """A second number for each value of a row that its last section reads, for the copy that outlives the
+    row, and its dtype.
     """
     made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
     count = 1 + max(
@@ -142,7 +144,7 @@ def reading(steps: Sequence[Instruction], values: Mapping[int, tuple[int, str]])
 
 
 def begin_row(kernel: LoopText) -> None:
-    """The indices of a unit of a ROWS kernel, and where its row lies."""
+    """The indices of a unit of a ROWS kernel, and the place of its row."""
     kept = range(kernel.spec.kept)
     kernel.unravel(kernel.piece("unit"), kept)
     kernel.set_bases(kernel.spec.sections, kept)

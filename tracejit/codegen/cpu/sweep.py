@@ -19,8 +19,8 @@
                 else:
                     move(edges, edge * n1, ring, line, n1)
 
-In a kernel over one dimension a row is a run of `columns` elements, and the last one may be shorter. Where
-rows are stored along with computing others, the innermost loop does both:
+In a kernel over one dimension a row is a run of `columns` elements, and the last one may be shorter. Where a
+row is stored while another one is computed, the innermost loop does both:
 
                 for i1 in independent(0, n1):
                     ...
@@ -76,7 +76,7 @@ def _find_edge(kernel: SourceText) -> None:
 
 
 def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
-    """Put an element of a new row into the ring; `along`, first store the old one in the array."""
+    """Write an element of a new row into the ring; `along`: store the old one in the array first."""
     lane = kernel.spec.lane
     if kernel.spec.along:
         kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")
@@ -84,8 +84,8 @@ def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
 
 
 def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop: LaneLoop) -> None:
-    """Compute a row and store the one that lies in its place in the ring; the first ones of a band find none
-    there, and what they find goes back to the ring itself.
+    """Compute a row and store the one that it replaces in the ring. The first rows of a band replace none,
+    and write the old elements back to the ring itself.
     """
     lane = kernel.spec.lane
     kernel.line("row = i0 - up")

@@ -8,17 +8,17 @@ accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units.
 
 - MAP: threads along x stride over the last dimension, those along y (ty = 1 if there is no other dimension)
   over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
-  as they lie: what a warp leaves of a line in the cache, the next lines of the tile use.
+  in place: the next lines of the tile use the rest of each cache line.
 - ROWS: the threads of a block (ty = by = 1) stride over the row; their accumulators are combined through
   shared memory. Values that depend on the row only are computed by every thread and stored by the first.
 - COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
   share a unit's columns. Accumulators are combined along y.
 
-For a running sum, the threads take as many elements as there are threads, combine them in a tree, and go on
-with what comes out at the end. Otherwise a thread takes several elements at a time: it reads all of them
-before it writes, so that many reads are under way. At `scratch` in the GPU's memory there are
-`Lowered.scratch` bytes for each of the bx blocks. A kernel that fails lowers the int64 at `failure` to its
-status: the smallest of all threads', so that every run reports the same error.
+For a running sum, the threads take as many elements as there are threads, combine them in a tree, and carry
+the last sum on. Otherwise a thread takes several elements at a time: it reads all of them before it writes,
+so that many reads are in flight. At `scratch` in the GPU's memory there are `Lowered.scratch` bytes for each
+of the bx blocks. A kernel that fails lowers the int64 at `failure` to its status: the smallest of all
+threads', so that every run reports the same error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tracejit.codegen.text import SourceText, is_compensated, memory_type, renum
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
-"""The most steps of a short loop."""
+"""The most steps of a loop that takes several elements at a time."""
 
 
 def emit_gpu(spec: KernelSpec) -> str:
@@ -101,8 +101,8 @@ def emit_rows(kernel: _Kernel) -> None:
 
 def emit_columns(kernel: _Kernel) -> None:
     """Write a COLUMNS kernel: threads along x have columns of their own, whose accumulators are variables.
-    All threads of a block go through the loop together; those that stand behind the last column do what the
-    last one does, and store nothing.
+    All threads of a block run the loop together; those beyond the last column compute what the last one does,
+    and store nothing.
     """
     spec = kernel.spec
     last = spec.lane
@@ -160,7 +160,7 @@ class _Kernel(SourceText):
     # ---- loops
 
     def strided(self, section: Section, first: str, last: str) -> None:
-        """The loop of the threads along x over the lane."""
+        """The strided loop of the threads along x over the lane."""
         index = f"i{self.spec.lane}"
         self.loop(section, first, last, "thread", lambda place: self.line(f"{index} = {place}"))
 
@@ -187,7 +187,7 @@ class _Kernel(SourceText):
 
     def at_once(self, section: Section, count: int, thread: str, move: Callable[[str], None]) -> None:
         """The steps of `section` for `count` elements: everything is read before anything is written, so that
-        many reads are under way.
+        many reads are in flight.
         """
         results = [s.result for part in self.spec.sections for s in part.steps]
         shifted = [renumbered(section.steps, n * (1 + max(results))) for n in range(count)]
@@ -245,7 +245,7 @@ class _Kernel(SourceText):
             case "stream":
                 self.step(step.replace(kind="store"))
             case "prefetch":
-                pass  # other threads compute while one waits for memory
+                pass  # other threads hide the latency of memory
             case _:
                 self.step(step)
 
@@ -268,7 +268,7 @@ class _Kernel(SourceText):
         return steps
 
     def is_compensated(self, step: Instruction) -> bool:
-        """Whether what additions round off is added up too."""
+        """Whether the accumulator is that of a compensated sum."""
         return step.kind == "fold" and is_compensated(step.function) and step.dtype == "float64"
 
     def accumulate_step(self, step: Instruction, total: str, value: str) -> None:
@@ -330,8 +330,8 @@ class _Kernel(SourceText):
     # ---- running sums
 
     def scan(self, section: Section, first: str, last: str, member: str, move: Callable[[str], None]) -> None:
-        """The loop over [first, last) of a section with running sums: all that differ in `member` go through
-        it together, an element each. Those behind the end compute what the last one does, and write nothing.
+        """The loop over [first, last) of a section with running sums: all threads that differ in `member` run
+        it together, an element each. Those beyond the end compute what the last one does, and write nothing.
         """
         self.line(f"begin = {first}")
         with self.block(f"while begin < {last}:"):
@@ -349,8 +349,8 @@ class _Kernel(SourceText):
             self.line(f"begin += {member}s")
 
     def scan_step(self, step: Instruction, member: str) -> None:
-        """The running sums of as many elements as there are members, in a tree through shared memory; what
-        came before them all is in the accumulator.
+        """The running sums of as many elements as there are members, in a tree through shared memory; the
+        accumulator holds the sum before them.
         """
         in_rows = member == "thread"
         place, distance = ("thread", "step") if in_rows else ("cell", "step * threads")
@@ -393,7 +393,7 @@ class _Kernel(SourceText):
             self.line(self.word("barrier"))
 
     def combine_threads(self, steps: Sequence[Instruction], member: str, place: str) -> None:
-        """Combine the accumulators of all threads that differ in `member`, in a tree; every one gets the
+        """Combine the accumulators of all threads that differ in `member`, in a tree; every thread has the
         result. `place`: of a thread's accumulator in shared memory.
         """
         distance, first = ("step", "0") if member == "thread" else ("step * threads", "thread")

@@ -1,4 +1,4 @@
-"""Launch dimensions of kernels for a GPU: any numbers are right, these are fast.
+"""Launch dimensions of kernels for a GPU. They decide speed only, not results.
 
     launch(lowered, processors=132)     # Launch(grid=(64, 1), threads=(256, 1), shared=1024)
 
@@ -22,13 +22,13 @@ THREADS = 1024
 """Most threads in a block."""
 
 USUAL = 256
-"""Threads in a block that any kernel has registers for."""
+"""Threads in a block for which any kernel has enough registers."""
 
 WARP = 32
-"""Threads that read memory together."""
+"""The threads of a warp."""
 
 RESIDENT = 2048
-"""Threads that a processor holds at a time."""
+"""The most resident threads of a multiprocessor."""
 
 AT_ONCE = 4
 """Elements that a thread takes at a time, if its steps are few."""

@@ -6,7 +6,7 @@
         for each of these columns:       a thread multiplies EACH elements of A by EACH of B
         barrier
 
-Threads that read neighbours in memory are neighbours, whichever way an operand lies: that is in the source.
+Neighbouring threads read neighbours in memory, whichever way an operand lies: the source depends on that.
 Everything else is in the block (`GpuProduct`), so a kernel serves all shapes. Every element is added up by
 one thread, in order: the same bits in every run.
 
@@ -29,7 +29,7 @@ SIDE = TILE // EACH
 """Threads of a block along x and y."""
 
 LINE = TILE + 4
-"""Elements between the columns of a tile in shared memory: threads then use different banks."""
+"""Elements between the columns of a tile in shared memory, padded to avoid bank conflicts."""
 
 
 class GpuProduct(enum.IntEnum):
@@ -141,7 +141,7 @@ def _tile(kind: str, size: int) -> list[str]:
 
 
 def _fetch(operand: str, transposed: bool, kind: str) -> list[str]:
-    """A part of a tile to shared memory; what lies outside is 0, which adds nothing."""
+    """Lines that copy a part of a tile to shared memory, with zeros outside the operand."""
     along = transposed != (operand == "b")  # whether neighbours in memory are neighbours along the tile
     lines = []
     for part in range(TILE * DEPTH // SIDE**2):

@@ -2,10 +2,10 @@
 
 Imports Numba, so nothing but the lazy gate in `tracejit.codegen.objects.loader` may import this module.
 
-Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
-the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
-module, which is optimised once and from which only the functions themselves can be seen, by their names as C
-functions. `tracejit.codegen.objects.link` turns the object into addresses.
+Two halves, which can run concurrently for different kernels: `draft` runs Numba's front end (Python, one
+function after the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call,
+become one module, which is optimised once and from which only the functions themselves can be seen, by their
+names as C functions. `tracejit.codegen.objects.linker` turns the object into addresses.
 
     built = finish(draft([EntryPoint("kernel", function)]))        # or build_object([...])
 """
@@ -37,7 +37,7 @@ SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
         for scalar, names in module.FUNCTIONS.items()
     ),
 ]
-"""Functions of which the optimiser sees declarations only, and the functions that define them."""
+"""Functions that the optimiser sees as declarations only, and the functions that define them."""
 
 SPEED = 2
 """LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
@@ -92,7 +92,7 @@ def draft(entries: Sequence[EntryPoint]) -> Draft:
 
 
 def finish(draft: Draft) -> Built:
-    """LLVM's part of a compilation: few calls, as each may have to wait for Python's lock."""
+    """LLVM's part of a compilation, in few calls, as each may have to wait for Python's lock."""
     machine, module = initialize(), linked(draft)
     _define(module, optimise(module, machine, _tuning()))
     return Built(machine.emit_object(module), str(module))
@@ -117,7 +117,7 @@ def optimise(module: Any, machine: Any, tuning: Any) -> Any:
 
 
 def _define(module: Any, builder: Any) -> None:
-    """Give bodies to functions that the optimiser knew by their declarations only."""
+    """Define functions that the optimiser knew by their declarations only."""
     wanted = {function.name for function in module.functions if function.is_declaration}
     missing = [(functions, text) for functions, text in SOURCES if not wanted.isdisjoint(functions)]
     if not missing:
@@ -133,8 +133,8 @@ def _define(module: Any, builder: Any) -> None:
 
 
 def _run(passes: Any, module: Any, builder: Any) -> None:
-    """Run passes, and free them: `ModulePassManager`, by the order of its bases, does not find its way to.
-    Each compile would leave 75 KiB.
+    """Run passes, and free them, which `ModulePassManager` does not do because of the order of its bases.
+    Each compile would leak 75 KiB.
     """
     try:
         passes.run(module, builder)

@@ -2,8 +2,8 @@
 
 A key is content-addressed. Its first half is a digest of the kernel's structure, its second half of the
 *environment*: target machine, versions, and the sources of `kernels/` and `codegen/`, from which the
-structure becomes object code. So a structure that is known in another environment can be told from one never
-seen.
+structure becomes object code. So a structure that was stored in another environment can be distinguished from
+a new one.
 
 A file is a line of magic, a line with the checksum of all that follows, one line of JSON (interface,
 environment, sizes), the source and the object code. No pickle, no locations of user code.
@@ -56,7 +56,7 @@ VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
 
 
 class DamagedEntryError(TracejitError, ValueError):
-    """A file of the store is not what its name says; the message is the reason."""
+    """A file of the store is not the entry of its name; the message is the reason."""
 
 
 class Entry(NamedTuple):
@@ -116,7 +116,7 @@ def version(package: str) -> str:
 
 @functools.cache
 def environment(target: tuple[str, ...]) -> Mapping[str, str]:
-    """All that object code depends on besides the kernel's structure."""
+    """Everything that object code depends on besides the kernel's structure."""
     return {
         "format": str(FORMAT),
         "target": " ".join(target),
@@ -156,7 +156,7 @@ def encode(key: str, entry: Entry) -> bytes:
 
 
 def decode(key: str, data: bytes) -> Entry:
-    """The entry in a file; raises `DamagedEntryError` unless it is just what was written under this key."""
+    """The entry in a file; raises `DamagedEntryError` unless it is what was written under this key."""
     if not data.startswith(MAGIC):
         raise DamagedEntryError("foreign: not an entry of this format")
     start = len(MAGIC) + DIGEST + 1

@@ -4,16 +4,16 @@ A `Recipe` says what a kernel is (its structure, whose text the store's key hash
 about. `load` turns recipes into `Kernel`s. What always holds:
 
 - A structure is compiled once, however many threads request it: the first one makes a promise, the others
-  wait for it. A compile that fails leaves nothing behind, so the next request tries again.
+  wait for it. A failed compile leaves nothing behind, so the next request tries again.
 - A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
   referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
-- LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
-  only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
-  its kernels in the store never pays for them.
+- LLVM is loaded with the first kernel (see `linker`). Numba and llvmlite are imported only when
+  something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds its
+  kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 - A fork waits for no compile, which may need a lock that the fork holds (any library may take locks before a
-  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that
-  nobody will keep, and has its kernels compiled by another process.
+  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that no
+  thread will fulfil, and has its kernels compiled by another process.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
     kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tracejit import collector
-from tracejit.codegen.objects import link
+from tracejit.codegen.objects import linker
 from tracejit.codegen.objects.entry import Entry, key
 from tracejit.codegen.objects.store import Store
 from tracejit.config import config
@@ -78,7 +78,7 @@ class Kernel:
     """
 
     def __init__(
-        self, name: str, key: str, source: str, origin: str, seconds: float, width: int, code: link.Code
+        self, name: str, key: str, source: str, origin: str, seconds: float, width: int, code: linker.Code
     ) -> None:
         self.name, self.key, self.source, self.origin = name, key, source, origin
         self.seconds, self.width, self._code = seconds, width, code
@@ -92,8 +92,8 @@ class Kernel:
 class Promise:
     """A kernel that one thread makes, for all that request it.
 
-    A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
-    one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
+    A signal handler may raise between any two steps, in the thread that makes the kernel or in one that
+    waits; all others must go on. (`threading.Event` could keep its lock forever.)
     """
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class Promise:
         self.wake()
 
     def wake(self) -> None:
-        """Let all go on that wait; once more does no harm."""
+        """Wake all waiting threads; idempotent."""
         for waiting in list(self._waiting):
             waiting.put(None)
 
     def done(self) -> bool:
-        """Whether it has been kept or has failed."""
+        """Whether it is fulfilled or has failed."""
         return self._kernel is not None or self._error is not None
 
     def result(self) -> Kernel:
@@ -127,7 +127,7 @@ class Promise:
 
             waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
             self._waiting.append(waiting)
-            if not self.done():  # else nobody may know of `waiting`
+            if not self.done():  # else `waiting` may never be woken
                 waiting.get()
         if self._kernel is None:
             assert self._error is not None
@@ -170,11 +170,11 @@ _usual_interval: float | None = None  # the switch interval outside of a compile
 def _before_fork() -> None:
     if _compiling.acquire(blocking=False):
         _forking.add(threading.get_ident())
-    link.hold()
+    linker.hold()
 
 
 def _after_fork() -> None:
-    link.let_go()
+    linker.let_go()
     if threading.get_ident() in _forking:
         _forking.discard(threading.get_ident())
         _compiling.release()
@@ -183,7 +183,7 @@ def _after_fork() -> None:
 def _start_anew_after_fork() -> None:
     """Reset a forked child, where the threads that promised kernels or compiled are gone."""
     global _compiling, _torn
-    link.start_anew()
+    linker.start_anew()
     if threading.get_ident() in _forking:
         _compiling.release()
     else:
@@ -191,7 +191,7 @@ def _start_anew_after_fork() -> None:
         if _usual_interval is not None:
             sys.setswitchinterval(_usual_interval)
     _forking.clear()
-    collector.wake()  # a rest of another thread would never end
+    collector.wake()  # a pause that another thread began would never end
     for structure, promise in list(_kernels.items()):
         if not promise.done():
             del _kernels[structure]
@@ -202,7 +202,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
-    structures = [id(recipe.structure) for recipe in recipes]  # to hash one takes long; most are one object
+    structures = [id(recipe.structure) for recipe in recipes]  # hashing one is slow; most are one object
     distinct = dict(zip(structures, recipes, strict=True))
     found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
     again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
@@ -286,7 +286,7 @@ def is_known(recipe: Recipe) -> bool:
 
 
 def _key(recipe: Recipe) -> str:
-    return key(repr(recipe.structure), link.host())
+    return key(repr(recipe.structure), linker.host())
 
 
 def _stored(recipe: Recipe) -> Kernel | None:
@@ -306,7 +306,7 @@ def _stored(recipe: Recipe) -> Kernel | None:
 
 
 def _linked(entry: Entry, origin: str) -> Kernel:
-    code = link.load(entry.name, entry.object_code, entry.metadata["symbols"])
+    code = linker.load(entry.name, entry.object_code, entry.metadata["symbols"])
     width = int(entry.metadata["width"])
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, code)
 
@@ -334,9 +334,9 @@ class Drafted(NamedTuple):
 
 
 def _compile(missing: Sequence[Promised]) -> None:
-    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. First come those on which
-    LLVM works longer: it is behind with them while Numba works on the others (S. M. Johnson, "Optimal two-
-    and three-stage production schedules with setup times included", 1954).
+    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. Those that take LLVM longer
+    come first: LLVM finishes them while Numba works on the others (S. M. Johnson, "Optimal two- and
+    three-stage production schedules with setup times included", 1954).
     """
     import queue  # not needed where all kernels are in the store
 
@@ -346,7 +346,7 @@ def _compile(missing: Sequence[Promised]) -> None:
     try:
         for recipe, promise in sorted(missing, key=lambda promised: promised[0].handwritten):
             drafts.put((promise, _drafted(recipe)))
-        collector.collect_young()  # it would go through all that Numba has left as soon as its rest ends
+        collector.collect_young()  # else all that Numba left is traversed when the pause ends
     finally:
         drafts.put(None)
         finisher.join()
@@ -369,7 +369,7 @@ def _in_a_hurry() -> Iterator[None]:
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
-    """The life of the thread for LLVM's part."""
+    """The main function of the thread for LLVM's part."""
     while (item := drafts.get()) is not None:
         promise, drafted = item
         try:
@@ -415,7 +415,7 @@ def _entry(drafted: Drafted) -> Entry:
         name=drafted.recipe.name,
         source=drafted.source,
         object_code=built.object_code,
-        target=link.host(),
+        target=linker.host(),
         seconds=drafted.seconds + time.perf_counter() - start,
         metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
         key=_key(drafted.recipe),
@@ -461,7 +461,7 @@ def _compile_elsewhere(missing: Sequence[Promised]) -> None:
 
 
 def serve() -> None:
-    """Compile what the process at the other end of standard input wants: the life of the new process."""
+    """Compile the requests on standard input: the main function of the new process."""
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
@@ -479,7 +479,7 @@ def serve() -> None:
 
 @contextmanager
 def _announced(count: int) -> Iterator[None]:
-    """Say that kernels are compiled if it takes long and somebody watches."""
+    """Report a long compile, where standard error is a terminal or `config.verbose` is set."""
     if not (config.verbose or sys.stderr.isatty()):
         yield
         return

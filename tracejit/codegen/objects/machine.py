@@ -1,7 +1,7 @@
 """The machine that LLVM compiles for, and its linker, through llvmlite's own Python modules.
 
-Whatever compiles imports these modules anyway, with Numba. A process that only loads kernels does without
-them: see `tracejit.codegen.objects.link`, which comes here for versions of llvmlite that it does not know.
+A process that compiles imports these modules anyway, with Numba. One that only loads kernels does not need
+them: `tracejit.codegen.objects.linker` uses this module for versions of llvmlite that it does not know.
 
     built = initialize().emit_object(module)
     addresses, tracker = link("add.1", built, ["kernel"])     # {"kernel": address}
@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 
 def host() -> tuple[str, str, str]:
-    """The host's triple, processor and features, as in `tracejit.codegen.objects.link.host`."""
+    """The host's triple, processor and features, as in `tracejit.codegen.objects.linker.host`."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -62,5 +62,5 @@ def link(name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[st
 
 
 def unload(tracker: Any) -> None:
-    """Take a library out of the process again; its addresses lead nowhere from then on."""
+    """Unload a library; its addresses are invalid from then on."""
     tracker.close()

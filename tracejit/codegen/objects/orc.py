@@ -1,8 +1,8 @@
 """LLVM's linker, called in llvmlite's shared library without importing llvmlite.
 
-llvmlite is that library, and some fifty Python modules (twenty of its own) which take three times as long to
-import as the library to load. What a stored kernel needs of it are nine C functions. They are described here
-as `llvmlite.binding` describes them in the versions `KNOWN`; for other versions, nothing here is used.
+llvmlite is that library and some fifty Python modules (twenty of its own), whose import takes three times as
+long as loading the library. A stored kernel needs nine C functions of it. They are described here as
+`llvmlite.binding` describes them in the versions `KNOWN`; for other versions, nothing here is used.
 
     linker = Linker(library_of_llvmlite())
     addresses, tracker = linker.link("add", object_code, ["kernel"])     # {"kernel": address}
@@ -87,7 +87,7 @@ class Linker:
         return self._text(text)
 
     def host(self) -> tuple[str, str, str]:
-        """The host's triple, processor and features, as in `tracejit.codegen.objects.link.host`."""
+        """The host's triple, processor and features, as in `tracejit.codegen.objects.linker.host`."""
         features = {
             feature[1:]: feature for feature in self._said("GetHostCPUFeatures").split(",") if feature
         }
@@ -106,7 +106,7 @@ class Linker:
         return {symbol: place.address for symbol, place in zip(symbols, found, strict=True)}, tracker
 
     def unload(self, tracker: Any) -> None:
-        """Take a library out of the process again; its addresses lead nowhere from then on."""
+        """Unload a library; its addresses are invalid from then on."""
         message = c_char_p()
         failed = self._unload(tracker, message)
         said = self._text(message)

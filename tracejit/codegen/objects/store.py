@@ -8,11 +8,11 @@ What always holds:
 
 - Object code is executed only from a private folder (ours, not writable by others), from such a file, whose
   checksum and key are right. Anything else is a miss, with its reason in `misses`, and is removed.
-- Only what is ours is removed, in a private folder: files (or links) of this user, by names that the store
-  gives. What cannot be removed stays a miss.
+- Only the store's own files are removed, in a private folder: files (or links) of this user with the store's
+  names. What cannot be removed stays a miss.
 - Files appear by rename, so readers in other processes see a complete entry or none. Two that compile the
   same kernel at the same time both write it; either file is good.
-- Where the disk cannot be written, or there is no folder, entries stay in memory, and one warning says so.
+- If the disk cannot be written, or there is no folder, entries stay in memory, with one warning.
 
 >>> import tempfile
 >>> store = Store(pathlib.Path(tempfile.mkdtemp()))
@@ -48,7 +48,7 @@ NOWHERE = f"there is no home folder to store kernels in; {REMEDY}"
 OURS = re.compile(rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial")
 """Names of files that a store makes."""
 
-ABANDONED = 3600.0  # seconds after which another process's unfinished file is taken for dead
+ABANDONED = 3600.0  # seconds after which another process's unfinished file counts as abandoned
 
 
 class Stats(NamedTuple):
@@ -137,7 +137,7 @@ class Store:
         return key in self._memory or (self.path is not None and os.path.exists(self._file(key)))
 
     def reject(self, key: str, reason: str) -> None:
-        """Have the entry of `key`, which `get` returned, count as a miss, and remove it."""
+        """Count the entry of `key`, which `get` returned, as a miss, and remove it."""
         left = self._remove(key)
         with self._lock:
             self._memory.pop(key, None)
@@ -187,7 +187,7 @@ class Store:
     # Writing
 
     def put(self, key: str, entry: Entry) -> None:
-        """Keep `entry` under `key`; in memory only, with one warning, where the disk does not take it."""
+        """Store `entry` under `key`; in memory only, with one warning, if the disk cannot be written."""
         data = encode(key, entry)
         try:
             self._write(key, data)
@@ -230,7 +230,9 @@ class Store:
     # The folder
 
     def _file(self, key: str, suffix: str = ".kernel") -> str:
-        """The name of a file: every load needs three, and three paths are half of what it does in Python."""
+        """The name of a file, as text: a load needs three, and `pathlib` would take half of its time in
+        Python.
+        """
         if self.path is None:
             raise OSError(NOWHERE)
         return f"{self.path}{os.sep}{key}{suffix}"
@@ -367,7 +369,7 @@ class Store:
     # Bookkeeping
 
     def _report(self, problem: Exception | str) -> None:
-        """Remember that the folder is of no use, and say so once."""
+        """Note that the folder cannot be used, and warn once."""
         with self._lock:
             first, self.problem = self.problem is None, str(problem)
         if first:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tracejit.device_kinds import GPU_KIND
 from tracejit.engine import memory, native
 from tracejit.engine.cuda.driver import Driver, current
 from tracejit.engine.cuda.memory import DevicePool
@@ -25,7 +26,6 @@ from tracejit.engine.native import LOCK, Record
 from tracejit.engine.threads import WATCHERS, CompletionThread
 from tracejit.errors import DeviceError
 from tracejit.kernels.executor import layout
-from tracejit.kernels.executor.layout import FIRST_GPU
 
 CAPABILITY_MAJOR, CAPABILITY_MINOR, PROCESSORS = 75, 76, 16  # attributes of a device
 NON_BLOCKING = 1  # flag of a stream: it does not wait for the default one
@@ -79,7 +79,7 @@ class Gpu:
     """
 
     def __init__(self, driver: Driver, index: int) -> None:
-        self.driver, self.index, self.number = driver, index, FIRST_GPU + index
+        self.driver, self.index, self.number = driver, index, GPU_KIND.first + index
         device = driver.get("cuDeviceGet", index) & 0xFFFFFFFF
         major, minor, self.processors = (
             driver.get("cuDeviceGetAttribute", which, device)

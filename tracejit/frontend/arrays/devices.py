@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracejit.device_kinds import CPU_KIND, GPU_KIND, KINDS
 from tracejit.errors import DeviceError, locate
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.recording.location import user_location
@@ -36,11 +37,7 @@ def cpu(index: int = 0) -> Device:
     >>> print(tj.zeros(2, device=tj.cpu(1)).device)
     cpu:1
     """
-    number = integer("cpu", index)
-    if number < 0:
-        what = f"cpu: there is no device cpu:{number}; devices are numbered from 0"
-        raise locate(DeviceError(what), user_location())
-    return one_device(Device(CPU.kind, number))
+    return _numbered(CPU_KIND.name, index)
 
 
 def gpu(index: int = 0) -> Device:
@@ -58,20 +55,27 @@ def gpu(index: int = 0) -> Device:
     >>> float(tj.ones(3, device=where).sum())
     3.0
     """
-    number = integer("gpu", index)
+    return _numbered(GPU_KIND.name, index)
+
+
+def _numbered(kind: str, index: int) -> Device:
+    """The device of a kind with this index, for the function that is called as the kind."""
+    number = integer(kind, index)
     if number < 0:
-        what = f"gpu: there is no device gpu:{number}; devices are numbered from 0"
+        what = f"{kind}: there is no device {kind}:{number}; devices are numbered from 0"
         raise locate(DeviceError(what), user_location())
-    return _ready("gpu", Device("gpu", number))
+    return _ready(kind, Device(kind, number))
 
 
 def _ready(name: str, device: Device) -> Device:
     """The one object for `device`, which can be used; its target raises `DeviceError` if it cannot."""
-    if device not in _devices:
-        try:
-            target_of(device).open(device.index)
-        except DeviceError as error:
-            raise locate(DeviceError(f"{name}: {error}"), user_location()) from None
+    found = _devices.get(device)
+    if found is not None:
+        return found
+    try:
+        target_of(device).open(device.index)
+    except DeviceError as error:
+        raise locate(DeviceError(f"{name}: {error}"), user_location()) from None
     return one_device(device)
 
 
@@ -83,15 +87,14 @@ def as_device(name: str, device: Any, default: Device) -> Device:
     if isinstance(device, str):
         kind, _, index = device.partition(":")
         found = Device(kind, int(index)) if index.isdecimal() else Device(device)
-    if isinstance(found, Device) and found.kind == CPU.kind and found.index >= 0:
-        return one_device(found)
-    if isinstance(found, Device) and found.kind == "gpu" and found.index >= 0:
+    if isinstance(found, Device) and found.kind in KINDS and found.index >= 0:
         return _ready(name, found)
     text = str(device) if isinstance(device, (str, Device)) else repr(device)
+    others = "".join(f', and on tj.{kind}(0), "{kind}:0", ...' for kind in KINDS if kind != CPU.kind)
     raise locate(
         DeviceError(
             f"{name}: there is no device {text} here; arrays live on tj.cpu(0), tj.cpu(1), ..., "
-            'written "cpu" or "cpu:0", "cpu:1", ..., and on tj.gpu(0), "gpu:0", ...'
+            f'written "cpu" or "cpu:0", "cpu:1", ...{others}'
         ),
         user_location(),
     )

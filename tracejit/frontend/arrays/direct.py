@@ -23,7 +23,7 @@ from tracejit.config import config
 from tracejit.engine.direct import Direct
 from tracejit.errors import TracejitError, locate
 from tracejit.forking import make_lock
-from tracejit.frontend.arrays import machine
+from tracejit.frontend.arrays import machine_code
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import number_type
 from tracejit.ir.evaluate import meaning
@@ -247,5 +247,5 @@ def _compiled(graph: Graph) -> DirectCall | None:
     return DirectCall(direct.call, result.shape, result.dtype, direct)
 
 
-product = _binary(_Products(matmul, {}), machine.keep_product)
+product = _binary(_Products(matmul, {}), machine_code.keep_product)
 """The matrix product of two arrays of one or two dimensions, of one dtype, see `Compute`."""

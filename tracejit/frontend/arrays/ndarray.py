@@ -24,7 +24,7 @@ from tracejit.frontend.arrays import (
     in_memory,
     indexing,
     interop,
-    machine,
+    machine_code,
     namespace,
     promotion,
 )
@@ -465,4 +465,4 @@ OPERANDS = frozenset({*dispatch.NATIVE, NDArray})
 
 for _name, _remedy in REMEDIES["array"].items():
     setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))
-machine.watch(NDArray)
+machine_code.watch(NDArray)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit.regions import LoopRegion
+from tracejit.frontend.jit.loop_regions import LoopRegion
 from tracejit.frontend.recording.loops.ways import StateGraph
 
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from tracejit import collector
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.jit import numbers
+from tracejit.frontend.jit import number_variables
 from tracejit.frontend.jit.entries import Answer
-from tracejit.frontend.jit.loops import LookEmitter, note_meaning
-from tracejit.frontend.jit.numbers import Variables
+from tracejit.frontend.jit.look_steps import LookEmitter, note_meaning
+from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
@@ -81,7 +81,7 @@ class Completion:
     ) -> None:
         self.trace, self.arguments, self.surroundings, self.changes = trace, arguments, surroundings, changes
         self.program = arguments.program
-        self.computed = numbers.variables_of(trace.numbers.steps)
+        self.computed = number_variables.variables_of(trace.numbers.steps)
         self.guards = Guards(surroundings, self.program)
         self.description = ResultDescription(
             self.program, arguments, self.guards.var_of, surroundings.code.line_of, self.computed
@@ -109,7 +109,7 @@ class Completion:
         if not trace.looks.cuts:
             self._check_separate()
 
-    def described(self, graph: Graph) -> Described:
+    def described_call(self, graph: Graph) -> Described:
         """Describe the recording before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(self.guards.arrays)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit.loops import LoopReport
+from tracejit.frontend.jit.look_steps import LoopReport
 from tracejit.frontend.recording.segments import PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph

@@ -152,7 +152,7 @@ class RoundNumbers:
     def _compute(self, operation: Operation, operands: list[Value]) -> Value:
         if any(value.type.dtype == TRUTH for value in operands):
             raise Unfit(TRUTHS)
-        if operation is operations.IDENTITY:
+        if operation is operations.IDENTITY_FUNCTION:
             return self._sized(self.array(operands[0]), self._bounded(operands[0]))
         if operation is operations.FLOAT:
             return self._as_float(operands[0])

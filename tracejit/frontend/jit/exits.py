@@ -1,7 +1,7 @@
 """Rounds between looks as a native loop, where the graph can compute whether to go on.
 
-A replay repeats equal rounds in a loop of Python's (`jit.loops`): it asks the body's questions, launches a
-segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
+A replay repeats equal rounds in a loop of Python's (`jit.look_steps`): it asks the body's questions, launches
+a segment, waits for the number that is looked at. Where the questions are comparisons, and numbers are only
 computed as the graph can, too (`exit_numbers`), the graph asks them itself. Then the launch runs many rounds,
 up to the one after which an answer is another one:
 
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.frontend.jit.carried import Slots
 from tracejit.frontend.jit.exit_numbers import DTYPES, FLOAT, INTEGER, TRUTH, RoundNumbers, Unfit
-from tracejit.frontend.jit.regions import LoopRegion
+from tracejit.frontend.jit.loop_regions import LoopRegion
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.trace import Trace
@@ -340,12 +340,12 @@ class _LoopBuilder:
 
     def _outside(self, way: _Way, number: Any) -> Value:
         """A number that rounds do not change."""
-        source = self._kept(way, number)
+        source = self._at_begin(way, number)
         if source not in self.known:
             self.known[source] = self._number(source)
         return self.known[source]
 
-    def _kept(self, way: _Way, held: Any) -> Any:
+    def _at_begin(self, way: _Way, held: Any) -> Any:
         """An array or number that rounds do not change, as the loop begins with it."""
         return self.head[way.before[held]] if held in way.before else held
 
@@ -388,11 +388,11 @@ class _LoopBuilder:
         if isinstance(bound, Extent):
             if bound.storage in held:
                 return self._shaped(held[bound.storage], value.type)
-            storage = self._kept(way, bound.storage)
+            storage = self._at_begin(way, bound.storage)
             return self._known(value.type, Extent(storage, bound.lo, bound.hi))
         dtype = value.type.dtype
         if bound.source not in held:
-            source = self._kept(way, bound.source)
+            source = self._at_begin(way, bound.source)
             return self._known(value.type, RuntimeNumber(bound.value, source))
         number = self.numbers.array(held[bound.source])
         if dtype == number.type.dtype:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
-from tracejit.frontend.jit.loops import LoopReport
+from tracejit.frontend.jit.look_steps import LoopReport
 from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.ir.graph import Graph
 

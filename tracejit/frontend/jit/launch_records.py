@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tracejit.frontend.jit.exits import ExitLoop
-from tracejit.frontend.jit.numbers import Variables, operand
+from tracejit.frontend.jit.number_variables import Variables, operand
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.operations import ADD

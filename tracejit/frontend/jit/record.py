@@ -201,12 +201,12 @@ class _TracedCall:
         return [known.copy for known in self.arguments.containers.values()]
 
     def _place_found(self, error: BaseException) -> Device | None:
-        """The GPU of an array that the body has reached by name and used with a NumPy array, so that all of
+        """The accelerator of an array that the body has reached by name and used with a NumPy array: all of
         these have to be there.
         """
         trace = self.trace
         may_move = trace.read_only and self.arguments.place.is_addressable
-        return trace.gpu() if may_move and isinstance(error, DeviceError) else None
+        return trace.accelerator() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:
         """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they
@@ -269,7 +269,7 @@ class _TracedCall:
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
-            described = completion.described(graph)
+            described = completion.described_call(graph)
             self._forget()
             return RecordedCall(described, None)
         recorded = time.perf_counter()

@@ -21,8 +21,8 @@ from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
-from tracejit.ops.structure import CALLBACKS, keep_callback
-from tracejit.ops.structure import callback as callback_op
+from tracejit.ops.structural import CALLBACKS, keep_callback
+from tracejit.ops.structural import callback as callback_op
 
 CONSTANT = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
@@ -155,7 +155,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
 
 
 def _in_sight(argument: Any) -> Any:
-    """An array of a GPU as a copy on the CPU, where the function runs."""
+    """An array in memory that Python cannot address as a copy on the CPU, where the function runs."""
     is_there = isinstance(argument, ArrayCore) and not argument.device.is_addressable
     return argument.to(CPU) if is_there else argument
 

@@ -19,11 +19,11 @@ import numpy as np
 from tracejit import compile, engine
 from tracejit.forking import make_lock
 from tracejit.frontend.recording import check
-from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, unreported
 from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
+from tracejit.frontend.recording.residuals import KeptRecording
 from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
@@ -316,7 +316,7 @@ def runs_on_numpy(graph: Graph) -> bool:
 
 def _is_here(value: Value) -> bool:
     """Whether NumPy can read a value's memory."""
-    return value.type.device.kind in ("cpu", "host")
+    return value.type.on_host or value.type.device.is_addressable
 
 
 def run(

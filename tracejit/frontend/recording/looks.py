@@ -24,13 +24,13 @@ from tracejit.frontend.recording.loops.counters import CountedRange, count_in, m
 from tracejit.frontend.recording.loops.states import State, frames_of_body, state_at
 from tracejit.frontend.recording.loops.ways import StateGraph
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
 from tracejit.frontend.recording.recording import in_operation, thread, unwatched
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.segments import Cut, Segment, Segments
 from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure

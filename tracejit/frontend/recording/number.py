@@ -28,7 +28,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.operations import Operation, call_of
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.numbers import Numbers
+    from tracejit.frontend.recording.trace_numbers import Numbers
 
 ANSWERING: set[type] = set()
 """Classes of arrays of this package, whose own methods handle an operation with a number."""
@@ -46,7 +46,7 @@ class NumberProxy:
 
     def _look(self) -> Any:
         self._numbers.check(self)
-        self._numbers.ask(self._value, operations.IDENTITY, self._source)
+        self._numbers.ask(self._value, operations.IDENTITY_FUNCTION, self._source)
         return self._value
 
     def converted(self, kind: type) -> Any:

@@ -71,7 +71,7 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Operation:
     return _declare(f"({{}} {symbol} {{}})", asked, _declare(f"bool({{}} {symbol} {{}})", asked))
 
 
-IDENTITY = _declare("{}", lambda x: x)
+IDENTITY_FUNCTION = _declare("{}", lambda x: x)
 TRUTH, INT, FLOAT = _declare("bool({})", bool), _declare("int({})", int), _declare("float({})", float)
 ADD = _declare("({} + {})", operator.add)
 SUBTRACT = _declare("({} - {})", operator.sub)

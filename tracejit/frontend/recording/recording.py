@@ -35,11 +35,11 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Builder, Copied, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op
@@ -122,8 +122,8 @@ class Recording(Builder):
         return values
 
     def adopt(self, value: Value) -> None:
-        """Make a value kept from an earlier recording (see `kept`) an input of this one."""
-        bound = kept.get(value)
+        """Make a value kept from an earlier recording (see `residuals`) an input of this one."""
+        bound = saved_values.get(value)
         if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
             return
@@ -322,7 +322,7 @@ class Recording(Builder):
         return graph
 
 
-kept: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
+saved_values: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
 """Origins of the values of launched recordings that a gradient may still need.
 
 An origin does not refer to its value, or no value would ever be freed.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.recording.operations import IDENTITY, Operation
+from tracejit.frontend.recording.operations import IDENTITY_FUNCTION, Operation
 
 SHOWN = 60  # characters of an expression in messages
 
@@ -43,7 +43,7 @@ class Evaluation:
         self.operation, self.operands, self.value = operation, operands, value
         self.path = shown(operation, operands)
         keys = tuple(map(number_key, operands))
-        self.key = keys[0] if operation is IDENTITY else hash((operation.text, keys))
+        self.key = keys[0] if operation is IDENTITY_FUNCTION else hash((operation.text, keys))
 
 
 class Computed(Evaluation):

@@ -31,7 +31,6 @@ from tracejit.frontend.recording.loops import plain
 from tracejit.frontend.recording.loops.induction import value_of
 from tracejit.frontend.recording.loops.ranges import Nest
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.picks import Picks
@@ -40,6 +39,7 @@ from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayab
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.storage import ComputedStorage, Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import Device
@@ -148,8 +148,8 @@ class Trace(Recording):
         key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
 
-    def gpu(self) -> Device | None:
-        """A GPU on which the body has an array."""
+    def accelerator(self) -> Device | None:
+        """A device with memory of its own on which the body has an array."""
         made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
         devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
         return next((device for device in devices if not device.is_addressable), None)

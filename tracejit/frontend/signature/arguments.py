@@ -55,7 +55,7 @@ from tracejit.ops import copy_to
 
 NUMBERS = (np.integer, np.floating)
 """Classes of NumPy's scalars that are run-time numbers."""
-IDENTITY = (types.ModuleType, type, *FIXED, *VALUES)
+SAME_OBJECTS = (types.ModuleType, type, *FIXED, *VALUES)
 """Arguments that must be the very same objects; `VALUES` among them are of classes of the user's."""
 
 Part = tuple[type, tuple[Any, ...], list[Any]]
@@ -177,7 +177,7 @@ class Arguments:
     def _object(self, value: Any, var: Var, path: str) -> Any:
         program, kind = self.program, type(value)
         says = path, kind.__name__
-        if isinstance(value, IDENTITY):
+        if isinstance(value, SAME_OBJECTS):
             says = path, getattr(value, "__name__", None) or repr(value)
             rule = Rule.EQUAL if kind is re.Pattern else Rule.IS
             program.require(rule, var, Const(value), says=says)

@@ -45,8 +45,8 @@ from tracejit.frontend.python.kinds import (
 from tracejit.frontend.python.purity import REMEDY, opens
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import unproxied
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.frontend.signature.program import (
     Const,
     Derived,
@@ -68,7 +68,7 @@ from tracejit.frontend.surroundings.members import (
 )
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
-MANY = 8  # plain items; longer tables are guarded as a whole
+MOST_PLAIN = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
 ITEMS = 4096  # other items; containers with more cannot be checked
 
@@ -318,7 +318,7 @@ class Reach:
         one_of_each = {type(each): each for each in items}.values()
         plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_of_each)
         whole = isinstance(value, set | frozenset) or (
-            plain and len(items) > (STORED if self.code.stores_in(content) else MANY)
+            plain and len(items) > (STORED if self.code.stores_in(content) else MOST_PLAIN)
         )
         if not (plain or all(map(is_value, items)) if whole else len(items) <= ITEMS):
             what = f"holds {len(items)} objects, too many to check"

@@ -35,8 +35,8 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import Device
 from tracejit.ir.view import View
 from tracejit.ops import after, constant, copy, empty, equal, full, iota, stop_gradient, view
+from tracejit.passes.copier import CopiedStep, Copier, defined_by, read_from_outside
 from tracejit.passes.gradient import Items, ReverseStep, gradient
-from tracejit.passes.regions import CopiedStep, Copier, defined_by, read_from_outside
 
 FREE = frozenset({constant, empty, full, iota})
 IDENTITIES = frozenset({copy, stop_gradient})

@@ -27,8 +27,8 @@ from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import copy, full, stop_gradient
+from tracejit.passes.copier import CopiedStep, Copier, read_from_outside
 from tracejit.passes.gradient import Items, ReverseStep, gradient
-from tracejit.passes.regions import CopiedStep, Copier, read_from_outside
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:

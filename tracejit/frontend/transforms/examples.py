@@ -25,10 +25,10 @@ from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import iota, random_bits, view
 from tracejit.ops.batching import batch, maps
-from tracejit.ops.structure import callback
+from tracejit.ops.structural import callback
 from tracejit.ops.symbolic import Sym, building, emit
+from tracejit.passes.copier import CopiedStep, Copier
 from tracejit.passes.gradient import Items, ReverseStep
-from tracejit.passes.regions import CopiedStep, Copier
 
 
 class Replay(Copier):

@@ -28,7 +28,9 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import concrete, is_number
 from tracejit.frontend.transforms import aliases
-from tracejit.frontend.transforms.axes import (
+from tracejit.frontend.transforms.batch import Batch
+from tracejit.frontend.transforms.examples import Replay, recorded_items
+from tracejit.frontend.transforms.mapped_axes import (
     array_axes,
     axes_below,
     is_array,
@@ -36,10 +38,8 @@ from tracejit.frontend.transforms.axes import (
     parts_of,
     with_axes,
 )
-from tracejit.frontend.transforms.batch import Batch
-from tracejit.frontend.transforms.examples import Replay, recorded_items
 from tracejit.ir.graph import Value
-from tracejit.ops.structure import CALLBACKS
+from tracejit.ops.structural import CALLBACKS
 
 
 def vmap(

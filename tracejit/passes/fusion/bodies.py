@@ -45,14 +45,14 @@ def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], 
     return Graph(tuple(inputs), tuple(inner), outputs)
 
 
-_numbers = itertools.count(1)  # none is used twice, also where its owner was forgotten
+_numbers = itertools.count(1)  # none is used twice, even if its key was evicted
 
 
 class Keys:
     """Keys of the bodies that are made of one graph's nodes; equal for all of one structure, with locations.
 
-    Fusion looks up the bodies of a growing group again and again. So a node's identity but for its operands
-    is compared once in a graph, and is a small number then.
+    Fusion looks up the bodies of a growing group again and again. So a node, apart from its operands, is
+    compared once in a graph, and is a small number from then on.
     """
 
     def __init__(self, known: dict[Hashable, int]):
@@ -96,8 +96,8 @@ def attributes(
 ) -> dict[str, Any] | None:
     """The attributes of the fused node; None if a matrix product needs an output of its own.
 
-    Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
-    `reserved`: outputs that should rather be written over an input (a weight that is updated); so should a
+    Without ``result``, an output whose memory holds the product, its panels lie in the scratch memory of the
+    workers. `reserved`: outputs that are better written over an input (a weight that is updated). So are a
     sum to which a product is added, and outputs that can be written over one of the inputs `dying`, whose
     readers are done.
     """

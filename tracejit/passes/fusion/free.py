@@ -2,8 +2,8 @@
 
 - *Free* operators cost nothing inside a kernel: views, fills, index ranges, and arithmetic on numbers.
 - *Light* nodes are a few cheap operators on one array that is materialised anyway: reading it again and
-  recomputing costs no more than reading the result, and saves writing it. (`1 - y * y` of a
-  backward pass, with `y` kept from the forward pass.)
+  recomputing costs no more than reading the result, and saves writing it. (`1 - y * y` of a backward pass,
+  with `y` materialised in the forward pass.)
 
 A free value that must be materialised is *solid*, and its node becomes a kernel: results, operands of nodes
 without kernel, bases of updates, operands that BLAS cannot read in place, and views of views that are not
@@ -59,7 +59,7 @@ class FreeNodes:
                 self.users.setdefault(value, {})[node] = None
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
-        self.lasting = lasting(graph)  # reading them again costs less memory than a smaller array
+        self.lasting = lasting(graph)  # reading them again takes less memory than a smaller array
         self.light: dict[Node, int] = {}  # with depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set()
@@ -149,7 +149,7 @@ class FreeNodes:
         return value, view
 
     def is_gram(self, matmul: Node) -> bool:
-        """Whether half of a product is computed, and mirrored: an array times its own transpose."""
+        """Whether only half of a product is computed, and mirrored: an array times its own transpose."""
         (a, seen), (b, turned) = map(self.base_of, matmul.inputs)
         if a is not b or seen is None or turned is None or not is_floating(a.type.dtype):
             return False
@@ -225,7 +225,7 @@ class FreeNodes:
         return True
 
     def only_for_kernels(self, value: Value, through_views: bool) -> bool:
-        """Whether all users of `value` compute elementwise or reduce; or see it through views that do."""
+        """Whether all users of `value` are elementwise or reductions, perhaps through views."""
         return all(
             ELEMENTWISE in user.op.traits
             or is_fold(user)

@@ -1,7 +1,7 @@
 """Fusion: the nodes of a graph into `fused` nodes, each of which becomes one kernel and one task.
 
-Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if it
-can, else the latest that takes it) where that is
+Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if
+possible, else the latest that it fits) where the result is
 
 - computable as one loop nest: `loopnest.build.trace` and `loopnest.schedule` accept the body,
 - independent: a product need not wait for readers of the storage that its epilogue would overwrite, nor
@@ -11,12 +11,12 @@ can, else the latest that takes it) where that is
 - small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
 - safe: a node that can fail does not share a kernel with a write that must not happen then.
 
-When all groups are there, values that are also stored in an array are read from it (see `stored`).
+When all groups are formed, values that are also stored in an array are read from it (see `stored`).
 
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
 of its own (kind `panel`), which the consumers of its rows then join as an epilogue. A large product of a
-matrix and its own transpose stays alone: only half of it is computed (`kernels.gemm`).
+matrix and its own transpose has no epilogue: only half of it is computed (`kernels.gemm`).
 
     g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
 """
@@ -51,7 +51,7 @@ OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
 
 AGAIN = 16
-"""Most operators that a kernel computes again, for other elements. In rounds of ``x - x[k] * x[:, k, None]``
+"""The most operators that a kernel recomputes for other elements. In rounds of ``x - x[k] * x[:, k, None]``
 each round is needed at more places than the one after it.
 """
 
@@ -137,7 +137,7 @@ class _Fuser:
         return None if node is None else self.group_of[node]
 
     def place(self, position: int, node: Node) -> None:
-        """Let `node` join groups, or start one, or be recomputed by its users."""
+        """Have `node` join groups, start one, or be recomputed by its users."""
         origins = self.free.origins(node.inputs)
         needed = {group: None for group in map(self.producer_group, origins) if group is not None}
         if self.free.lighten(node, [group.members.values() for group in needed]):
@@ -194,7 +194,7 @@ class _Fuser:
         return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
 
     def overwritten(self, node: Node) -> list[FusionGroup]:
-        """The groups that read the storage `node` may overwrite: they should run before it."""
+        """The groups that read the storage `node` may overwrite, which should run before it."""
         storages = [self.targets[v] for v in node.outputs if v in self.targets]
         if node.op is ops.update:
             storages.append(node.inputs[0])
@@ -247,7 +247,9 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[FusionGroup], node: Node, origins: Sequence[Value]) -> int:
-        """An upper bound, exact if too many, of the arrays that a kernel of `groups` and `node` accesses."""
+        """An upper bound of the arrays that a kernel of `groups` and `node` accesses; exact if it is above
+        the limit.
+        """
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
         if bound <= OPERANDS:
@@ -261,11 +263,11 @@ class _Fuser:
     def follows(self, group: FusionGroup, node: Node) -> bool:
         """Whether the kernel of `group` can also compute `node`, as far as known without analysis.
 
-        It does if all operands are wanted where their results are stored, which is where its own result will
-        be: no index map is new, and no term has another place. So it is for an elementwise node that reads
-        arrays (or what light nodes compute of them) at its own index, or results of reductions wherever an
-        element went into them; and for a reduction over the same rows. What has neither of the two shapes
-        that a kernel with a reduction stores raises `Unfusable`.
+        It can if all operands are needed at the index at which their results are stored, which is the index
+        of its own result: no index map is new, and every term keeps its place. This holds for an elementwise
+        node that reads arrays (or what light nodes compute of them) at its own index, or results of
+        reductions wherever an element went into them; and for a reduction over the same rows. A shape that is
+        neither of the two that a kernel with a reduction stores raises `Unfusable`.
         """
         domain, rows = group.domain, group.rows
         seen = [v for v in node.inputs if self.free.through_view(v)]
@@ -393,7 +395,7 @@ class _Fuser:
         """Whether all other readers of `value` have run before `group`."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
-        others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # late ones first
+        others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # the latest first
         return all(other is group or other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
@@ -411,7 +413,7 @@ def open_domain(program: LoopProgram) -> Domain | None:
 
 
 def computed_again(program: LoopProgram) -> int:
-    """The number of operators that a kernel computes again, for other elements."""
+    """The number of operators that a kernel recomputes for other elements."""
     applied = [term.node for term in program.terms if term.kind is APPLY]
     return len(applied) - len(set(applied))
 

@@ -24,7 +24,7 @@ class FusionGroup:
 
     last: the position of its last node.
     bits: those of every group that went into it; before: those of all groups that must run earlier; behind:
-    at least those of the groups in `after`, which wait for it, and at most its own besides.
+    those of the groups in `after`, which wait for it, and perhaps its own.
     is_kernel: whether it is a generated kernel, and is_complete: one that takes no more nodes;
     shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;

@@ -15,7 +15,7 @@ is filled.
     add(update(0, a; left), update(0, b; right))   ->   update(update(empty, a + 0; left), b + 0; right)
 
 *Transposed factors* that several products of few rows share, as the weights of a recurrent network in its
-backward pass, are transposed once: the products then read them without packing them again and again.
+backward pass, are transposed once: the products then need not pack them each time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tracejit.passes.products import would_be_tiled
 from tracejit.tuning import tuning_of
 
 SHARERS = 4
-"""The number of products that must share a transposed factor, and their most rows, for a copy to pay off: it
-costs about as much as the packing in two of them.
+"""The least products that share a transposed factor, and their most rows, for a copy to pay off: it costs
+about as much as the packing in two of them.
 """
 
 Parts = list[tuple[Value, View]]
@@ -96,7 +96,7 @@ class _Preparation:
         return self.builder.copy(node, inputs)
 
     def turned(self, factor: Value, node: Node) -> Value:
-        """A copy of a transposed factor of the product `node`, made once."""
+        """The copy of a transposed factor of the product `node`, made once."""
         if factor not in self.upright:
             self.upright[factor] = self.builder.emit(ops.copy, factor, location=node.location)
         return self.upright[factor]
@@ -123,8 +123,9 @@ class _Preparation:
         return view is None or not disjoint(view, target, base.type.shape)
 
     def parts(self, node: Node, inputs: list[Value]) -> tuple[Places, Value | None, Parts] | None:
-        """Operands of `chain` for a sum of updates of zeros in places that do not overlap: these, the array
-        that has most of them, if one was made here, and the updates that it lacks. None if it is no such sum.
+        """The operands of `chain` for a sum of updates of zeros in places that do not overlap: the updates,
+        the array made here with most of them, if any, and the updates missing in it. None if it is no such
+        sum.
         """
         if any(self.uses[v] > 1 for v in node.inputs):
             return None
@@ -198,7 +199,7 @@ def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:
     """Partial results of `pieces` pieces, combined."""
     axes = node.attrs["axes"]
     shape = x.type.shape
-    if shape[axes[0]] % pieces:  # as one axis, pieces may end anywhere
+    if shape[axes[0]] % pieces:  # one axis: pieces may end anywhere
         flat = (*shape[: axes[0]], math.prod(shape[a] for a in axes), *shape[axes[-1] + 1 :])
         x = builder.emit(ops.view, x, view=View.of_shape(flat), location=node.location)
         axes = (axes[0],)

@@ -1,13 +1,13 @@
-"""Values that are in memory anyway, as a part of an array into which their own kernel stores them.
+"""Values that are materialised anyway, as a part of an array into which their own kernel stores them.
 
-Simplification lets the readers of stored elements read the stored value itself: most of them join its kernel,
-and stores over stores vanish. What a later kernel reads would have to be written twice, though. So when the
+Simplification has the readers of stored elements read the stored value itself: most of them join its kernel,
+and stores over stores vanish. But a value that a later kernel reads would be written twice. So when the
 groups are known, readers in other groups read the array again, as long as it is not overwritten before:
 
     v = f(x);  a[1:-1] = v  |  g(v)          =>          v = f(x);  a[1:-1] = v  |  g(a[1:-1])
 
-That a kernel can do so is for `fits` to say. Single elements and columns stay values of their own: they are
-small, and read faster side by side.
+Whether a kernel can do so is decided by `fits`. Single elements and columns stay values of their own: they
+are small, and are read faster contiguously.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def check_stores(
 ) -> None:
     """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
 
-    Tracing finds that, too, but in programs that store single elements most nodes are refused so.
+    Tracing finds that, too, but more slowly, and in programs that store single elements most nodes are
+    refused.
     """
 
     def store(value: Value) -> Node | None:
@@ -104,7 +105,7 @@ class ReadBack:
         return Stored(value, group, update.output, view)
 
     def rewire(self, stored: Stored) -> None:
-        """Let readers in other groups read the array, if all of them can."""
+        """Have readers in other groups read the array, if all of them can."""
         direct = [n for n in self.free.users[stored.value] if self.group_of.get(n) is not stored.group]
         groups = self.readers(direct)
         if not groups or stored.group in groups:

@@ -1,7 +1,7 @@
-"""Agreement: where ranks exchange arrays, one more node by which all of them fail a call, or none does.
+"""Agreement: where ranks exchange arrays, a node makes all of them fail a call, or none.
 
 A node `agree` comes after every check that can fail and, as it can fail itself, before everything that writes
-storage. It tells the other ranks whether this one has failed, and what it is going to exchange:
+storage. It sends the other ranks whether this one has failed, and what it is going to exchange:
 
         %2 = gather(%0, %1)                        %2 = gather(%0, %1)
         %3, = exchange(%2)               =>        agree() [digest=..., text="exchange(float32[8]) at a.py:7"]
@@ -17,7 +17,7 @@ from tracejit.ops.communicate import COLLECTIVE, agree, digests
 from tracejit.passes.memory.aliases import can_fail
 
 TEXT = 300
-"""The most characters that describe what is exchanged."""
+"""The most characters of the description of the exchanges."""
 
 
 def with_agreement(graph: Graph) -> Graph:

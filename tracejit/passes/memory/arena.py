@@ -25,7 +25,7 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the alignment of the widest vector loads."""
 
 FEW = 8
-"""The factor by which looking at holes one task after the other takes longer than looking at all in a row."""
+"""The factor by which searching holes by their tasks is slower than searching all of them in order."""
 
 
 class Hole(NamedTuple):
@@ -44,8 +44,8 @@ class Hole(NamedTuple):
 class ArenaLayout:
     """Memory of `size` bytes, which grows, and its holes.
 
-    They are kept twice: in order of their offsets, and by the last of the tasks that touched them, as a task
-    of a graph with many independent parts knows few of these.
+    They are indexed twice: by offset, and by the last of the tasks that touched them, as a task of a graph
+    with many independent parts knows few of these.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,14 @@
 """Legalisation: add the copies without which values could not have the memory they must have.
 
 The IR is pure; memory is not. After this pass, every value can live in exactly one place, all writes happen
-in node order, and the plan has no choice left that could be wrong:
+in node order, and every plan is correct:
 
 - An *output* is a new buffer, written by a node of its own: not an input, not a number, not shared with
   another result.
 - An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
   place.
 - An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
-  copied there at the very end. Straight is possible if, from the first write on, no node reads the old
+  copied there at the very end. The former is possible if, from the first write on, no node reads the old
   content of the storage, and no index check is still to come (the commit point: a call that fails changes
   nothing).
 
@@ -168,7 +168,7 @@ class _Order:
                 checks.append(p)
 
     def move(self, late: Sequence[int], writer: int) -> None:
-        """Have all nodes `late` run before `writer`, unless one of them depends on it."""
+        """Order all nodes `late` before `writer`, unless one of them depends on it."""
         if late and not self._reaches(writer, set(late)):
             self.moved = True
             for position in late:

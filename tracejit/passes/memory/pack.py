@@ -8,8 +8,8 @@ the writer *knows* to be done. Those are its ancestors, so that reuse never make
     task 1   %4 arena+0      = fused(%3, %2)           after 0     in place
     task 2   %5 arena+4096   = fused(%0)                           does not wait for task 1: new memory
 
-With a timetable (see `order`) buffers of at least LARGE bytes may also take memory from tasks that end before
-their first writer could start anyhow; the writer waits for them from then on. No path gets longer by that.
+With a timetable (see `timing`) buffers of at least LARGE bytes may also reuse memory of tasks that end before
+their first writer could start anyway; the writer waits for them from then on. No path gets longer by that.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -104,7 +104,7 @@ class _Packing:
         return functools.reduce(lambda bits, t: bits | self.ancestors[t] | 1 << t, self.after[task], 0)
 
     def place(self, task: int, root: Value, ended: int, inherited: set[Value]) -> None:
-        """Place `root`, first written by `task`; `inherited`: buffers that were taken over there."""
+        """Place `root`, first written by `task`; `inherited`: buffers whose memory is reused there."""
         known = self.ancestors[task] | ended
         dead = self.heirloom(task, root, known, inherited)
         if dead is not None:
@@ -116,7 +116,7 @@ class _Packing:
             self.wait(task, users)
 
     def heirloom(self, task: int, root: Value, known: int, inherited: set[Value]) -> Value | None:
-        """A buffer that dies in `task` and that `root` may take over."""
+        """A buffer that dies in `task` and whose memory `root` may reuse."""
         for dead in self.dying[task]:
             fits = self.bytes[dead] == self.bytes[root] and dead in self.offsets and dead not in inherited
             safe = fits and not self.users[dead] & ~(known | 1 << task)
@@ -154,7 +154,9 @@ def _latest_heirs(after: Sequence[Sequence[int]], first: Mapping[int, Sequence[V
 
 
 def _may_inherit(node: Node, spans: Mapping[Value, Span], root: Value, dead: Value) -> bool:
-    """Whether the kernel may write `root` into the memory of `dead`, of one size, which it reads last."""
+    """Whether the kernel may write `root` into the memory of `dead`, which it is the last to read, and which
+    has the same size.
+    """
     allowed = may_share(node)
     outputs = [k for k, v in enumerate(node.outputs) if v in spans and spans[v].root is root]
     operands = [j for j, v in enumerate(node.inputs) if v in spans and spans[v].root is dead]

@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class PlannedTask(NamedTuple):
-    """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost.
+    """A node that runs, the tasks it waits for, the (output, operand) pairs that share memory, and its cost.
 
     parts: its units are so many times shorter than usual
     """
@@ -153,7 +153,7 @@ def _packed(
 
 def naive_bytes(graph: Graph, weights: Mapping[Node, int] | None = None) -> int:
     """Bytes of the internal results of `graph`, each in a buffer of its own; `weights`: how many nodes a node
-    stands for, if not for one.
+    stands for, if more than one.
     """
     free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient, ops.without_gradient}
     results = set(graph.results())
@@ -246,7 +246,7 @@ def _accesses(
 
 
 def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
-    """The (output, operand) pairs that are one memory."""
+    """The (output, operand) pairs that share memory."""
     operands = [places.get(operand) for operand in node.inputs]
     return tuple(
         [

@@ -29,7 +29,7 @@ NEVER = 1 << 60
 
 
 def cost(node: Node) -> int:
-    """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
+    """The estimated cost of a task in units of 0.1 ns, the time for a byte of memory traffic."""
     if node.op is ops.loop:
         return most(node.attrs["rounds"]) * work(node)
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
@@ -45,7 +45,7 @@ def cost(node: Node) -> int:
 
 
 def work(node: Node) -> int:
-    """The cost of what a node with a nested graph computes; its operands are seen in part. Of a loop: of one
+    """The cost of what a node with a nested graph computes; of its operands, it reads parts. Of a loop: one
     round.
     """
     if "body" not in node.attrs:
@@ -57,7 +57,7 @@ def work(node: Node) -> int:
 def earliest(
     nodes: Sequence[Node], costs: Sequence[int], after: Sequence[Sequence[int]]
 ) -> list[tuple[int, int]]:
-    """(start, end) of each task at the earliest; `after`: earlier tasks that it waits for.
+    """The earliest (start, end) of each task; `after`: the earlier tasks that it waits for.
 
     >>> earliest([], [], [])
     []

@@ -10,8 +10,8 @@ lines, whatever the offsets of views), `rounds_of` proves how many rounds are wi
 operand is (see `Wiring`); `make_loop` writes the node. Short periods come first, so that inner loops are
 rolled before outer ones; the pass is repeated until nothing is found.
 
-A run that is too short, or has rounds of much work, stays as it is: unrolled, its tasks run on all workers.
-So does whatever is not proved equal. The recorded graph's note ``unrolled`` says why.
+A run that is too short, or has rounds of much work, stays unrolled: its tasks run on all workers. So do
+rounds that are not proved equal. The recorded graph's note ``unrolled`` says why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
-from tracejit.passes.rolling.body import make_loop
+from tracejit.passes.rolling.make_loop import make_loop
 from tracejit.passes.rolling.periods import Periods
 from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, rounds_of
 
@@ -81,9 +81,9 @@ Cuts = Collection[tuple[int, int]]
 def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
     """`graph` with runs of equal rounds as loops.
 
-    `notes`: those of the recording, if that is another graph. ``cuts`` there says where plans of rounds were
-    found to differ, ``ranges`` which loops over `tj.range` were recorded round by round; ``unrolled`` will
-    say what was not rolled, and why.
+    `notes`: those of the recording, if that is another graph. ``cuts`` in it says where plans of rounds were
+    found to differ, ``ranges`` which loops over `tj.range` were recorded round by round; ``unrolled`` is set
+    to what was not rolled, and why.
     """
     rolling = _Rolling()
     notes = graph.notes if notes is None else notes
@@ -204,7 +204,9 @@ class _Level:
         return None
 
     def _start(self, position: int, period: int, rounds: int) -> int:
-        """The first node of a round in a run: where known rounds begin, or else where they carry least."""
+        """The first node of a round in a run: where known rounds begin, else where the fewest values are
+        carried.
+        """
         shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
             if self.tokens[start] in self.begin and tuple(self.tokens[start : start + period]) in self.known:
@@ -267,14 +269,14 @@ class _Level:
 
 
 def _check_work(body: list[Node], operators: int) -> None:
-    """Refuse rounds that are worth several workers, and those that are better in registers."""
+    """Refuse rounds with work for several workers, and those whose values are better in registers."""
     check_size(body, LONG_SCALE if operators > LONG else 1)
     if len(body) <= SHORT and operators <= CHAIN and all(n.op.traits & REGISTERS for n in body):
         raise Unlike("some kernels compute several rounds each", body[0].location)
 
 
 def check_size(body: Sequence[Node], scale: int = 1) -> None:
-    """Refuse rounds that are worth several workers."""
+    """Refuse rounds with work for several workers."""
     made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
     products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
     if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
@@ -287,7 +289,7 @@ def _renamed(node: Node, renamed: dict[Value, Value]) -> Node:
 
 
 class _Tokens:
-    """Numbers nodes: equal ones may be the same node of two rounds, but for their wiring and offsets."""
+    """Numbers nodes: equal numbers may be one node of two rounds, apart from wiring and offsets."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.bodies import Unlike
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.rounds import Unlike
 from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of
@@ -134,8 +134,8 @@ def rounds_of(recorded: RecordedGraph, start: int, period: int, most: int, least
 
 
 def check_plain(body: Sequence[Node]) -> None:
-    """Refuse rounds that run in Python, that other processes know of, that are on several devices, or on one
-    without a kernel for loops.
+    """Refuse rounds with Python or exchanges between ranks, on several devices, or on one without a kernel
+    for loops.
     """
     first = None
     for node in body:
@@ -210,7 +210,7 @@ def _source(recorded: RecordedGraph, start: int, period: int, values: Sequence[V
     count = len(values)
     if first is second:
         alike = next((r for r in range(count) if values[r] is not first), count)
-        if recorded.defined.get(first, (-1, 0))[0] >= start:  # the first round's, for all: another start
+        if recorded.defined.get(first, (-1, 0))[0] >= start:  # of the first round: start later
             alike = 1
         return Wire(WireKind.FIXED, value=first), alike
     defined, nodes = recorded.defined, recorded.nodes

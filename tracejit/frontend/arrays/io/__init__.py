@@ -1,6 +1,6 @@
 """Saving and loading trees of arrays, atomically, as ``.npz`` or ``.safetensors`` files.
 
-`structure` writes a tree as plain data and arrays with names; `archive` and `safetensors` are the formats.
+`tree_data` writes a tree as plain data and arrays with names; `archive` and `safetensors` are the formats.
 There is no pickle in a file, and none is read.
 
 >>> import os, tempfile, tracejit as tj
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from tracejit.errors import message
 from tracejit.frontend.arrays.io import archive, safetensors
-from tracejit.frontend.arrays.io.structure import refuse
+from tracejit.frontend.arrays.io.tree_data import refuse
 
 Path = str | os.PathLike[str]
 

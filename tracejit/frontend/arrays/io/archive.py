@@ -1,7 +1,7 @@
 """Files in NumPy's format ``.npz``, which NumPy reads too.
 
 Each array is an entry named by its path in the tree (``tree['layers'][0]['w']``). One more entry,
-``structure``, is a JSON text that says how they nest and holds the plain leaves (see `structure`). ZIP has a
+``structure``, is a JSON text that says how they nest and holds the plain leaves (see `tree_data`). ZIP has a
 check sum for each entry.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.io.structure import TreeDescription, path_of, restore
+from tracejit.frontend.arrays.io.tree_data import TreeDescription, path_of, restore
 from tracejit.ir.types import BFLOAT16
 
 STRUCTURE = "structure"

@@ -23,7 +23,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.io.structure import TreeDescription, path_of, refuse, restore
+from tracejit.frontend.arrays.io.tree_data import TreeDescription, path_of, refuse, restore
 from tracejit.ir.types import BFLOAT16
 
 SUFFIX = ".safetensors"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions.elementwise import clip, where
-from tracejit.frontend.arrays.random.draws import (
+from tracejit.frontend.arrays.random.normal_distribution import normal_cdf, normal_quantile
+from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
     check,
@@ -21,7 +22,6 @@ from tracejit.frontend.arrays.random.draws import (
     check_positive,
     takes_size,
 )
-from tracejit.frontend.arrays.random.quantiles import normal_cdf, normal_quantile
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray

@@ -15,7 +15,9 @@ from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.elementwise import clip
-from tracejit.frontend.arrays.random.draws import (
+from tracejit.frontend.arrays.random.gammas import gamma
+from tracejit.frontend.arrays.random.rejection import binomial_number, float64_array, poisson_number
+from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     UINT64,
     Draw,
@@ -25,8 +27,6 @@ from tracejit.frontend.arrays.random.draws import (
     refuse,
     takes_size,
 )
-from tracejit.frontend.arrays.random.gammas import gamma
-from tracejit.frontend.arrays.random.rejection import binomial_number, float64_array, poisson_number
 from tracejit.frontend.arrays.random.streams import WORD
 from tracejit.frontend.recording.number import concrete
 

@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.elementwise import where
-from tracejit.frontend.arrays.random.draws import (
+from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
     check,

@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray, zeros
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
-from tracejit.frontend.arrays.random.draws import UINT64, is_small, refuse, words_at
+from tracejit.frontend.arrays.random.request import UINT64, is_small, refuse, words_at
 from tracejit.frontend.arrays.random.streams import WORD
 from tracejit.frontend.recording.loops.states import OBJECTS
 from tracejit.frontend.recording.recording import lock

@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.movement import take
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
 from tracejit.frontend.arrays.random.discrete import integers
-from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, refuse, takes_size
+from tracejit.frontend.arrays.random.request import FLOAT64, Draw, refuse, takes_size
 from tracejit.frontend.arrays.random.vectors import check_probabilities
 from tracejit.frontend.recording.number import concrete
 

@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.functions import reductions, scans
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import clip, where
 from tracejit.frontend.arrays.functions.movement import take
-from tracejit.frontend.arrays.random.draws import FLOAT64, INT64, Draw, first_accepted
+from tracejit.frontend.arrays.random.request import FLOAT64, INT64, Draw, first_accepted
 
 SMALL = 10  # means below this are drawn by the inverse of the distribution function
 TERMS = 40  # and are larger than this with a probability below 2**-42

@@ -12,7 +12,8 @@ from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.elementwise import where
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, moveaxis
 from tracejit.frontend.arrays.functions.movement import stack
-from tracejit.frontend.arrays.random.draws import (
+from tracejit.frontend.arrays.random.rejection import binomial_number
+from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
     check,
@@ -20,7 +21,6 @@ from tracejit.frontend.arrays.random.draws import (
     refuse,
     takes_size,
 )
-from tracejit.frontend.arrays.random.rejection import binomial_number
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray

@@ -9,12 +9,12 @@ the call may differ, as no Python code has looked at them.
 **A count that is known before** (`tj.range`, and Python's own `range` in long bodies, see `plain`). Nothing
 needs to be computed to know that there is a next round, so the loop becomes a node `loop` of the graph:
 
-    for i in tj.range(n):            `ranges`     the iterator; two rounds are recorded, then ``for`` ends
-        x = x * w + i                `induction`  i is a number that moves: 1 more in each round
-        out[i] = x                   `positions`  so does the place of ``out[i]``
-                                     `headers`    what the round depends on: equal at the begin of two rounds
-                                     `body`       the nodes between two equal headers become the loop's body
-                                     `reverse`    its gradient: a loop over the rounds in reverse
+    for i in tj.range(n):            `ranges`        the iterator; two rounds are recorded, then ``for`` ends
+        x = x * w + i                `induction`     i is a number that moves: 1 more in each round
+        out[i] = x                   `positions`     so does the place of ``out[i]``
+                                     `headers`       what the round depends on: equal at the begin of two
+                                     `loop_node`     the nodes between equal headers become the loop's body
+                                     `loop_gradient` its gradient: a loop over the rounds in reverse
 
 Where a round cannot stand for the others (a comparison of i, variables of new shapes) the call is recorded
 again, with all rounds of that loop; ``explain()`` says why.
@@ -29,5 +29,5 @@ is an edge, a *way*, with the questions that the body asked there (`ways`):
 
 When the body is in a known state again, rounds need not be recorded: `ahead` follows the known ways until a
 question has a new answer, and the body continues from there. A replay follows the same ways: in Python
-(`jit.loops`), or many rounds in one launch, where the graph can ask the questions (`jit.exits`).
+(`jit.look_steps`), or many rounds in one launch, where the graph can ask the questions (`jit.exits`).
 """

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from tracejit.frontend.python.bytecode import instructions, operations
 from tracejit.frontend.recording.location import runs_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
-from tracejit.frontend.recording.numbers import Numbers
+from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace

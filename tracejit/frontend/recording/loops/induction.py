@@ -18,11 +18,11 @@ import numpy as np
 
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.number import NumberProxy, is_of
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import number_type
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Value, constant_of
 from tracejit.ops import add, constant, divide, multiply, negative, subtract
 from tracejit.passes.rolling.wiring import EXACT

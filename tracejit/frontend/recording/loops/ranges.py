@@ -5,7 +5,7 @@
 
 At the begin of each round all that the rest of the body can depend on is noted (`headers`). When two headers
 are equal but for the content of arrays, all further rounds repeat the one between them: its nodes become the
-body of a `loop` (`body`), arrays that are alive get the loop's results, and ``for`` ends. The count is a
+body of a `loop` (`loop_node`), arrays that are alive get the loop's results, and ``for`` ends. The count is a
 run-time number, checked to be at least `LEAST`; smaller counts are recorded like those of Python's `range`.
 Where headers stay different, or the body asks for the value of the loop variable, the call is recorded again
 with Python's `range` in this place (`unroll`), and ``explain()`` says why.
@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.recording.location import is_ours, user_location
-from tracejit.frontend.recording.loops.body import loop_of
 from tracejit.frontend.recording.loops.counters import for_at
 from tracejit.frontend.recording.loops.headers import Header, header_at
 from tracejit.frontend.recording.loops.induction import after, follow
+from tracejit.frontend.recording.loops.loop_node import loop_of
 from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
 from tracejit.frontend.recording.number import NumberProxy, unproxied
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying
+from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 

@@ -25,10 +25,10 @@ import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.loops.states import State
-from tracejit.frontend.recording.numbers import Numbers
 from tracejit.frontend.recording.origins import Bound, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
@@ -47,7 +47,7 @@ class StateGraph:
 
     states: of each look; None where even the results since the last known state are not known.
     at:     the number of each state; equal states have one.
-    described: the way from each look to the next; None if it uses something of the path that is not in its
+    way_keys: of the way from each look to the next; None if it uses something of the path that is not in its
             state.
     ways:   by the number of a state: the looks with which different ways from there begin.
     made:   storages that segments have made.
@@ -58,7 +58,7 @@ class StateGraph:
         self.cuts, self.numbers, self.draws = cuts, numbers, draws
         self.states: list[State | None] = []
         self.at: list[int | None] = []
-        self.described: list[Hashable] = []
+        self.way_keys: list[Hashable] = []
         self.ways: dict[int, dict[tuple[Hashable, int | None], int]] = {}
         self.made: set[Storage] = set()
         self._known: dict[Hashable, int] = {}
@@ -85,8 +85,8 @@ class StateGraph:
             return
         found = None
         if before is not None and state is not None:
-            found = self._described(begin, before, state, cut)
-        self.described.append(found)
+            found = self._way_key(begin, before, state, cut)
+        self.way_keys.append(found)
         if found is not None:
             self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
 
@@ -114,21 +114,21 @@ class StateGraph:
         """The state at a look where it is not known."""
         steps = self.between(begin)
         try:
-            key = "after", self.at[begin], described(before, None, cut, steps, self)
+            key = "after", self.at[begin], way_key(before, None, cut, steps, self)
         except Unknown:
             return None
         carriers = dict.fromkeys((*before.carriers, *cut.made))
         sources = dict.fromkeys((*before.sources, *(s for s in steps if isinstance(s, Computed)), cut.source))
         return State(key, tuple(carriers), tuple(sources))
 
-    def _described(self, begin: int, before: State, then: State, cut: Cut) -> Hashable:
+    def _way_key(self, begin: int, before: State, then: State, cut: Cut) -> Hashable:
         try:
-            return described(before, then, cut, self.between(begin), self)
+            return way_key(before, then, cut, self.between(begin), self)
         except Unknown:
             return None
 
 
-def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
+def way_key(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
     """A key that is equal for ways from one state with equal computations, questions and places of results.
 
     Raises Unknown if a way uses what is neither in its state nor older than all looks.

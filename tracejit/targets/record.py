@@ -12,12 +12,12 @@ from tracejit.tuning import Tuning
 
 
 class Target(NamedTuple):
-    """All that is decided for one kind of device.
+    """All that depends on the kind of a device.
 
     tuning: numbers, which lower floors find by the device (`tracejit.tuning.tuning_of`).
     emit:   the source of a kernel.
     open:   makes the device with an index ready: its memory, its lane; raises DeviceError if it cannot be.
-    job:    what has to run for a planned task.
+    job:    the job of a planned task.
     """
 
     tuning: Tuning

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tracejit.drawing.sources import line_of
+from tracejit.drawing.user_lines import line_of
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -32,13 +32,13 @@ from tracejit.frontend.signature.program import (
     Rebind,
     Var,
 )
+from tracejit.graphs.containers import ContainerKind, kind_of
 from tracejit.graphs.contract import Contract, Data
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
 
-KINDS = {dict: "dict", list: "list", tuple: "tuple", type(None): "None"}
 PLAIN = (bool, int, float, complex, str, type(None))
 
 
@@ -47,15 +47,11 @@ def refuse(message: str, line: str | None = None) -> NoReturn:
     raise locate(ArgumentError(f"export: {message}"), line)
 
 
-def kind_of(kind: type, path: str) -> str:
-    """The kind of a container as text: that of a class of the user's names it."""
-    if kind in KINDS:
-        return KINDS[kind]
-    if issubclass(kind, tuple):
-        return f"record {kind.__name__}"
-    if issubclass(kind, dict):
-        refuse(f"{path} is a {kind.__name__}; use a dict, a list, a tuple or a named tuple")
-    return f"object {kind.__name__}"
+def exported_kind(container: type, path: str) -> ContainerKind:
+    """The kind of a container at a path; raises ArgumentError for a dict of a class of the user's."""
+    if container is not dict and issubclass(container, dict):
+        refuse(f"{path} is a {container.__name__}; use a dict, a list, a tuple or a named tuple")
+    return kind_of(container)
 
 
 class Describing:
@@ -126,7 +122,7 @@ class Describing:
                 if not isinstance(key, str | int) or isinstance(key, bool):
                     refuse(f"{path} has the key {key!r}; keys are strings or integers")
             parts = [self._tree(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
-            return "tree", kind_of(kind, path), keys, tuple(parts)
+            return "tree", str(exported_kind(kind, path)), keys, tuple(parts)
         if is_array(tree):
             return "array", path, tree._storage.type
         if type(tree) in (int, float):
@@ -214,10 +210,10 @@ class Describing:
                 self._make(p, path + trees.step(made.kind, k))
                 for k, p in zip(made.keys, made.parts, strict=True)
             ]
-            kind = kind_of(made.kind, path)
-            if kind.startswith("object"):
+            kind = exported_kind(made.kind, path)
+            if kind.is_object:
                 refuse(f"{path} is a {made.kind.__name__}; return a dict, a list, a tuple or a named tuple")
-            return "tree", kind, tuple(self._plain(k, path) for k in made.keys), tuple(parts)
+            return "tree", str(kind), tuple(self._plain(k, path) for k in made.keys), tuple(parts)
         if not isinstance(made, Known):
             refuse(f"{path} is a slice; return arrays, numbers and containers of them")
         return self._known(made.operand, path)

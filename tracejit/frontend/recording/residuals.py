@@ -1,8 +1,8 @@
 """Values that gradients need after the recording that computed them was launched.
 
-While a gradient is being taken (`Recording.tapes`), values outlive a launch: `kept` has the place of each in
-memory, or the number that it is. The recording goes on with the same windows, so that an array read again is
-the same value to the gradient, and so is one read through another view.
+While a gradient is being taken (`Recording.tapes`), values outlive a launch: `saved_values` has the place of
+each in memory, or the number that it is. The recording goes on with the same windows, so that an array read
+again is the same value to the gradient, and so is one read through another view.
 
     base[0:4] = x * 2          # a window of elements 0 to 4 with a value that depends on x
     loss = base[2:6].sum()     # launched; a window 0 to 6, its value an update of the memory by that value
@@ -22,7 +22,7 @@ from typing import Any
 from tracejit import engine
 from tracejit.errors import ReplayError
 from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
-from tracejit.frontend.recording.recording import Recording, kept
+from tracejit.frontend.recording.recording import Recording, saved_values
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View, contiguous_strides
@@ -58,7 +58,7 @@ class KeptRecording(Recording):
 
     def adopt(self, value: Value) -> None:
         """Adopt a value of an earlier recording; values that others have overwritten are gone."""
-        bound = kept.get(value)
+        bound = saved_values.get(value)
         if isinstance(bound, Extent) and self._is_stale(bound):
             raise ReplayError(
                 f"a gradient needs an array ({value.type}) as it was before a task or another thread wrote "
@@ -82,7 +82,7 @@ class KeptRecording(Recording):
         copies = [self.new(self.emit(copy, part.value)) for part in parts]
         self.launch()
         for part, saved in zip(parts, copies, strict=True):
-            kept[part.value] = Extent(saved, 0, saved.type.size)
+            saved_values[part.value] = Extent(saved, 0, saved.type.size)
         self.windows[storage] = [w for w in self.windows[storage] if not w.overlaps(lo, hi)]
         united = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
         for part in parts:
@@ -99,22 +99,22 @@ class KeptRecording(Recording):
             own = self.emit(copy, value) if value in elsewhere else value
             elsewhere.add(own)
             outputs[i] = own
-            kept[own] = Extent(storage, 0, own.type.size)
+            saved_values[own] = Extent(storage, 0, own.type.size)
         have = {id(v) for v in outputs}
-        kept.update(
+        saved_values.update(
             (v, bound)
             for v, bound in zip(self.inputs, self.bound, strict=True)
             if type(bound) is RuntimeNumber
         )
         for node in self.nodes:
             if node.op is constant:
-                kept[node.output] = ConstantOrigin(node.attrs, node.location)
+                saved_values[node.output] = ConstantOrigin(node.attrs, node.location)
         places = []
         for window in written:
             old = window.input
             value = self.emit(copy, old)
             storage = Storage(old.type)
-            kept[old] = Extent(storage, 0, old.type.size)
+            saved_values[old] = Extent(storage, 0, old.type.size)
             outputs.append(value)
             places.append(storage)
             window.value = self.emit(copy, window.value)
@@ -122,7 +122,7 @@ class KeptRecording(Recording):
         for value in [v for node in self.nodes for v in node.outputs]:
             if id(value) not in have and not value.type.on_host:
                 storage = Storage(value.type)
-                kept[value] = Extent(storage, 0, value.type.size)
+                saved_values[value] = Extent(storage, 0, value.type.size)
                 outputs.append(value)
                 places.append(storage)
         return places
@@ -144,12 +144,12 @@ class KeptRecording(Recording):
                 again.tracked = window.tracked or window.written
                 if window.writes is not None:
                     again.writes = window.writes + self.variable_of(storage).writes - before[storage]
-                bound = kept.get(window.value)
+                bound = saved_values.get(window.value)
                 if bound is None or (isinstance(bound, Extent) and bound.storage is storage):
-                    kept[window.value] = Extent(storage, again.lo, again.hi, again.writes)
+                    saved_values[window.value] = Extent(storage, again.lo, again.hi, again.writes)
                 windows[storage].append(again)
         held: dict[Storage, Value] = {}
-        for value, bound in kept.items():
+        for value, bound in saved_values.items():
             if isinstance(bound, Extent):
                 held.setdefault(bound.storage, value)
         for ref in self.created:

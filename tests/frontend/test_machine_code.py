@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 import tracejit as tj
 from tracejit.config import config
-from tracejit.frontend.arrays import machine
+from tracejit.frontend.arrays import machine_code
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import recorders
 from tracejit.frontend.recording.storage import ComputedStorage
@@ -20,7 +20,7 @@ from tracejit.kernels.arrays import layout
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    machine.install(tj.NDArray)
+    machine_code.install(tj.NDArray)
     assert "__getitem__" not in vars(tj.NDArray)
 
 
@@ -208,16 +208,16 @@ def test_another_layout_leaves_python_alone(monkeypatch):
             return index
 
     method = Arrays.__getitem__
-    monkeypatch.setattr(machine.objects, "knows_layout", lambda: False)
-    monkeypatch.setattr(machine, "_methods", {})
-    monkeypatch.setattr(machine, "AFTER", 0)
-    machine.watch(Arrays)
+    monkeypatch.setattr(machine_code.objects, "knows_layout", lambda: False)
+    monkeypatch.setattr(machine_code, "_methods", {})
+    monkeypatch.setattr(machine_code, "AFTER", 0)
+    machine_code.watch(Arrays)
     assert Arrays.__getitem__ is not method
     assert Arrays()[3] == 3
     assert Arrays.__getitem__ is method
 
 
 def test_a_full_state_has_room_for_all_methods():
-    assert layout.METHODS + 8 * len(machine.METHODS) <= layout.STATE_BYTES
-    assert machine.METHODS[layout.GETITEM] == "__getitem__"
-    assert machine.METHODS[layout.TO_FLOAT] == "__float__"
+    assert layout.METHODS + 8 * len(machine_code.METHODS) <= layout.STATE_BYTES
+    assert machine_code.METHODS[layout.GETITEM] == "__getitem__"
+    assert machine_code.METHODS[layout.TO_FLOAT] == "__float__"

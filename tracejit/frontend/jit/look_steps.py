@@ -19,12 +19,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch_records
-from tracejit.frontend.jit import numbers as number_steps
+from tracejit.frontend.jit import number_variables as number_steps
 from tracejit.frontend.jit.carried import places_of
 from tracejit.frontend.jit.exit_numbers import EXACT
 from tracejit.frontend.jit.exits import ExitLoop, exit_loop
-from tracejit.frontend.jit.numbers import Variables
-from tracejit.frontend.jit.regions import LoopRegion, regions_of
+from tracejit.frontend.jit.loop_regions import LoopRegion, regions_of
+from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.recording.segments import Cut, PathPlace, Segment
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
@@ -286,7 +286,7 @@ class LookEmitter:
             kept += [c for k, c in enumerate(state.carriers) if k not in region.arrays[at]]
             kept += [self.numbers[s] for k, s in enumerate(state.sources) if k not in region.numbers[at]]
         ways = tuple(
-            (order[at], order[graph.number(index + 1)], self._meaning(graph.described[index]))
+            (order[at], order[graph.number(index + 1)], self._meaning(graph.way_keys[index]))
             for at in order
             for index in region.ways[at]
         )

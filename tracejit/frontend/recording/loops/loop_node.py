@@ -19,8 +19,8 @@ import numpy as np
 from tracejit.frontend.recording.draws import DrawCounter, Total
 from tracejit.frontend.recording.loops.headers import Header
 from tracejit.frontend.recording.loops.induction import OPERATORS
+from tracejit.frontend.recording.loops.loop_gradient import Keeper
 from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
-from tracejit.frontend.recording.loops.reverse import Keeper
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.sources import Progression, Varying
@@ -31,8 +31,8 @@ from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import astype, constant, copy, full, update, view
 from tracejit.ops.loops import loop as loop_op
+from tracejit.passes.copier import Copier
 from tracejit.passes.gradient import Items, ReverseStep
-from tracejit.passes.regions import Copier
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
 if TYPE_CHECKING:

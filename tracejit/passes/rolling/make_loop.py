@@ -1,8 +1,8 @@
-"""The node of a loop, made from a wiring: the body, its operands, and what later nodes read instead.
+"""The node of a loop, made from a wiring: the body, its operands, and the new operands of later nodes.
 
-What later nodes read of the last round only becomes an output of the loop. What they read of other rounds
-(values that a backward pass needs, results that are collected) is stacked: one array with a row for each
-round, of which they get views. Views of what was there before the loop stay views of that, in front of it; a
+A value that later nodes read of the last round only becomes an output of the loop. Values that they read of
+other rounds (those that a backward pass needs, results that are collected) are stacked: one array with a row
+for each round, of which they read views. Views of values from before the loop stay in front of the loop; a
 transposed factor of products of few rows is copied there, once. A carried value that is read or stored at
 places that move becomes one window, if all places of a round move alike.
 """
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.bodies import merge, merge_attributes
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.rounds import merge, merge_attributes
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
@@ -27,9 +27,9 @@ from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, Wire, WireKind
 def make_loop(
     recorded: RecordedGraph, wiring: Wiring, renamed: dict[Value, Value], bodies: dict[Hashable, Graph]
 ) -> list[Node]:
-    """The nodes that take the place of a run: the loop, what it needs, and views of stacks for later nodes.
+    """The nodes that replace a run: the loop, its operands, and views of stacks for later nodes.
 
-    What later nodes read instead of the run's values is added to `renamed`. Equal bodies are one graph
+    The values that replace the run's are added to `renamed`. Equal bodies are one graph
     (`bodies`). Raises `Unlike` where a place that moves cannot be a window.
     """
     try:
@@ -108,7 +108,7 @@ class _LoopMaker:
 
     def _needed(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """The places of which later nodes read the last round, and those of which they read other rounds.
-        Views of what is there before the loop are made there.
+        Views of values from before the loop are made there.
         """
         last, stacked = [], []
         rounds, end = self.wiring.rounds, self.wiring.end
@@ -240,7 +240,7 @@ class _LoopMaker:
             self.values[q, k] = value
 
     def _is_turned(self, q: int) -> bool:
-        """Whether a view is a transposed factor of a product that would read it in place, were it copied."""
+        """Whether a view is a transposed factor of a product that would read a copy of it in place."""
         if self.nodes[q].attrs["view"].strides[:1] != (1,):
             return False
         factor = Wire(WireKind.INNER, (q, 0))
@@ -248,7 +248,7 @@ class _LoopMaker:
         return any(n.op is ops.matmul and s[1] == factor and would_be_tiled(n) for n, s in readers)
 
     def _made_before(self, view: Node) -> Value:
-        """A view in the body that is made once, before the loop, which needs it in memory of its own."""
+        """A view that is materialised once, before the loop."""
         if view not in self.before:
             self.before.append(view)
         return self._input(view.output, view.output, None, view.output.type)
@@ -310,17 +310,17 @@ class _LoopMaker:
         return finals[-1]
 
     def _keep(self, place: tuple[int, int], finals: list[Value]) -> Value:
-        """Keep the last round's value."""
+        """Make the last round's value a result."""
         return self._store(place, self._empty(self.values[place].type), None, finals)
 
     def _stack(self, place: tuple[int, int], finals: list[Value]) -> Value:
-        """Keep the values of all rounds."""
+        """Stack the values of all rounds."""
         type = self.values[place].type
         whole = ArrayType((self.wiring.rounds, *type.shape), type.dtype, type.device)
         return self._store(place, self._empty(whole), MovingWindow(0, type.size, type.size), finals)
 
     def _unstack(self, place: tuple[int, int], stack: Value, renamed: dict[Value, Value]) -> None:
-        """Let later nodes read rows of a stack."""
+        """Have later nodes read rows of a stack."""
         node = self.nodes[place[0]]
         for r in range(self.wiring.rounds):
             value = self._value(place, r)
@@ -359,7 +359,7 @@ class _MovingLoopMaker(_LoopMaker):
     def _find_windows(
         self, carried: list[Wire], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
-        """Find no windows: the plan of a round decides about places."""
+        """Find no windows: the plan of a round decides on places."""
         for place in (*last, *stacked):
             types = [self._value(place, r).type for r in (0, self.wiring.rounds - 1)]
             if types[0] != types[1]:

@@ -24,11 +24,11 @@ from tracejit.ir.graph import Builder, Effect, Node, Value, constant_of
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import add, constant, copy, empty, full, iota, view
 from tracejit.ops.loops import loop as loop_op
+from tracejit.passes.copier import CopiedStep, Copier
 from tracejit.passes.gradient import Items, ReverseStep, gradient, nodes_between
-from tracejit.passes.regions import CopiedStep, Copier
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.body import LoopBody
+    from tracejit.frontend.recording.loops.loop_node import LoopBody
     from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 AGAIN = frozenset({constant, full, iota})

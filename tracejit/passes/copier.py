@@ -66,5 +66,5 @@ class CopiedStep(ReverseStep):
     calls_python = False
 
     def copy_for(self, copier: Copier) -> ReverseStep:
-        """The step for copies of its values; the nodes that it summarises may have to be copied, too."""
+        """The step for copies of its values; the nodes that it stands for may have to be copied, too."""
         raise NotImplementedError

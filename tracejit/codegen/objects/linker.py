@@ -1,11 +1,11 @@
 """Object code to addresses, through LLVM's linker, without Numba.
 
 The linker is that of llvmlite's library, called directly where its functions are known (`orc`), which saves
-the import of llvmlite, and through llvmlite elsewhere (`machine`). Whoever knows that a kernel will be loaded
-soon says so (`anticipate`): the system then loads the library beside what Python does until that.
+the import of llvmlite, and through llvmlite elsewhere (`machine`). `anticipate` announces that a kernel will
+be loaded soon: the system then loads the library while Python goes on.
 
-What `load` gives can be called as long as somebody refers to it. It is unloaded when the next object is
-loaded: at a time of its own, no garbage collection ever calls LLVM.
+Code that `load` returns can be called as long as somebody refers to it. Unreferenced code is unloaded when
+the next object is loaded; no garbage collection ever calls LLVM.
 
 >>> link("empty", b"", [])
 Traceback (most recent call last):
@@ -62,14 +62,14 @@ def anticipate() -> None:
         with _STARTING:
             if _coming is None and (path := _library()) is not None:
                 thread = threading.Thread(target=_come, args=(path,), name="tracejit loader")
-                with contextlib.suppress(RuntimeError):  # no more threads: then all is done when it is needed
+                with contextlib.suppress(RuntimeError):  # no more threads: it is loaded when it is needed
                     thread.start()
                     _coming = thread
 
 
 def _come(path: pathlib.Path) -> None:
     _open(path)
-    with contextlib.suppress(Exception), _LOCK:  # whoever needs it does it again, and raises what is wrong
+    with contextlib.suppress(Exception), _LOCK:  # a failure is raised when the library is needed
         environment(_host())
 
 
@@ -83,10 +83,10 @@ _holding: set[int] = set()  # threads for which nothing is being linked
 
 
 def hold() -> None:
-    """Wait until nothing is being loaded or linked, and let nothing begin: a fork should not come between.
+    """Wait until nothing is being loaded or linked, and block both: a fork must not interrupt them.
 
-    Whoever does not end that in time waits for a lock of Python, which the forking thread may have; it is not
-    inside the linker or the loader.
+    A thread that does not finish in time waits for a lock of Python, which the forking thread may have; it is
+    not inside the linker or the loader.
     """
     coming = _coming
     if coming is not None:

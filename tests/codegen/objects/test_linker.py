@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.counting import mappings
-from tracejit.codegen.objects import link as link_module
+from tracejit.codegen.objects import linker as link_module
 from tracejit.codegen.objects import machine, orc
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.kernels.library.table import LIBRARY
@@ -98,15 +98,15 @@ def test_where_no_thread_can_be_started_nothing_comes_early(monkeypatch, object_
 def test_what_is_wrong_with_the_library_is_raised_when_it_is_needed(tmp_path):
     program = """
 import pathlib, sys, threading
-from tracejit.codegen.objects import link
+from tracejit.codegen.objects import linker
 broken = pathlib.Path(sys.argv[1])
 broken.write_bytes(b"no library")
-link.library_of_llvmlite = lambda: broken
-link.anticipate()
-link.hold(), link.let_go()
-assert not link._coming.is_alive()
+linker.library_of_llvmlite = lambda: broken
+linker.anticipate()
+linker.hold(), linker.let_go()
+assert not linker._coming.is_alive()
 try:
-    link.host()
+    linker.host()
 except OSError as error:
     print("no library" in str(error) or str(broken) in str(error))
 """

@@ -49,7 +49,7 @@ def _end(graph: StateGraph, first: int, last: dict[int, int]) -> int:
     end = index = first
     while index <= end and index < len(graph.at):
         at = graph.at[index]
-        if at is None or (index > first and graph.described[index - 1] is None):
+        if at is None or (index > first and graph.way_keys[index - 1] is None):
             return first  # the way there uses what nobody knows
         end = max(end, last[at])
         index += 1
@@ -63,10 +63,10 @@ def _region(graph: StateGraph, first: int, last: int) -> LoopRegion:
     for index in range(first, last + 1):
         at = graph.number(index)
         ways.setdefault(at, ())
-        if index < last and (way := (at, graph.at[index + 1], graph.described[index])) not in known:
+        if index < last and (way := (at, graph.at[index + 1], graph.way_keys[index])) not in known:
             known.add(way)
             ways[at] = (*ways[at], index)
-    kept = _kept(graph, first, last)
+    kept = _unchanged(graph, first, last)
     arrays, numbers = {}, {}
     for at in ways:
         state = graph.state(graph.at.index(at, first))
@@ -75,7 +75,7 @@ def _region(graph: StateGraph, first: int, last: int) -> LoopRegion:
     return LoopRegion(first, last, ways, arrays, numbers)
 
 
-def _kept(graph: StateGraph, first: int, last: int) -> set[Any]:
+def _unchanged(graph: StateGraph, first: int, last: int) -> set[Any]:
     """Arrays and numbers of the states that are what they were before the loop, whatever ways are gone."""
     objects: dict[Any, set[Any]] = {}
     for index in range(first, last + 1):

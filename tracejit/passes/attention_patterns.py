@@ -42,10 +42,12 @@ from tracejit.passes.producers import made_by, number_of
 from tracejit.tuning import tuning_of
 
 LEAST = 1 << 22
-"""Bytes of all scores, below which they stay in the caches: the gradient is faster with the matrix."""
+"""The least bytes of all scores: smaller ones stay in the caches, where the gradient is faster with the
+matrix.
+"""
 
 LEAST_CAUSAL = 1 << 14
-"""Scores of a matrix, from which on a causal mask saves time, however few there are in all."""
+"""The least scores of a matrix with a causal mask, which saves time however few there are in all."""
 
 
 class Mask(NamedTuple):
@@ -114,7 +116,7 @@ class AttentionPattern(NamedTuple):
         return [ct.value for ct in cotangents]
 
     def serves_nothing_else(self, readers: Mapping[Value, Set[Node]], results: Set[Value]) -> bool:
-        """Whether nothing but the result needs scores and weights."""
+        """Whether only the result needs scores and weights."""
         made = [value for node in self.inner for value in node.outputs]
         return all(readers[v] <= {*self.inner, self.product} and v not in results for v in made)
 
@@ -160,7 +162,7 @@ def mask_of(node: Node) -> Value | None:
 
 
 def written_out(nodes: Iterable[object]) -> dict[Node, AttentionPattern]:
-    """Attention among `nodes`, by the product that completes it. What is no node is passed over."""
+    """Attention among `nodes`, by the product that completes it. Items that are no nodes are skipped."""
     if "attend" in config.disable:
         return {}
     known = [node for node in nodes if isinstance(node, Node)]
@@ -172,7 +174,7 @@ def written_out(nodes: Iterable[object]) -> dict[Node, AttentionPattern]:
 
 
 class AttentionSearch:
-    """The search among nodes, from a product back to the scores."""
+    """The search among nodes, backwards from a product to the scores."""
 
     def __init__(self, nodes: Sequence[Node]):
         self.producers = producers_of(nodes)
@@ -292,8 +294,8 @@ class AttentionSearch:
         return [*nodes, node] if view.offset == 0 and all(moved) else None
 
     def seen(self, value: Value, nodes: list[Node] | None = None) -> tuple[Value, View]:
-        """The array behind `value` and the view of it; the views between them are appended to `nodes`. No
-        cotangent need flow through what only moves all scores of a row.
+        """The array behind `value` and the view of it; the views between them are appended to `nodes`.
+        Cotangents need not flow through an operator that shifts all scores of a row alike.
         """
         view = View.of_shape(value.type.shape)
         while (node := self.producers.get(value)) is not None:
@@ -311,7 +313,7 @@ def _has_kernel(product: Node) -> bool:
     """Whether the kernel takes operands of these types."""
     weights, result = product.inputs[0].type, product.output.type
     return (
-        "attention" in tuning_of(result.device).passes
+        "attend" in tuning_of(result.device).passes
         and name_of(result.dtype) in ENTRIES
         and all(type(n) is int and n > 0 for n in (*weights.shape, result.shape[-1]))
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError
 from tracejit.frontend.recording.operations import OPERATIONS
+from tracejit.graphs.containers import read_kind
 from tracejit.graphs.contract import Contract, Data, leaves_of
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import ArrayType
@@ -31,7 +32,11 @@ def check_contract(contract: Contract, graph: Graph) -> None:
 
 def _need(truth: bool, what: str) -> None:
     if not truth:
-        raise ArgumentError(f"the text is no contract of a graph: {what}")
+        raise _wrong(what)
+
+
+def _wrong(what: str) -> ArgumentError:
+    return ArgumentError(f"the text is no contract of a graph: {what}")
 
 
 class _Checking:
@@ -71,7 +76,8 @@ class _Checking:
         _need(isinstance(tree, tuple) and bool(tree), "a tree")
         if tree[0] == "tree":
             _need(_is(tree[1:], str, tuple, tuple) and len(tree[2]) == len(tree[3]), "a container")
-            _need(_is_kind(tree[1]) and len(set(tree[2])) == len(tree[2]), "a kind of container")
+            kind = read_kind(tree[1])
+            _need(kind is not None and len(set(tree[2])) == len(tree[2]), "a kind of container")
             _need(all(type(key) in (str, int) for key in tree[2]), "a key")
             for child in tree[3]:
                 self.check_tree(child)
@@ -165,10 +171,12 @@ class _Checking:
             self.check_source(made[1])
         elif kind == "tree":
             _need(_is(made, str, str, tuple, tuple) and len(made[2]) == len(made[3]), "a container")
-            _need(_is_kind(made[1]) and all(type(key) in PLAIN for key in made[2]), "a kind of container")
+            container = read_kind(made[1])
+            if container is None or not all(type(key) in PLAIN for key in made[2]):
+                raise _wrong("a kind of container")
             names = [key for key in made[2] if isinstance(key, str) and key.isidentifier()]
             named = len(set(names)) == len(made[2]) and not any(name.startswith("_") for name in names)
-            _need(named or not made[1].startswith("record"), "the fields of a record")
+            _need(named or not container.is_record, "the fields of a record")
             for part in made[3]:
                 self.check_made(part)
         else:
@@ -212,8 +220,3 @@ def _is_index(number: Any, of: Sequence[Any]) -> bool:
 
 def _is_count(number: Any) -> bool:
     return type(number) is int and 0 <= number < 1 << 63
-
-
-def _is_kind(kind: str) -> bool:
-    word, _, name = kind.partition(" ")
-    return kind in ("dict", "list", "tuple", "None") or (word in ("record", "object") and name.isidentifier())

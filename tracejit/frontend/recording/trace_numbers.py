@@ -63,7 +63,7 @@ class Numbers:
 
     def begin(self, value: Any) -> Computed:
         """The initial value of a number that counts rounds: equal ones are other sources."""
-        source = Computed(operations.IDENTITY, (value,), value)
+        source = Computed(operations.IDENTITY_FUNCTION, (value,), value)
         self.steps.append(source)
         self.counted.add(source)
         return source
@@ -92,7 +92,7 @@ class Numbers:
         if is_open and proxy._source in self.counted:
             self.recount()  # type: ignore[misc]
         if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
-            self.refuse(shown(operations.IDENTITY, (proxy._source,)))  # type: ignore[misc]
+            self.refuse(shown(operations.IDENTITY_FUNCTION, (proxy._source,)))  # type: ignore[misc]
 
     def compute(self, operation: Operation, value: Any, *operands: Any) -> Any:
         """The result `value` of an operation of Python's."""
