@@ -35,6 +35,7 @@ from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.signatures import Signatures
 from tracejit.frontend.python.kinds import Transparent, bound
 from tracejit.frontend.recording.location import check_callable, user_location
+from tracejit.frontend.recording.loops.states import PASSING
 from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.signature.runtime import MISS, PIECEWISE
@@ -155,6 +156,8 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
                 entry.interval = max(interval, entry.interval)
             self._add(entry)
         return recorded.result
+
+    PASSING.update((__call__.__code__, _inline.__code__))
 
     # -- copies ----------------------------------------------------------------------------------------------
 

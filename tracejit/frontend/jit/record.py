@@ -161,7 +161,9 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.function, self.arguments.objects)
-            trace.body = Body(surroundings.changes, self._containers, surroundings.executed)
+            trace.body = Body(
+                surroundings.changes, self._containers, surroundings.executed, surroundings.knows
+            )
             function = with_own_builtins(self.function, looks=trace.looks.segments is not None)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy

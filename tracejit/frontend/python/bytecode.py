@@ -31,6 +31,10 @@ _ITEM_STORES = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_NEVER_ON = frozenset(
+    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
+)
+"""Instructions that the next one does not follow."""
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -120,6 +124,39 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     """The instructions of `code` that do something: neither caches nor extended arguments."""
     return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
+
+
+class StackStep(NamedTuple):
+    """An instruction, and the depth of the stack before and after it; None: nothing before leads there."""
+
+    instruction: dis.Instruction
+    before: int | None
+    after: int | None
+
+
+@functools.lru_cache(maxsize=256)
+def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
+    """The instructions of `code` with the depths of the stack, in the order in which they are written.
+
+    A ``PRECALL`` of Python 3.11 takes the arguments from the stack here, which its ``CALL`` has still.
+    """
+    depths = {0: 0}  # by offset, where a jump says it
+    depth: int | None = 0
+    found = []
+    for i in instructions(code):
+        if i.opname == "CACHE":
+            continue
+        depth = before = depths.get(i.offset, depth)
+        if depth is not None:
+            if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+                depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
+            argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
+            depth += dis.stack_effect(i.opcode, argument, jump=False)
+            if i.opname in _NEVER_ON:
+                depth = None
+        if i.opname != "EXTENDED_ARG":
+            found.append(StackStep(i, before, depth))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -357,6 +357,10 @@ class Visitor:
         known = {id(var): (type(var.value), var) for var in self._vars.values() if isinstance(var, Var)}
         return list(known.values())
 
+    def knows(self, value: Any) -> bool:
+        """Whether this very object was found, so that the slots tell how it changes."""
+        return id(value) in self._vars
+
     def var_of(self, value: Any) -> Expr | None:
         """The expression for this very object in a replay; None if there is none."""
         return self._vars.get(id(value))

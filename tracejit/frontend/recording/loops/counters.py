@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import dis
 import functools
 import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.python.bytecode import instructions, operations
+from tracejit.frontend.python.bytecode import instructions, operations, stack_steps
 from tracejit.frontend.recording.location import runs_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.numbers import Numbers
@@ -80,36 +79,18 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
     """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
     found: list[tuple[int, str]] = []  # depths of the stack below them
-    depths = {0: 0}  # by offset, where a jump says it
-    depth: int | None = 0
-    for i in instructions(code):
-        if i.opname == "CACHE":
-            continue
-        depth = depths.get(i.offset, depth)
+    for i, before, after in stack_steps(code):
         if i.offset >= offset:
             break
-        if depth is None:  # behind a jump, and nothing before leads here: an exception handler
+        if before is None:  # an exception handler
             return frozenset(code.co_varnames)
         if i.opname.startswith("LOAD_FAST"):
-            found += ((depth, name) for name in _names(i))
+            found += ((before, name) for name in _names(i))
         elif i.opname == "STORE_FAST_LOAD_FAST":  # from Python 3.13 on, of one line
-            found.append((depth - 1, _names(i)[1]))
-        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
-            depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
-        argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
-        depth += dis.stack_effect(i.opcode, argument, jump=False)
-        if i.opname == "PRECALL":  # counted as that of the arguments, which the call has still
-            continue
-        found = [(below, name) for below, name in found if below < depth]
-        if i.opname in NEVER_ON:
-            depth = None
+            found.append((before - 1, _names(i)[1]))
+        if i.opname != "PRECALL" and after is not None:
+            found = [(below, name) for below, name in found if below < after]
     return frozenset(name for _, name in found)
-
-
-NEVER_ON = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
-)
-"""Instructions that the next one does not follow."""
 
 
 def counter(value: Any, numbers: Numbers) -> Any:

@@ -6,11 +6,11 @@ other values, and so is every further one, as long as the body's questions have 
 makes a loop of Python's of such rounds (`signature.program.StateLoop`), whose exit is the first new answer.
 What leads from state to state: `ways`.
 
-`state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
-wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
-hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees,
-unless it is one of `counters`), while a gradient is taken, where a variable holds an object of the user's, or
-an array is alive that is in no variable.
+`state_at` tells what a look's continuation depends on: places and variables of the traced function and of
+those that it calls, what it wrote into existing arrays, what it changed in its surroundings. It gives None
+where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is inside
+a ``for`` (whose iterator nobody sees, unless it is one of `counters`), a gradient is taken, a variable holds
+an object that the body has made, or an array is alive that is in no variable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import numpy as np
 
 from tracejit.frontend.python.kinds import is_of_own_class
 from tracejit.frontend.recording.location import is_ours, runs_body
-from tracejit.frontend.recording.loops.counters import enclosing
+from tracejit.frontend.recording.loops.calls import calls_directly
+from tracejit.frontend.recording.loops.counters import GENERATORS, enclosing
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
+
+PASSING: set[types.CodeType] = set()
+"""Functions of this package that do nothing but call a function of the user's."""
 
 OBJECTS: set[type] = set()
 """Classes of this package whose instances are nothing but their attributes, which are arrays and the like."""
@@ -66,38 +70,48 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: H
     walk = Walk(trace)
     walk.sources[source] = 0
     try:
-        loops = [
-            walk.range_around(frame, place)
-            for frame in frames
-            for place in enclosing(frame.f_code, frame.f_lasti)
-        ]
-        variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
+        running = [walk.frame(frame) for frame in frames]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
-        changed = [(id(slot), walk.key(now)) for slot, now in trace.body.changes()]
+        changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
-    places = (frame.f_lasti for frame in frames)
-    key = (*places, plain, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
+    key = (*running, plain, *written, None, *arguments, None, *changed)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
 
 
 def frames_of_body() -> list[types.FrameType]:
-    """The frame of the traced function, if it is the only one that is not this package's, with the loops of
-    the package that it calls; else nothing.
+    """The frames of the traced function, of functions of the user's that it calls, directly or through one
+    another, and of loops of this package between them, the innermost one first. Nothing if other code is
+    between them.
     """
     frame: types.FrameType | None = sys._getframe(1)
-    found = []
-    while frame is not None and is_ours(frame):
-        if frame.f_code in LOOPS:
-            found.append(frame)
+    while frame is not None and is_ours(frame) and frame.f_code not in LOOPS:
         frame = frame.f_back
-    if frame is None or frame.f_back is None or not runs_body(frame.f_back):
-        return []
-    return [*found, frame]
+    found = []
+    while frame is not None and not frame.f_code.co_flags & GENERATORS:
+        found.append(frame)
+        if frame.f_back is not None and runs_body(frame.f_back):
+            return found
+        frame = _caller(frame)
+    return []
+
+
+def _caller(frame: types.FrameType) -> types.FrameType | None:
+    """The frame that has called a frame, if that is the body's, too; None if what is between is hidden."""
+    caller = frame.f_back
+    if frame.f_code in LOOPS:
+        while caller is not None and is_ours(caller):
+            caller = caller.f_back
+        return caller
+    while caller is not None and caller.f_code in PASSING:
+        frame, caller = caller, caller.f_back
+    if caller is None or (is_ours(caller) and caller.f_code in LOOPS):
+        return caller
+    return caller if not is_ours(caller) and calls_directly(caller, frame) else None
 
 
 class Walk:
@@ -110,6 +124,12 @@ class Walk:
         self.storages: dict[Storage, int] = {}
         self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
+
+    def frame(self, frame: types.FrameType) -> Hashable:
+        """The place and the variables of a running function, and the loops around that place."""
+        loops = [self.range_around(frame, place) for place in enclosing(frame.f_code, frame.f_lasti)]
+        variables = [(name, self.key(value)) for name, value in frame.f_locals.items()]
+        return id(frame.f_code), frame.f_lasti, *loops, None, *variables
 
     def range_around(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
@@ -169,6 +189,8 @@ class Walk:
         if isinstance(value, PLAIN) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
+            if self.trace.body.knows(value):  # its attributes are told by the changes of the surroundings
+                return "same", id(value)
             raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
