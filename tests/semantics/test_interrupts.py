@@ -24,7 +24,7 @@ from tracejit.engine.hosts import hosts
 from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.jit import record
 from tracejit.frontend.recording import eager
-from tracejit.frontend.surroundings import watch
+from tracejit.frontend.surroundings import monitoring, profiling, watch
 
 pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
 
@@ -261,7 +261,7 @@ def test_real_signals():
 def is_watched():
     """Whether calls of this thread are reported, after one more that was."""
     (lambda: None)()
-    return bool(watch._watchers) if sys.version_info >= (3, 12) else sys.getprofile() is not None
+    return bool(monitoring.watchers) if sys.version_info >= (3, 12) else sys.getprofile() is not None
 
 
 @pytest.mark.parametrize("looks", [False, True])
@@ -271,7 +271,7 @@ def test_an_interrupted_recording_watches_nothing_any_more(looks):
 
     for number in itertools.count():
         step = tj.jit(body)
-        within = (record.__file__, watch.__file__)
+        within = tuple(module.__file__ for module in (record, watch, monitoring, profiling))
         fired = interrupted(functools.partial(step, tj.ones(2)), number, checks=True, within=within)
         assert not is_watched(), number
         assert step(tj.ones(2)).tolist() == [2, 2]

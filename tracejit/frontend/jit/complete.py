@@ -39,8 +39,8 @@ from tracejit.frontend.signature.program import (
 )
 from tracejit.frontend.signature.runtime import release
 from tracejit.frontend.signature.slots import Content, Slot
-from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, check_separate
+from tracejit.frontend.surroundings.surroundings import Surroundings
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
 
@@ -83,7 +83,9 @@ class Completion:
         self.program = arguments.program
         self.computed = numbers.variables_of(trace.numbers.steps)
         self.guards = Guards(surroundings, self.program)
-        self.description = ResultDescription(self.program, arguments, self.guards.var_of, self.computed)
+        self.description = ResultDescription(
+            self.program, arguments, self.guards.var_of, surroundings.code.line_of, self.computed
+        )
 
     def complete(self, result: Any) -> None:
         """Add all that a replay does after it has found the arguments, but for the launch."""
@@ -180,7 +182,13 @@ class Completion:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
                 what = f"the body uses an array ({made}) that is no argument and not found by following names"
-                raise Unreplayable(what, "pass it as an argument", None)
+                raise Unreplayable(what, "pass it as an argument", self._line_using(storage))
+
+    def _line_using(self, storage: Storage) -> str | None:
+        """The line of the first operation on a storage in the last segment; None if it is not used there."""
+        inputs = {window.input for window in self.trace.windows[storage]}
+        used = (node.location for node in self.trace.nodes if not inputs.isdisjoint(node.inputs))
+        return next(used, None)
 
     def _find_imports(self) -> list[Storage]:
         """NumPy arrays the body brought in: captured ones are copied in again, others are as they were (these
@@ -211,8 +219,8 @@ class Completion:
         description, changes = self.description, self.changes
         description.count(result)
         description.count_changes()
-        for _slot, now in changes:
-            description.count(now)
+        for slot, now in changes:
+            description.count(now, slot)
         self.program.result = description.describe(result, "the result")
         description.write_back()
         for slot, now in changes:
@@ -221,20 +229,20 @@ class Completion:
 
     def _check_change(self, slot: Slot, now: Any) -> None:
         """Raise if a replay cannot rebind this slot."""
-        line = self.surroundings.line_of(slot)
+        line = self.surroundings.code.line_of(slot)
         if isinstance(slot, Content):
-            self.surroundings.foresee(slot)
+            self.surroundings.changes.foresee(slot)
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
                     what = f"an array made at {leaf._storage.made_at} is kept in {slot.path}"
                     raise Unreplayable(what, RETURN, leaf._storage.made_at)
             what = f"the body changes the keys, length or content of {slot.path}"
             raise Unreplayable(what, "return what is to be stored, and store it outside", line)
-        if not self.surroundings.is_ours(slot):
+        if not self.surroundings.changes.is_ours(slot):
             what = f"{slot.path} changed while the body was recorded"
             raise Unreplayable(what, "change it outside of the function", line)
         if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
-            self.surroundings.foresee(slot)
+            self.surroundings.changes.foresee(slot)
             what = f"the body changes the number {slot.path} where that is not a plain assignment"
             raise Unreplayable(what, "assign it by its name", line)
 

@@ -50,8 +50,9 @@ from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import recogniser_of, replay_of
-from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.numbers_found import with_own_builtins
+from tracejit.frontend.surroundings import events
+from tracejit.frontend.surroundings.numbers_found import BODY, LOOKING, with_own_builtins
+from tracejit.frontend.surroundings.surroundings import Surroundings
 from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import Device
@@ -160,25 +161,25 @@ class _TracedCall:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
         trace, surroundings = self.trace, self.surroundings
         try:
-            surroundings.scan(self.function, self.arguments.objects)
+            surroundings.reach.scan(self.function, self.arguments.objects)
             trace.body = Body(
-                surroundings.changes, self._containers, surroundings.executed, surroundings.knows
+                surroundings.changes.find, self._containers, surroundings.code.ran, surroundings.reach.knows
             )
-            function = with_own_builtins(self.function, looks=trace.looks.segments is not None)
+            function = with_own_builtins(self.function, BODY if trace.looks.segments is None else LOOKING)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
                 thread.be_busy(busy + 1)
                 thread.trace = trace
-                watcher.start()
+                events.report_to(watcher)
                 result = function(*self.args, **self.kwargs)
                 trace.masks.gather_remaining()
                 trace.picks.check_end()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy
-                watcher.over = True  # whatever interrupts `stop`
-                watcher.stop()
+                watcher.over = True  # whatever interrupts the next line
+                events.stop(watcher)
                 thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
@@ -225,7 +226,7 @@ class _TracedCall:
     def _break_off(self) -> None:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
-            self.surroundings.restore_contents()
+            self.surroundings.stand_ins.restore_arrays()
             self.trace.draws.give_back()
         self.calls_like = calls_like(self.trace)
         self.trace.reset()
@@ -240,10 +241,12 @@ class _TracedCall:
 
     def _take_back(self) -> None:
         """Undo what the body rebound; this may be done twice, as an interrupt may come."""
+        surroundings = self.surroundings
         if self.changes is None:
-            self.surroundings.note_logs(self.trace.callbacks)
-            self.changes = self.surroundings.changes()
-        self.surroundings.undo(self.changes)
+            surroundings.reads.note_logs(self.trace.callbacks)
+            self.changes = surroundings.changes.find()
+        surroundings.changes.undo(self.changes)
+        surroundings.stand_ins.remove()
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class _TracedCall:
 
     def _forget(self) -> None:
         """Drop the recording: nothing of it is computed."""
-        self.surroundings.restore_contents()
+        self.surroundings.stand_ins.restore_arrays()
         self.trace.reset()
 
 

@@ -1,7 +1,7 @@
 """Names that a code object mentions: variables and attributes, read or assigned.
 
-This is what `surroundings` over-approximates with: a body can only reach by name what its code names.
-Functions defined inside have code of their own, with names of its own.
+A body can reach by name only what its code names, and `surroundings` follows these names. A function defined
+inside another one has a code object, and names, of its own.
 
 >>> def step(x): return x * model.scale
 >>> facts(step.__code__).globals, facts(step.__code__).attributes
@@ -50,8 +50,7 @@ class Facts(NamedTuple):
     uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
                 name; (name, "") where something else is done with it.
     imports:    (level, module) of what is imported.
-    handed:     names of globals and attributes of which the value is taken: it is not only called, or
-                searched for an attribute.
+    handed:     names of globals and attributes whose value is used other than for a call or an attribute.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
     compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
@@ -73,7 +72,7 @@ class Facts(NamedTuple):
 
 @dataclass
 class Mentions:
-    """Names that several code objects mention together, as `Facts` have them for one; `uses` by name."""
+    """The union of the `Facts` of several code objects; `uses` has the attributes by name."""
 
     attributes: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
@@ -85,7 +84,7 @@ class Mentions:
     compares: bool = False
 
     def add(self, found: Facts) -> None:
-        """Add what code mentions of which these are the facts."""
+        """Add the facts of a code object."""
         self.attributes |= found.attributes
         self.variables |= found.variables
         self.handed |= found.handed
@@ -95,7 +94,7 @@ class Mentions:
         self.compares |= found.compares
 
     def add_stores(self, found: "Facts | Mentions") -> None:
-        """Add what code assigns."""
+        """Add the names that code assigns."""
         self.stored |= found.stored
         self.strings |= found.strings
         self.stores_items |= found.stores_items
@@ -116,13 +115,13 @@ def codes(code: types.CodeType) -> list[types.CodeType]:
 
 @functools.lru_cache(maxsize=64)
 def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of `code`, kept because finding them takes long and several functions look at them."""
+    """The instructions of `code`, cached because disassembly is slow and several functions need them."""
     return tuple(dis.get_instructions(code))
 
 
 @functools.lru_cache(maxsize=256)
 def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of `code` that do something: neither caches nor extended arguments."""
+    """The instructions of `code` without caches and extended arguments."""
     return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
 
 
@@ -195,7 +194,7 @@ def _is_in_place(instruction: dis.Instruction) -> bool:
 
 
 def _without(code: types.CodeType, *operations: str) -> list[dis.Instruction]:
-    """The instructions of `code`, without such as say nothing about names."""
+    """The instructions of `code` but for caches and these operations."""
     return [i for i in instructions(code) if i.opname not in ("CACHE", "PRECALL", *operations)]
 
 
@@ -207,7 +206,7 @@ def _uses(shown: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
 
 
 def _handed(shown: list[dis.Instruction]) -> Iterator[str]:
-    """Variables and attributes of which the value is taken, besides calling it or looking up an attribute."""
+    """Variables and attributes whose value is used other than for a call or an attribute."""
     taken: str | None = None
     is_called = False  # whether what is loaded now will be called: before Python 3.13 NULL comes first
     last = ""
@@ -233,8 +232,8 @@ def _imports(found: list[dis.Instruction]) -> Iterator[tuple[int, str]]:
 
 
 def _accesses(code: types.CodeType) -> Iterator[tuple[str, str | None]]:
-    """Every mention of ``getattr`` and its like: the function, and the constant name it is called with, if
-    that is all that is done with it.
+    """Each use of ``getattr`` and the like: the function, and the constant name with which it is called; None
+    for any other use.
     """
     shown = _without(code, "PUSH_NULL", "NOP")
     for index, each in enumerate(shown):
@@ -262,8 +261,8 @@ def computed_access(code: types.CodeType) -> str | None:
 
 
 def _compares_types(code: types.CodeType) -> bool:
-    """Whether `code` does something with ``type(...)`` but look up an attribute, as messages do. A method's
-    own object is no number.
+    """Whether `code` uses ``type(...)`` other than for an attribute, as messages do. ``type(self)`` does not
+    count, as a method's own object is no number.
     """
     found = _without(code, "PUSH_NULL", "NOP")
     for index, each in enumerate(found):
@@ -283,7 +282,7 @@ def looks_up(text: str) -> bool:
 
 
 def is_made_by_dataclass(code: types.CodeType) -> bool:
-    """Whether a function was written by `dataclasses`: what it captured are constants, bound once."""
+    """Whether `dataclasses` generated a function: the variables that it captured are constants."""
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
 
 

@@ -1,9 +1,9 @@
-"""Content of containers and objects, past the methods of their classes.
+"""Content of containers and objects, read and written without the methods of their own classes.
 
-A recording takes back what the body changed and does it again later; both must leave just what was there. A
-`Counter` adds where a dict is updated, a class of the user's may store something else than it is given, in
-``__setitem__``, ``__setattr__`` or a descriptor. So content is read and written by the methods of Python's
-own classes. Other threads may look on: what stays in place is there all the time.
+A recording undoes the changes of the body and makes them again later, and both must store exactly what was
+there. But `Counter.update` adds, and a class of the user's may store another value than it is given, in
+``__setitem__``, ``__setattr__`` or a descriptor. So the methods of Python's own classes are used. Other
+threads may read a container meanwhile: an item that stays is never missing.
 
 >>> from collections import Counter
 >>> votes = Counter(a=1)
@@ -34,8 +34,8 @@ def base_of(kind: type) -> Any:
 
 
 def own_items(kind: type) -> str | None:
-    """The method by which containers of type `kind` find or store items in their own way; None if they do as
-    Python's own class: then such a container can be made again from its items.
+    """The method by which containers of type `kind` find or store items in their own way; None if
+    Python's own class does it, so that such a container can be made again from its items.
     """
     base = base_of(kind)
     if kind is base or kind.__module__ == "collections":
@@ -45,7 +45,7 @@ def own_items(kind: type) -> str | None:
 
 
 def content_of(container: Any) -> Any:
-    """A plain copy of a container's content, of one moment."""
+    """A copy of a container's content at one moment: a dict, set or list."""
     base = base_of(type(container))
     if issubclass(base, dict):
         return dict(container) if type(container) is dict else dict(base.items(container))
@@ -65,8 +65,8 @@ GONE = _Gone()
 
 
 def own_attributes(cls: type) -> str | None:
-    """The method by which instances of `cls` show or store attributes in their own way; None if as objects
-    do. That of a frozen dataclass only refuses.
+    """The method by which instances of `cls` show or store attributes in their own way; None if as
+    `object` does. A frozen dataclass counts as the latter: its methods only refuse.
     """
     for name in ("__getattribute__", "__getattr__", "__setattr__", "__delattr__"):
         method = getattr(cls, name, None)
@@ -82,7 +82,7 @@ def inherited(cls: type, name: str) -> Any:
 
 
 def is_shadowed(cls: type, name: str) -> bool:
-    """Whether a property of `cls`, say, is found in place of what an instance holds under this name."""
+    """Whether a data descriptor of `cls`, a property say, hides the attribute of an instance."""
     held = inherited(cls, name)
     return hasattr(type(held), "__set__") and not isinstance(held, types.MemberDescriptorType)
 
@@ -95,7 +95,7 @@ def is_computed(cls: type, name: str) -> bool:
 
 
 class Attributes:
-    """The attributes that an object itself holds: ``Attributes(model)["w"] = w``."""
+    """The attributes of an object itself, not of its class: ``Attributes(model)["w"] = w``."""
 
     __slots__ = ("holder",)
 
@@ -164,12 +164,12 @@ class Attributes:
 
 
 def _is_slot(held: Any) -> bool:
-    """Whether what a class holds reaches a slot of its instances."""
+    """Whether an attribute of a class is the descriptor of a slot."""
     return isinstance(held, types.MemberDescriptorType)
 
 
 def fill(container: Any, content: Any) -> None:
-    """Make the content of a container equal to `content`, which is as `content_of` gives it."""
+    """Make the content of a container equal to `content`, a result of `content_of`."""
     base = base_of(type(container))
     if base is list:
         list.__setitem__(container, slice(None), content)
@@ -201,7 +201,7 @@ def _fill_dict(base: Any, held: Any, content: dict[Any, Any]) -> None:
 
 
 def same_items(held: Any, copy: Any) -> bool:
-    """Whether a container of plain values has the content of `copy`, types and all."""
+    """Whether a container of values has the content of `copy`, with equal types."""
     held = content_of(held)  # another thread may change it meanwhile
     if len(held) != len(copy):
         return False
@@ -213,7 +213,9 @@ def same_items(held: Any, copy: Any) -> bool:
 
 
 def same_parts(held: Iterable[Any], copy: Iterable[Any]) -> bool:
-    """The very same objects, or equal ones of equal types; nan equals itself, and zeros have a sign."""
+    """Whether all parts are the same objects, or equal ones of equal types. nan equals itself, and 0.0 does
+    not equal -0.0.
+    """
     return all(map(operator.is_, held, copy)) or all(
         type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))
         for a, b in zip(held, copy, strict=True)

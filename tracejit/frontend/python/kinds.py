@@ -1,4 +1,4 @@
-"""Kinds of values that a traced body reaches, and whose code it is that does so.
+"""Kinds of values that a traced body reaches, and the owners of the code that runs.
 
 >>> is_value((1, "a", float)), is_value(([],))
 (True, False)
@@ -25,8 +25,8 @@ _TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "
 
 
 def bound(function: Any, instance: Any) -> Any:
-    """The attribute of a class that is a callable like a function: a method of an instance, itself for the
-    class (None).
+    """Bind a callable that is an attribute of a class as a function would be: to a method of `instance`, or
+    not at all if that is None.
     """
     return function if instance is None else types.MethodType(function, instance)
 
@@ -39,7 +39,7 @@ VALUES = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
     *(enum.Enum, np.generic, np.dtype, range, datetime.date, datetime.time, datetime.timedelta),
 )
-"""Values that are compared."""
+"""Classes of values that replays compare by their value."""
 
 FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
@@ -47,7 +47,7 @@ FIXED: tuple[type, ...] = (
     *(datetime.tzinfo, slice, functools.cached_property, operator.itemgetter, Vouched, property),
     *(staticmethod, classmethod),
 )
-"""Values that never change: the same object is the same thing."""
+"""Classes of values that never change, so that replays compare them by identity."""
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque)
@@ -66,30 +66,30 @@ def is_tree(value: Any) -> bool:
 
 
 def is_seen_as_tree(value: Any) -> bool:
-    """Whether an object says which tree it is, by a method ``__tree__`` that may walk over its attributes."""
+    """Whether an object shows itself as a tree, by a method ``__tree__``, which may walk over attributes."""
     return hasattr(type(value), "__tree__")
 
 
 class Transparent:
-    """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
+    """A callable of this package that runs the function `__wrapped__`, whose names are followed."""
 
 
 FUNCTIONS = (types.FunctionType, functools.partial, Transparent)
-"""Functions to which somebody may have given attributes."""
+"""Classes of functions that may have attributes."""
 
 IDENTITY = (types.FunctionType, Transparent, types.ModuleType, type, *FIXED)
-"""Values of which a replay checks that they are the very same objects."""
+"""Classes of values that replays compare by identity."""
 
 
 def is_of_own_class(value: Any) -> bool:
-    """Whether a value or array is of a class of the user's, and so may have attributes and methods. Those of
-    enumerations are taken to stay.
+    """Whether a value or array is of a class of the user's, and so may have attributes and methods. Members
+    of enumerations do not count: theirs are assumed to stay.
     """
     return not trusted(type(value).__module__) and not isinstance(value, enum.Enum)
 
 
 def is_added(value: Any) -> bool:
-    """Whether what is found among the builtins was put there by somebody."""
+    """Whether a value among the builtins is none of Python's own."""
     if isinstance(value, types.BuiltinFunctionType | type):
         return value.__module__ != "builtins"
     is_constant = any(value is each for each in (None, NotImplemented, Ellipsis, True, False))
@@ -97,7 +97,7 @@ def is_added(value: Any) -> bool:
 
 
 def is_value(key: Any) -> bool:
-    """Whether a key is told apart by its value, or stays the very same object."""
+    """Whether a key can be compared: by its value, or by its identity if it never changes."""
     if type(key) is tuple:
         return all(map(is_value, key))
     return isinstance(key, (*VALUES, type, *FIXED)) and not is_of_own_class(key)
@@ -129,7 +129,7 @@ def is_like_users(module: str) -> bool:
 
 
 def trusted(module: str | None) -> bool:
-    """Whether functions of `module` are taken to have no state that matters."""
+    """Whether functions of `module` are assumed to have no state that matters."""
     return OWNER[module] != USERS
 
 

@@ -53,7 +53,7 @@ STATEFUL = _names(
 )
 """Functions of pure modules that do so, too."""
 OPENING = _names("_io.FileIO _socket.socket mmap.mmap select.epoll sqlite3.Connection")
-"""Classes of C code whose instances open something when they are made, which nobody reports."""
+"""Classes written in C whose instances open something when they are made, which no event reports."""
 PURE_TYPES: tuple[type, ...] = (
     *(dict, list, tuple, set, frozenset, range, slice, type),
     *(str, bytes, bytearray, int, float, complex, bool),
@@ -101,7 +101,7 @@ def impure(function: Any) -> str | None:
 
 
 def impure_library(frame: FrameType) -> str | None:
-    """The name of a library function written in Python, which is called, that is not known to be pure."""
+    """The name of the library function that runs in a frame, if it is not known to be pure."""
     code, module = frame.f_code, frame.f_globals.get("__name__") or ""
     is_known = module.partition(".")[0] in PURE_LIBRARY and not module.startswith(EFFECTS)
     path = f"{module}.{code.co_qualname}"

@@ -3,7 +3,7 @@
 Modules from the ground up; each may import those above it (a contract of import-linter).
 
     operations, sources            operations on run-time numbers, and what each number is
-    number, numbers                a stand-in for one; what a body does with all of them is noted, not done
+    number, numbers                a stand-in for one; the operations of a body on all of them, as records
     location, storage, origins     the user's line; memory of arrays; where inputs of a recording come from
     recording                      the recorder: a graph under construction, and what each storage holds in it
     kept, parts, partial, check    values that gradients need later; launches of a part; launches compared

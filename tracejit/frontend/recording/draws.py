@@ -5,8 +5,8 @@
         x = f(x, uniform(shape=2))   key k, counter c + 3    in this round; it grows by 2 each round
                                                              behind the loop: 3 + 2 * n
 
-A `Total` says how many numbers were drawn: a whole number, and what loops of a run-time count drew. A replay
-moves the stream on by what it comes to.
+A `Total` counts the numbers drawn: an integer, plus the draws of loops of a run-time count. A replay advances
+the stream by its value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WORD = 1 << 64
 
 
 class Total(NamedTuple):
-    """`fixed` numbers, and as many further ones as a run-time number says, if there is one."""
+    """A count: `fixed`, plus the run-time number `further` if there is one."""
 
     fixed: int = 0
     further: Computed | None = None
 
     def plus(self, count: Any) -> Total:
-        """The total with so many more."""
+        """The sum of this total and a count."""
         if type(count) is not NumberProxy:
             return Total(self.fixed + count, self.further)
         if self.further is not None:
@@ -61,7 +61,7 @@ class Draws:
     """The random numbers that a trace has drawn so far.
 
     totals:   streams, and how much was drawn of each, for each segment anew.
-    counters: those of the segment that is being recorded, with what each comes after.
+    counters: of the segment that is being recorded: the number, its stream, and the total drawn before it.
     taken:    (stream, start, count) of segments that were launched.
     """
 
@@ -91,7 +91,7 @@ class Draws:
 
     def take(self) -> range:
         """Take the numbers drawn since the last look from their streams; threads that share one get other
-        positions. Gives their numbers in `totals`.
+        positions. Returns the positions of these streams in `totals`.
         """
         first = len(self.taken)
         for stream, total in self.totals[first:]:
@@ -101,7 +101,7 @@ class Draws:
         return range(first, len(self.totals))
 
     def give_back(self) -> None:
-        """The call is recorded again, or runs itself: nothing was drawn."""
+        """Return the numbers taken to their streams: the call is recorded again, or runs piecewise."""
         while self.taken:
             stream, start, count = self.taken.pop()
             stream.give_back(start, count)
@@ -121,7 +121,7 @@ class Draws:
         return [now.fixed - then.fixed for (_, now), then in zip(self.totals, before, strict=True)]
 
     def go_on(self, of_round: Sequence[int], rounds: Any) -> None:
-        """Further `rounds` draw so many numbers of each stream."""
+        """Count the draws of further `rounds`, each of which draws so many numbers of each stream."""
         for index, count in enumerate(of_round):
             if count:
                 stream, total = self.totals[index]

@@ -22,7 +22,7 @@ from tracejit.frontend.recording import check
 from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, TrackedExtent
-from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, untold
+from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, unreported
 from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
 from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
@@ -61,7 +61,7 @@ def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
         if found is not None:
             _schedules.move_to_end(key)
             return found
-    # of a copy: values of the recording are to go, and with them the memory that gradients kept
+    # of a copy, so that values of the recording are freed, and with them the memory that gradients kept
     found = NUMPY if not kernels and runs_on_numpy(graph) else compile.compile_graph(copied(graph))
     with _schedules_lock:
         _schedules[key] = found
@@ -73,12 +73,12 @@ def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
 class EagerRecording(KeptRecording):
     """The open recording of a thread.
 
-    A Python task of the engine has a recording of its own. What it reads or writes is the task's until it
-    ends, so nothing that it starts may queue for that: `held` has another variable for each that the task
-    holds, by address.
+    A Python task of the engine has a recording of its own. The variables that it reads or writes are occupied
+    until it ends, so nothing that it launches may queue for them: `held` has a substitute for each, by
+    address.
 
-    Memory that Python can see is used at once: an operator that touches some is `due` to be flushed when it
-    ends, and what was launched on it is waited for then (`unfinished`).
+    A recording that touches memory which Python can see is `due`: it is flushed at the end of the operator,
+    and waits for its launches on that memory (`unfinished`).
     """
 
     def __init__(self, held: Mapping[int, engine.Variable] = NOTHING_HELD) -> None:
@@ -125,8 +125,9 @@ class EagerRecording(KeptRecording):
             self.launch()
 
     def _has_just_cast(self) -> bool:
-        """Whether the recording is full only since the statement at work cast an array: ``x.sum()`` of bytes
-        does, and who reads the cast next needs no memory for it."""
+        """Whether the recording is full only because the current statement cast an array, as ``x.sum()`` of
+        bytes does: fused with the next operator, the cast needs no memory.
+        """
         last = self.nodes[-1]
         size = last.outputs[0].type.nbytes
         return last.op is astype and self.bytes - size < BYTE_LIMIT and last.location == user_location()
@@ -142,9 +143,9 @@ class EagerRecording(KeptRecording):
             raise
 
     def launch(self) -> None:
-        """Launch what was recorded; who holds `lock` sees to it that `end_operation` is called later.
+        """Launch what was recorded. A caller that holds `lock` calls `end_operation` later.
 
-        An interrupt comes before, and the recording stays as it is, or after, and it has been launched.
+        After an interrupt, all of the recording has been launched, or nothing, and then it is as before.
         """
         if not self.inputs and not self.nodes:
             return  # without the lock: a thread that holds it may wait for the task that ends here
@@ -179,10 +180,10 @@ class EagerRecording(KeptRecording):
                 raise
 
     def _run(self, launches: list[PartialLaunch], started: list[int]) -> None:
-        """Make these launches; what cannot be launched fails, without the others.
+        """Make these launches. One that is impossible fails without the others.
 
-        Raises what is no want of memory, or an interrupt, at the end. An interrupt before the first launch
-        comes at once, and nothing has happened.
+        Errors other than a lack of memory, and interrupts, are raised at the end. An interrupt before the
+        first launch is raised at once, and nothing has been launched.
         """
         trouble: BaseException | None = None
         while launches:
@@ -212,12 +213,12 @@ class EagerRecording(KeptRecording):
                 started += begun or (1,)
                 launches.pop(0)
         if trouble is not None:
-            for failure in untold:
+            for failure in unreported:
                 failure.reported |= failure.error is trouble
             raise trouble
 
     def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[TrackedExtent]]) -> None:
-        """After a launch: begin anew, with the `windows` that gradients follow. May be done twice."""
+        """Begin anew after a launch, with the `windows` that gradients follow. May be done twice."""
         if self.tapes and not windows:
             windows |= self.kept_windows(before)
         for storage in self.windows:
@@ -231,7 +232,7 @@ class EagerRecording(KeptRecording):
 
 
 def _take_back(places: list[Storage], values: list[Any], recording: EagerRecording) -> None:
-    """Nothing was launched: the storages that were given memory for it hold values of the recording again."""
+    """Undo a launch that was not made: storages that got memory for it hold values of the recording again."""
     for storage, value in zip(places, values, strict=True):
         storage.buffer = storage.variable = None
         storage.address = 0
@@ -273,15 +274,15 @@ def wait_all() -> None:
     """
     flush()
     engine.wait_all()
-    while untold:
-        failure = untold.popleft()
+    while unreported:
+        failure = unreported.popleft()
         if not failure.reported:
             raise failure.tell()
 
 
 @contextmanager
 def _in_task() -> Iterator[None]:
-    """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
+    """The context of a Python task of the engine: it has a recording of its own, which ends with it."""
     outer = thread.eager, thread.trace, thread.tapes, thread.inlining, thread.busy
     held = {address: engine.Variable() for address in engine.held()}
     thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
@@ -331,8 +332,8 @@ def run(
     """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
 
     Without a `schedule`, `schedule_for` finds one by `key`. `held`: see `EagerRecording`. Returns the
-    variables of memory that Python can see: nothing may use it any more when the statement ends, so the
-    caller waits for these, once it does not hold `lock`.
+    variables of memory that Python can see: all uses of it must be over when the statement ends, so the
+    caller waits for these variables once it does not hold `lock`.
     """
     for storage in places:
         if storage.variable is None:  # else an interrupt came in an earlier attempt
@@ -390,7 +391,7 @@ def _run_on_numpy(
         compute()
         return True
     if any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
-        return False  # a failing kernel tells its error as it is
+        return False  # a failing kernel raises its error unchanged
     name = "+".join(dict.fromkeys(node.op.name for node in graph.nodes))
     engine.push(compute, reads=inputs, writes=[s.variable for s in places], name=name)
     return True

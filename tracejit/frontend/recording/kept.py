@@ -1,7 +1,7 @@
 """Values that gradients need after the recording that computed them was launched.
 
-While a gradient is being taken (`Recording.tapes`), a launch ends no value: `kept` tells where each lies in
-memory, or what number it is, and the recording goes on with the same windows, so that an array read again is
+While a gradient is being taken (`Recording.tapes`), values outlive a launch: `kept` has the place of each in
+memory, or the number that it is. The recording goes on with the same windows, so that an array read again is
 the same value to the gradient, and so is one read through another view.
 
     base[0:4] = x * 2          # a window of elements 0 to 4 with a value that depends on x
@@ -10,8 +10,8 @@ the same value to the gradient, and so is one read through another view.
 What always holds under a gradient:
 - Windows that it follows (`TrackedExtent.tracked`) overlap no others: these are united.
 - A value whose memory is about to be written by the recording is kept as a copy.
-- No two windows or arrays have one value, which has one place: what is stored into several is copied.
-- Memory that a task or another thread has written is another value; who needs the old one gets an error.
+- A value has one place, so no two windows or arrays share one: a value stored into several is copied.
+- Memory that a task or another thread has written is another value; a use of the old one is an error.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class KeptRecording(Recording):
                 united.value = self.emit(update, united.value, part.value, view=where)
 
     def keep(self, outputs: list[Any], written: list[TrackedExtent]) -> list[Storage]:
-        """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
+        """Add every value that a backward pass may need to `outputs`, and return their storages."""
         elsewhere = set(self.inputs)
         for i, (storage, value) in enumerate(zip(self.live(), outputs, strict=True)):
             own = self.emit(copy, value) if value in elsewhere else value
@@ -134,7 +134,7 @@ class KeptRecording(Recording):
     def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[TrackedExtent]]:
         """Windows to go on with, so that a storage read again gives the same value to the gradient.
 
-        before: what `count_writes` gave before the launch.
+        before: the result of `count_writes` before the launch.
         """
         windows: dict[Storage, list[TrackedExtent]] = {}
         for storage, old in self.windows.items():

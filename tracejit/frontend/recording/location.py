@@ -11,10 +11,9 @@ from tracejit.errors import ArgumentError, locate
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
-
 FILES = 4096
 _ours: dict[str, bool] = {}
-"""Whether a file is part of the package: for so many of those whose code has run."""
+"""Whether a file is part of the package, for at most `FILES` files whose code has run."""
 
 
 def user_location() -> str | None:

@@ -6,7 +6,7 @@ that the body may still use: arrays that it made and that are alive, the new con
 wrote, and the value that it looks at; while a gradient is taken, everything. The segment is launched, the
 value is waited for, and the recording goes on; a result that is used later enters it as an input
 (`Trace.adopt`). Nothing that existed before the call is written: that is left to the last launch of the
-path. What is kept of segments for later calls: `segments`; what equal looks mean: `loops`.
+path. Later calls find the segments in `segments`; equal looks make a loop (`loops`).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Looks:
     segments: those of all paths of the function; None: every look gives up.
     cuts:     the looks, in order.
     different: the segments that they ended, each once.
-    carried:  values of earlier segments: where they are found.
-    found:    by value of one element: the number that it is.
+    carried:  origins of the values of earlier segments.
+    found:    sources of the numbers looked at, by the value of the graph.
     graph:    the states of the body at its looks.
     ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
     iterates: whether there is a ``for`` over an array.
@@ -85,7 +85,7 @@ class Looks:
         return None
 
     def add(self, trace: Trace, cut: Cut, state: State | None) -> None:
-        """Note a look, which has just been made, and the state of the body there."""
+        """Add a look that has just been made, and the state of the body there."""
         self.cuts.append(cut)
         self.different.add(cut.segment)
         trace.numbers.find(cut.source, cut)
@@ -135,7 +135,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
 
 @contextmanager
 def _outside(trace: Trace) -> Iterator[None]:
-    """Around what is done at a look: what computes arrays there is no part of the trace."""
+    """A context for the work at a look: computations on arrays in it are no part of the trace."""
     thread.trace = None
     try:
         yield
@@ -169,7 +169,7 @@ def _cut(trace: Trace, value: Value, source: Source) -> Cut:
 
 
 def _carry(trace: Trace, outputs: Sequence[Value], made: Sequence[Storage]) -> None:
-    """Begin the next segment: what the last one knew is found where it lies now."""
+    """Begin the next segment, with the places of the values that the last one knew."""
     carried = trace.looks.carried
     for found, bound in zip(trace.inputs, trace.bound, strict=True):
         carried.setdefault(found, bound)

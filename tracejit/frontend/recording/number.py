@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.numbers import Numbers
 
 ANSWERING: set[type] = set()
-"""Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
+"""Classes of arrays of this package, whose own methods handle an operation with a number."""
 
 
 class NumberProxy:
@@ -50,7 +50,7 @@ class NumberProxy:
         return self._value
 
     def converted(self, kind: type) -> Any:
-        """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
+        """Convert it to ``float`` or ``int``. For a number found in an array this gives another proxy."""
         numbers = self._numbers
         if numbers.closed or not numbers.is_noted(self._source):
             return kind(self._look())
@@ -122,8 +122,8 @@ class NumberProxy:
         return np.asarray(self._look(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions compute with numbers that were found in arrays, and get others as plain ones;
-        arrays of other kinds answer for themselves.
+        """Compute a function of NumPy's on numbers that were found in arrays, and on the values of others.
+        Arrays of other kinds handle it by their own method.
         """
         known = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
         if not all(issubclass(type(x), known) for x in inputs):
@@ -159,7 +159,7 @@ def is_of(value: Any, numbers: Numbers | None) -> bool:
 
 
 def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
-    """A number and its source; a plain one is its own."""
+    """A number and its source; a number that is no proxy is its own source."""
     if is_of(value, numbers):
         return value._value, value._source
     value = unproxied(value)
@@ -169,9 +169,9 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
 
 
 def _answers(other: Any, method: str) -> bool:
-    """Whether the other operand of a proxy answers by its own `method`: an array, a list that is repeated in
-    place, an object whose class is written in Python, or one that no number equals. Others have to see the
-    plain number: complex ones, those of a class of the user's, what is written in C (`decimal.Decimal`).
+    """Whether the other operand of a proxy has its own `method` for it: an array, a list to be repeated in
+    place, an object whose class is written in Python, or one that no number equals. All others need the
+    number itself: complex numbers, those of a class of the user's or written in C (`decimal.Decimal`).
     """
     kind = type(other)
     if issubclass(kind, (int, float, complex)):
@@ -185,8 +185,9 @@ def _answers(other: Any, method: str) -> bool:
 
 
 def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], numbers: Numbers) -> Any:
-    """``function(*given)``, which a replay computes anew where a number that was found in an array, or counts
-    rounds, is among what is given; a truth is asked for. Others are plain numbers.
+    """Call ``function(*given)``. If a number that was found in an array, or counts rounds, is among the
+    operands, a replay computes the result anew, and a truth is a question. Else the values of the operands
+    are looked at.
     """
     operation = call_of(name, len(given))
     asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
@@ -225,8 +226,8 @@ class Guarding:
 
 
 def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[..., Any]) -> Any:
-    """A method for an operator: `note` of what is a number, else `function`, unless the other operand has the
-    method `answering`.
+    """Make the method of an operator. It calls `note` if the other operand is a number, else `function`. An
+    operand that has the method `answering` handles the operation itself.
     """
 
     def apply(self: NumberProxy, other: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The numbers of a trace: what its body computes with them, and what it asks of them, in its order.
+"""The numbers of a trace: the computations of its body on them, and its questions, in order.
 
 if lr * 2 > 1.0:      steps: Computed(MULTIPLY, (lr, 2)), Question(GREATER, (that, 1.0)), answer True
 """
@@ -20,8 +20,8 @@ class Numbers:
 
     steps:  what was computed and asked, in the body's order, with the looks at arrays (`segments.Cut`).
     given:  whether there are any.
-    closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
-            value then, in later recordings, too.
+    closed: the trace is over, and nothing is noted any more. A proxy that is still referenced then acts as
+            its value, in later recordings, too.
     concrete: the body gets numbers themselves, no stand-ins; they are guarded.
     found:  sources of the numbers that depend on what arrays hold.
     raised: the line where arithmetic on such a number raised an error: if the body caught it, there is no
@@ -55,14 +55,14 @@ class Numbers:
         return NumberProxy(value, source, self)
 
     def find(self, source: Source, cut: Any) -> None:
-        """The body has found a number in an array, by a look that replays repeat."""
+        """Note that the body found a number in an array, by a look that replays repeat."""
         self.given = True
         self.steps.append(cut)
         self.found.add(source)
         self._computed, self._asked = {}, set()  # the next round of a loop asks again
 
     def begin(self, value: Any) -> Computed:
-        """A number that counts rounds, with which the body begins; no other one, though it may be equal."""
+        """The initial value of a number that counts rounds: equal ones are other sources."""
         source = Computed(operations.IDENTITY, (value,), value)
         self.steps.append(source)
         self.counted.add(source)
@@ -75,8 +75,8 @@ class Numbers:
         return made
 
     def alive(self) -> list[NumberProxy]:
-        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
-        made: variables, containers, and what an expression has computed so far.
+        """The stand-ins for numbers computed or found that are still referenced, in the order in which they
+        were made: by variables, by containers, or by an expression that is being evaluated.
         """
         held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
         self._alive = [reference for reference, _ in held]
@@ -87,7 +87,7 @@ class Numbers:
         return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
-        """Refuse a guard that would hold once: on all digits of a number that was computed."""
+        """Refuse a guard on all digits of a number that was computed: it would hold for one call only."""
         is_open = self.refuse is not None and not self.closed
         if is_open and proxy._source in self.counted:
             self.recount()  # type: ignore[misc]
@@ -116,7 +116,7 @@ class Numbers:
         return self.proxy(source)
 
     def ask(self, value: Any, operation: Operation, *operands: Any) -> None:
-        """The body asked for the result of an operation: the trace holds only where it is `value` again."""
+        """Note that the body asked for the result of an operation: replays require the same `value`."""
         if self.closed:
             return
         for operand in operands:

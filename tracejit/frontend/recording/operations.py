@@ -1,7 +1,7 @@
 """Operations on Python's numbers, as data.
 
-What a body does with its run-time numbers is noted as an `Operation` on operands (`sources`). One description
-serves all who do it again:
+A body's operations on its run-time numbers are recorded as an `Operation` and operands (`sources`). One
+description serves all that repeat them:
 
     LESS.written("m2", "(1.0)")     the text of a replay: "(m2 < (1.0))"
     LESS.function(2, 1)             the answer, for rounds that are run ahead of the body
@@ -28,8 +28,8 @@ from tracejit.ir.types import DTYPES
 class Operation:
     """An operation of Python's on numbers.
 
-    text:     it in Python, with ``{}`` for each operand.
-    function: what computes it.
+    text:     the expression in Python, with ``{}`` for each operand.
+    function: computes the result.
     truth:    the operation that asks whether the result is true, where results may be truths.
     """
 
@@ -129,7 +129,7 @@ def _type_question(kind: type) -> Operation:
 
 _KINDS: tuple[Any, ...] = (bool, int, float, complex, *(dtype.type for dtype in DTYPES))
 TYPE_QUESTIONS = {kind: _type_question(kind) for kind in _KINDS}
-"""The questions whether a number is of a type, by that. They are about the number, not a stand-in for it."""
+"""The question whether a number is of a type, by type. It is about the number, not a stand-in for it."""
 
 
 def type_is(kind: type) -> Operation:

@@ -1,7 +1,7 @@
 """Launches of a recording that are smaller than all of it, so that a failure takes only what depends on it.
 
-Eager results that can fail for different reasons are launched apart (`parts.by_failure`). Where there is no
-memory for all results, those that have none are launched alone, and fail.
+Eager results that can fail for different reasons are launched separately (`parts.by_failure`). Where there is
+not enough memory for all results, those without memory are launched separately, and fail.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tracejit.frontend.recording.storage import Storage, StorageFailure
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 
-untold: deque[StorageFailure] = deque(maxlen=256)
-"""Reasons why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
+unreported: deque[StorageFailure] = deque(maxlen=256)
+"""Failures of arrays, oldest first; `wait_all` raises those that nothing else has raised."""
 
 
 class PartialLaunch:
-    """A graph that is to be launched: what it reads and the storages it makes.
+    """A graph that is to be launched, the origins of its inputs, and the storages of its outputs.
 
     begun: not empty once it was launched; failed: whether it cannot be.
     """
@@ -34,7 +34,7 @@ class PartialLaunch:
         self.failed = False
 
     def smaller(self) -> list[PartialLaunch]:
-        """The same in several launches: without the results that have no memory, or each result alone."""
+        """Split it into several launches: one without the results that have no memory, or one for each."""
         lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
         found = parts.by_result(self.graph)
         if lost and len(lost) < len(found):
@@ -46,18 +46,18 @@ class PartialLaunch:
         return _apart(found, self.graph, self.key, self.bound, self.places)
 
     def fail(self, error: Exception) -> Exception:
-        """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
+        """Fail all results, as nothing can be launched. A look at one raises the error, which is returned."""
         self.failed = True
         if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
             error = no_memory(self.graph)
         for storage in self.places:
             if storage.failure is None:
-                untold.append(storage.fail(error))
+                unreported.append(storage.fail(error))
         windows = dict(zip(self.graph.inputs, self.bound, strict=True))
         written = [windows[effect.target] for effect in self.graph.effects]
         for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Extent)):
             storage.failure = StorageFailure(error)  # it keeps its content
-            untold.append(storage.failure)
+            unreported.append(storage.failure)
         return error
 
 
@@ -74,7 +74,7 @@ def _has_memory(storage: Storage) -> bool:
 def launches_of(
     graph: Graph, key: Hashable, bound: list[Bound], places: list[Storage]
 ) -> list[PartialLaunch]:
-    """A graph as launches of which each has one reason to fail."""
+    """Split a graph into launches each of which has one reason to fail."""
     is_one = len(graph.outputs) + len(graph.effects) <= 1
     if is_one or not any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
         return [PartialLaunch(graph, key, bound, places)]
@@ -104,7 +104,7 @@ def _apart(
 
 
 def no_memory(graph: Graph, why: Exception | None = None) -> TracejitError:
-    """The error that tells what could not be computed for want of memory, and on which line."""
+    """The error for results that could not be computed for lack of memory, with the line."""
     types = ", ".join(str(value.type) for value in graph.results())
     location = next((node.location for node in reversed(graph.nodes)), None)
     message = f"there is no memory to compute {types}" + (f": {why}" if why else "")

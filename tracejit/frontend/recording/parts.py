@@ -20,12 +20,12 @@ from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 
 Cause = frozenset[int]
-"""Numbers of what may make a part fail."""
+"""Positions of the operators that may make a part fail."""
 
 
 @dataclass(eq=False)
 class Part:
-    """Results that are computed together: positions of outputs, effects, and operators nobody reads."""
+    """Results that are computed together: positions of outputs, effects, and operators without readers."""
 
     causes: Cause
     outputs: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Part:
     checks: list[Node] = field(default_factory=list)
 
     def join(self, other: Part) -> None:
-        """Compute what `other` does, too."""
+        """Add the results of another part."""
         self.causes |= other.causes
         self.outputs += other.outputs
         self.effects += other.effects
@@ -42,8 +42,9 @@ class Part:
 
 @dataclass(eq=False)
 class Piece:
-    """A part as a graph. The outputs of the whole are at `outputs`; `shared` values, which later parts read,
-    follow them."""
+    """A part as a graph. Its outputs are those of the whole graph at `outputs`, then the values `shared` with
+    later parts.
+    """
 
     graph: Graph
     outputs: list[int]
@@ -81,7 +82,7 @@ def by_result(graph: Graph) -> list[Part]:
 def cut(graph: Graph, parts: Sequence[Part]) -> list[Piece]:
     """The parts as graphs, in the order in which they are launched.
 
-    Where each of several parts reads what another one writes, they are one.
+    Parts that cannot be ordered, as each writes what another one reads, become one.
     """
     ordered = _in_order(graph, parts)
     needed = [_needed(graph, part, ()) for part in ordered]
@@ -119,7 +120,7 @@ def _is_worth_memory(node: Node) -> bool:
 
 
 def _needed(graph: Graph, part: Part, available: Sequence[Value] | dict[Value, None]) -> dict[Node, None]:
-    """The nodes that compute a part, in the graph's order; what is `available` needs none."""
+    """The nodes that compute a part, in the graph's order; `available` values need none."""
     wanted = {graph.outputs[o] for o in part.outputs} | {e.value for e in part.effects}
     found: list[Node] = []
     for node in reversed(graph.nodes):

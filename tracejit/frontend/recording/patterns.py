@@ -3,8 +3,8 @@
     %6 = multiply(%1, %5)      on %2, %3 instead of %0, %1      %8 = multiply(%3, %5)
     %7 = subtract(%0, %6)                   =>                  %9 = subtract(%2, %8)
 
-The values of a copy are one tuple: those it is on, the others that the nodes use, then all results. Operands
-and results of nodes are picked from it, so that a copy takes few steps of Python.
+The values of a copy are one tuple: its own operands, the other values that the nodes use, then all results.
+Operands and results of nodes are picked from it, so that a copy takes few steps of Python.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Pick = Callable[[tuple[Value, ...]], tuple[Value, ...]]
 
 
 class Pattern:
-    """Nodes, to be copied. `others`: what they use and do not compute, apart from what they are on."""
+    """Nodes to be copied. `others`: values that all copies use and none computes."""
 
     def __init__(self, nodes: Sequence[Node], before: Sequence[Value]):
-        """`before`: the values that they are on; of one that occurs twice, copies use the last."""
+        """`before`: the operands that copies replace; of one that occurs twice, copies use the last."""
         made = [value for node in nodes for value in node.outputs]
         computed = set(made)
         self._used = tuple(dict.fromkeys([v for node in nodes for v in node.inputs if v not in computed]))
@@ -44,7 +44,7 @@ class Pattern:
         return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
     def place(self, value: Value) -> int | None:
-        """The place of a value; None for one that the nodes have nothing to do with."""
+        """The place of a value; None for one that the nodes do not use."""
         return self._places.get(value)
 
     def copy(self, before: Sequence[Value]) -> tuple[Copied, tuple[Value, ...]]:
@@ -56,6 +56,6 @@ class Pattern:
         return Copied(self, nodes, self._pick_used(values), values[self._first :]), values
 
     def known(self, nodes: list[Node], values: dict[Value, Value]) -> Copied:
-        """Nodes that were found to be a copy, on these values in the place of the first ones."""
+        """Describe nodes as a copy, with these values in the place of the first ones."""
         outputs = tuple([value for node in nodes for value in node.outputs])
         return Copied(self, nodes, tuple([values.get(value, value) for value in self._used]), outputs)

@@ -5,8 +5,8 @@
     for k in range(n):        counts rounds (see `loops.counters`)
         if noise[k].sum() > limit: ...
 
-A copy is as good as a view as long as nobody writes to either while both can be seen, and the body does not
-return it beside the array. Where that happens, the body is recorded again, and asks for the numbers' values
+A copy equals a view as long as neither is written while both can be seen, and the body does not return it
+beside the array. Where that happens, the body is recorded again, and asks for the numbers' values
 (`Assumptions.picks`).
 """
 
@@ -31,22 +31,22 @@ class Picks:
         self._are_there = False  # to walk through the empty dictionary takes as long as a write
 
     def note(self, copy: Storage, base: Storage) -> None:
-        """Elements of `base`, which may be a copy itself, were copied."""
+        """Note a copy of elements of `base`, which may be a copy itself."""
         self._are_there = True
         self._bases[copy] = weakref.ref(base), *self._bases.get(base, ())
 
     def base_of(self, storage: Storage) -> Storage | None:
-        """The first storage, of those of which this one has elements, that is alive."""
+        """The first storage that is alive of those whose elements this one copies."""
         return next((base for known in self._bases.get(storage, ()) if (base := known()) is not None), None)
 
     def check_write(self, storage: Storage) -> None:
-        """Somebody writes to a storage."""
+        """Refuse the copies if a write to this storage may show that they are no views."""
         if self._are_there and any(
             storage is copy or any(storage is base() for base in bases) for copy, bases in self._bases.items()
         ):
             self.refuse()
 
     def check_end(self) -> None:
-        """The body has run: what is alive may be compared with the array of which it is a part."""
+        """Refuse the copies whose array is still alive when the body has run: the two may be compared."""
         if any(base() is not None for bases in self._bases.values() for base in bases):
             self.refuse()

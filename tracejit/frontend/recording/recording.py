@@ -9,8 +9,8 @@ outputs.
 What always holds:
 - A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager
   recording is cut there, a trace starts again with the whole storage as one window).
-- An eager recording marks every storage it touches (`storage.recording`), so that whoever touches it from
-  elsewhere flushes first. A trace marks only the storages it creates: nothing it does shows before it is
+- An eager recording marks every storage it touches (`storage.recording`), so that any other use of it
+  flushes first. A trace marks only the storages it creates: nothing it does shows before it is
   launched.
 
 `thread` holds what this thread has open: one eager recording, at most one trace, the number of active
@@ -68,7 +68,7 @@ class Recording(Builder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tapes: list[Any] = []  # gradients being taken; told before nodes are forgotten
+        self.tapes: list[Any] = []  # gradients being taken, notified before nodes are dropped
         self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         self.reset()
 
@@ -109,10 +109,10 @@ class Recording(Builder):
         return result
 
     def differ(self, op: Op) -> None:
-        """A place that moves with a loop is asked for what is not the same in all rounds."""
+        """Called when the operator for a place that moves with a loop would differ between rounds."""
 
     def emit_copy(self, pattern: Pattern, before: Sequence[Value]) -> tuple[Value, ...]:
-        """Append the nodes of a pattern on values of this recording; gives the values of the copy."""
+        """Append the nodes of a pattern on values of this recording, and return the values of the copy."""
         if not self.defined.issuperset(pattern.others):
             for value in pattern.others:
                 self.known(value)
@@ -156,8 +156,10 @@ class Recording(Builder):
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph."""
         kind = number.__class__
-        told = repr(number) if not number or isinstance(number, complex) else number  # 0.0 and -0.0 are equal
-        key = ("literal", told, kind, dtype)
+        exact = (
+            repr(number) if not number or isinstance(number, complex) else number
+        )  # 0.0 and -0.0 are equal
+        key = ("literal", exact, kind, dtype)
         value = self.scalars.get(key)
         if value is None:
             value = self.scalars[key] = self.emit(constant, **constant_of(number, dtype))
@@ -191,8 +193,9 @@ class Recording(Builder):
             storage.recording = self
 
     def release(self, storage: Storage) -> None:
-        """Make `storage` available to others. Only an eager recording can: what a trace does is not computed
-        yet."""
+        """Make `storage` available to others. Only an eager recording can: the values of a trace are not
+        computed yet.
+        """
         raise ReplayError(
             f"an array made at {storage.made_at} while a traced function was being recorded is used "
             "outside of it, but was never computed; return it from the function instead"
@@ -207,7 +210,7 @@ class Recording(Builder):
         return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
-        """The range of a storage to bring in for a view of it."""
+        """The range of a storage that becomes an input for a view of it."""
         return wanted.span()
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
@@ -282,7 +285,7 @@ class Recording(Builder):
             window.value = value
 
     def varies(self, number: Any) -> bool:
-        """Whether an integer differs from call to call: what it indexes is picked when the call runs then."""
+        """Whether an integer differs from call to call, so that replays pick the elements that it indexes."""
         return False
 
     def share(self, one: Storage, other: Storage) -> bool:
@@ -297,15 +300,15 @@ class Recording(Builder):
         return ends[0] > other.address and ends[1] > one.address
 
     def note_device(self) -> None:
-        """An array is made on the thread's device, as no other was named."""
+        """Note that an array is made on the thread's device, as none was named."""
 
     def end_operation(self) -> None:
-        """An operator has been recorded, and its results are held. Called after `lock` was given back."""
+        """Called when an operator has been recorded and its results are referenced, without `lock`."""
 
     # -- the finished graph ----------------------------------------------------------------------------------
 
     def live(self) -> list[Storage]:
-        """The storages this recording created that somebody still holds."""
+        """The storages this recording created that are still referenced."""
         return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
 
     def written(self) -> list[TrackedExtent]:
@@ -321,10 +324,9 @@ class Recording(Builder):
 
 
 kept: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
-"""Values of launched recordings that a gradient may still need: where they lie, what number they are, or what
-constant.
+"""Origins of the values of launched recordings that a gradient may still need.
 
-A place knows nothing of the value, or none would ever be forgotten.
+An origin does not refer to its value, or no value would ever be freed.
 """
 
 
@@ -347,7 +349,7 @@ class ThreadState(threading.local):
     def __init__(self) -> None:
         self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
         self.trace: Any = None  # the `trace.Trace` being recorded
-        self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
+        self.watcher: Any = None  # the `watch.Watcher` that receives the body's calls
         self.hook: Any = None  # what reports to it on Python 3.11
         self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
         self.tapes = 0
@@ -366,7 +368,7 @@ class ThreadState(threading.local):
 
 
 recorders: set[int] = set()
-"""The threads whose `busy` is not 0, and perhaps others: while there is none, nobody need ask each thread."""
+"""The threads whose `busy` is not 0, and perhaps others: while there is none, no thread need be asked."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: recorders.intersection_update({threading.get_ident()}))
@@ -397,14 +399,14 @@ class _Quiet:
 
 
 quiet: Any = nullcontext() if sys.version_info >= (3, 12) else _Quiet()
-"""For use around `lock` or within it: it is none itself."""
+"""A context that may be entered with or without `lock`: it takes no lock itself."""
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Around what is no part of the body that is being traced, as a launch or a compilation: no event is
-    reported to the watcher of the thread's trace, on any Python. `quiet` is what is cheap enough for each
-    operator, whose own calls no watcher takes for the body's.
+    """A context for work that is no part of the traced body, such as a launch or a compilation: no event is
+    reported to the watcher of the thread's trace, on any Python. `quiet` is the cheaper one for operators,
+    whose own calls no watcher takes for calls of the body.
     """
     watcher, thread.watcher = thread.watcher, None
     try:

@@ -31,8 +31,8 @@ class Segment:
         self.graph, self.schedule = graph, schedule
 
     def run(self, bound: list[Bound]) -> tuple[tuple[Storage, ...], Any]:
-        """Launch it, and wait for the number that is looked at, which is element 0 of its first result. Gives
-        the results, and that.
+        """Launch it, and wait for the number that is looked at, which is element 0 of its first result.
+        Returns the results and that number.
         """
         made = tuple([Storage(value.type) for value in self.graph.outputs])
         eager.run(self.graph, bound, list(made), self.schedule)
@@ -42,7 +42,7 @@ class Segment:
 
 
 class PathPlace:
-    """A segment in a path, or the rounds of a loop with it. Paths that begin alike share places."""
+    """The place of a segment in a path, or of the rounds of a loop. Paths that begin alike share places."""
 
     __slots__ = ("__weakref__", "segment")
 
@@ -51,10 +51,9 @@ class PathPlace:
 
 
 class Segments:
-    """The segments of all paths of one traced function, and their places, as long as a path holds them.
+    """The segments of all paths of one traced function, and their places, as long as a path refers to them.
 
-    ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
-           else 0.
+    ended: the number of paths at which looks began to give up because new paths kept coming; else 0.
     counted: whether what counts rounds is a run-time number (see `loops.counters`); None: this is not known
            yet.
     computes_math: whether `math` computes with run-time numbers (see `surroundings.math_module`).

@@ -3,8 +3,8 @@
 lr = 0.1 among the arguments    the variable in which a replay finds it (`signature.program.Var`)
 float(x) of an array            `Source`
 lr * 2                          `Computed`: an operation on the source of `lr` and 2
-if lr > 1                       `Question`: what is asked, and the answer; no number, but noted like one
-i of ``for i in tj.range(n)``   `Progression`: what it is in this round, and by how much it grows
+if lr > 1                       `Question`: the operation, and the answer; no number, but noted like one
+i of ``for i in tj.range(n)``   `Progression`: its value in this round, and its growth in each
 1 / (i + 1)                     `Varying`: a float that each round computes
 """
 
@@ -21,7 +21,7 @@ SHOWN = 60  # characters of an expression in messages
 
 
 class Source:
-    """A number `value` that the body found in an array; `path` is how people call it."""
+    """A number `value` that the body found in an array; `path` describes it for people."""
 
     __slots__ = ("path", "value")
 
@@ -88,8 +88,8 @@ OF_LOOPS = (Progression, Varying)
 
 
 def number_key(source: Any) -> Hashable:
-    """The number that a source stands for, in all calls of a function: the name of an argument, for instance,
-    or a hash of what is computed of it.
+    """A key for a number in all calls of a function: the name of an argument, for instance, or a hash of a
+    computation on it.
     """
     if isinstance(source, Evaluation):
         return source.key
@@ -110,6 +110,6 @@ def source_of(value: Any) -> str:
 
 
 def identity(operand: Any) -> Any:
-    """Equal for operands that mean the same: 1 and 1.0 do not, nor 0.0 and -0.0."""
+    """A key that is equal for operands of equal meaning; 1 and 1.0 differ, and 0.0 and -0.0."""
     plain = isinstance(operand, (bool, int, float, np.generic))
     return (type(operand), repr(operand)) if plain else id(operand)

@@ -8,14 +8,14 @@ States of a storage:
 - *materialised*: a buffer and an engine variable, mostly one object. `recording` is the eager recording that
                   has touched it and is not flushed yet (then its newest content may be a value there), or
                   None.
-- *failed*:       computing it failed, e.g. for want of memory, and it has none; who asks for its address or
-                  its variable gets the error `failure`. A materialised storage with a `failure` is one that
-                  could not be written: it has its old content, and the next look tells.
+- *failed*:       its computation failed, for lack of memory for instance, and it has no buffer; its
+                  address and its variable raise the error `failure`. A materialised storage with a `failure`
+                  could not be written: it has its old content, and the next look raises the error.
 
 A storage that was computed at once (`ComputedStorage`) has nothing but the NumPy array that owns its memory:
-most small results are used at once again, or dropped, before anybody asks for more. Whoever does makes it a
-`Storage` (`initialise`), which is materialised, but takes its address and its variable only when they are
-first used. Until then no launch can use it, and none can start to while NumPy does, as both need
+most small results are used at once again, or dropped, and need no more. The first use of another attribute
+makes it a `Storage` (`initialise`), which is materialised, but gets its address and its variable only when
+they are first used. Until then no launch can use it, and none can begin to while NumPy uses it, as both need
 `memory_lock`.
 
     s = computed(np.zeros(3))._storage
@@ -23,7 +23,7 @@ first used. Until then no launch can use it, and none can start to while NumPy d
     s.variable, s.address           # made now
     s.untouched                     # False
 
-What a mask picks in a traced call has an extent that depends on values: `Uncounted` until somebody asks.
+The elements that a mask picks in a traced call are `Uncounted` until their number is needed.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ if TYPE_CHECKING:
     from tracejit.ir.graph import Value
 
 memory_lock = make_rlock()
-"""Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
-holds it waits for nothing."""
+"""Held while NumPy computes on storages that no launch has used, and while one of these gets its variable. A
+thread that holds it waits for nothing.
+"""
 
 
 class StorageFailure:
-    """The reason why a storage holds nothing, and whether somebody has been told."""
+    """The reason why a storage has no content, and whether it has been reported."""
 
     __slots__ = ("error", "reported")
 
@@ -58,7 +59,7 @@ class StorageFailure:
         self.error, self.reported = error, False
 
     def tell(self) -> BaseException:
-        """The error, for raising."""
+        """Return the error, which the caller raises, and note that it is reported."""
         self.reported = True
         return renew(self.error)
 
@@ -108,7 +109,7 @@ class Storage:
         return storage
 
     def __getattr__(self, name: str) -> Any:
-        """The address and the variable of a storage that has not been asked for them before."""
+        """Make the address and the variable of a storage when one of them is first used."""
         if name not in ("address", "variable"):
             raise AttributeError(f"'Storage' object has no attribute {name!r}")
         if self.failure is not None:
@@ -121,7 +122,7 @@ class Storage:
         return object.__getattribute__(self, name)
 
     def initialise(self) -> None:
-        """Have all attributes; see `ComputedStorage`."""
+        """Make sure that all attributes exist; see `ComputedStorage`."""
 
     def expose(self) -> None:
         """Note that Python can see the memory from now on."""
@@ -146,7 +147,7 @@ class Storage:
         return self.failure
 
     def tell_failure(self) -> None:
-        """Raise why this storage has no content, or, once, why it has not been written."""
+        """Raise the reason why this storage has no content, or, once, why it has not been written."""
         failure = self.failure
         if failure is not None:
             if self.buffer is None:
@@ -171,15 +172,15 @@ class Storage:
         return self._elements
 
     def seen(self, view: View) -> np.ndarray:
-        """The elements a view means, as a NumPy array: one to write to only where no element repeats."""
+        """The elements of a view as a NumPy array, which may be written only where no element repeats."""
         return view.read(self.elements)
 
 
 class ComputedStorage(Storage):
     """A storage that was computed at once, and that no recording or launch has touched since.
 
-    All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as
-    `UNTOUCHED` says. It becomes a `Storage` (`initialise`) before any of these is set, and when its address
+    All it has is a C-contiguous array in `buffer`, to which nothing else refers; its other attributes read as
+    in `UNTOUCHED`. It becomes a `Storage` (`initialise`) before any of these is set, and when its address
     or its variable is asked for.
     """
 
@@ -206,10 +207,10 @@ class ComputedStorage(Storage):
 
 
 class Uncounted(Storage):
-    """A storage whose extent nobody has asked for: what a mask picks, in a traced call.
+    """The elements that a mask picks in a traced call, while their number is not needed.
 
-    All it has is `buffer`, which says what it holds (see `arrays.selection`). It becomes a `Storage` when any
-    other attribute is asked for.
+    All it has is `buffer`, a description of its content (see `arrays.selection`). It becomes a `Storage` when
+    any other attribute is used.
     """
 
     __slots__ = ()
@@ -222,11 +223,11 @@ class Uncounted(Storage):
         return getattr(self, name)
 
     def initialise(self) -> None:
-        """Become a `Storage` of a known extent."""
+        """Become a `Storage` of a known size."""
         self.buffer.gather()
 
     def become(self, value: Value, recording: Recording) -> None:
-        """Be a `Storage` that holds `value`."""
+        """Become a `Storage` that holds `value`."""
         Storage.__init__(self, value.type)
         self.recording, self.pending = recording, value
         self.__class__ = Storage  # type: ignore[assignment]

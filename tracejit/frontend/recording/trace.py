@@ -53,14 +53,14 @@ UINT64 = np.dtype("uint64")
 
 @dataclass
 class Body:
-    """The body that runs, as its surroundings know it.
+    """Facts about the body that runs, from its surroundings.
 
     changes:      what it has rebound so far.
     containers:   the arguments' containers, as it has them.
     executed:     code of the user's that ran.
     knows:        whether an object was found before it could change it, so that its changes are told.
-    makes_arrays: whether that names functions of NumPy's that make arrays.
-    names_math:   whether it names `math`, or functions of it.
+    makes_arrays: whether that code names functions of NumPy's that make arrays.
+    names_math:   whether that code names `math`, or functions of it.
     """
 
     changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple
@@ -78,8 +78,8 @@ class Body:
 class Masks:
     """The picks of masks: arrays whose extents depend on values (see `arrays.selection`).
 
-    uncounted: storages of which nobody has asked for the extent.
-    places:    by the storage of a mask: what it held, and the places that it picks.
+    uncounted: storages whose extent has not been needed.
+    places:    by the storage of a mask: its content, and the places that it picks.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Masks:
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
 
     def gather_remaining(self) -> None:
-        """The body has run: what is still alive gets its extent."""
+        """Count the elements of the picks that are still alive when the body has run."""
         for found in self.uncounted:
             storage = found()
             if storage is not None:
@@ -98,14 +98,14 @@ class Masks:
 class Trace(Recording):
     """The recording of one call. See the module.
 
-    assumed:  under what it is recorded.
+    assumed:  the assumptions under which it is recorded.
     numbers:  run-time numbers, and what the body asks of them.
     draws:    random numbers.
     looks:    at values of arrays; each ends a segment.
     nest:     loops over `tj.range` that are being recorded.
     body, masks, picks: see `Body`, `Masks` and `Picks`.
-    imports:  NumPy arrays that the body brought in.
-    captured: NumPy arrays that it may bring in and that a replay finds again.
+    imports:  NumPy arrays that the body used as operands.
+    captured: NumPy arrays that were found by name, so that a replay finds them again.
     read_only: storages of NumPy arguments, and their paths.
     used_parts: by storage: the parts of it that are used as storages of their own.
     callbacks: functions given to `tj.callback`.
@@ -163,13 +163,13 @@ class Trace(Recording):
     # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
-        """A NumPy array was brought in by the body: one that it made or worked out is kept as it is now."""
+        """Note a NumPy array that the body uses as an operand; one that was not found by name is copied."""
         kept = any(held.holds(array) for held in self.captured)
         self.imports[storage] = array if kept else array.copy()
         return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
-        """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""
+        """The range of the whole storage: windows of arguments are storages of their own (see `parents`)."""
         return 0, storage.type.size
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
@@ -193,7 +193,7 @@ class Trace(Recording):
         return super().window(storage, wanted, write=write)
 
     def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
-        """Bring in all of a storage, in the shape of `wanted` if that shows all of it in order."""
+        """Make all of a storage an input, in the shape of `wanted` if that views all of it in order."""
         if windows or wanted.shape != storage.type.shape:
             return super()._new_window(storage, wanted, windows)
         value = Value(storage.type)
@@ -203,7 +203,7 @@ class Trace(Recording):
         return window
 
     def _refuse_shared(self, *storages: Storage) -> NoReturn:
-        """Begin again with storages that share memory as views of one, or give up."""
+        """Start again with storages that share memory as views of one, or give up."""
         parts = {self.parents[s] for s in storages if s in self.parents}
         if parts:
             self.interrupt(Restart(aliased=parts))
@@ -221,9 +221,7 @@ class Trace(Recording):
         return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:
-        """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
-        body.
-        """
+        """Mark a storage. A launch of pending eager code, and its compilation, are no part of the body."""
         if type(storage) is ComputedStorage:
             storage.initialise()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
@@ -258,8 +256,8 @@ class Trace(Recording):
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 
     def refuse_number(self, what: str) -> NoReturn:
-        """Give up: `what` an array without dimensions does, a number of NumPy's would do otherwise, and the
-        array may stand for one, since the trace records what NumPy makes.
+        """Give up because of `what` an array without dimensions does. It may stand for a number of NumPy's,
+        since the trace records what NumPy makes, and that number would behave differently.
         """
         self.give_up(
             f"{what}, and NumPy's numbers would not do that",
@@ -284,11 +282,11 @@ class Trace(Recording):
         return super().number(number, dtype)
 
     def differ(self, op: Op) -> None:
-        """A place that moves asks for different operators: all rounds are recorded."""
+        """Record all rounds of a loop, as a place that moves needs different operators in them."""
         self.nest.loops[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def _refuse_digits(self, path: str) -> NoReturn:
-        """The body wants all digits of a number that it found in an array: no other call has the same."""
+        """Give up because the body needs all digits of a number found in an array: they differ by call."""
         if self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
         self.give_up(
@@ -299,11 +297,11 @@ class Trace(Recording):
     # -- segments --------------------------------------------------------------------------------------------
 
     def element(self, array: Any, what: str) -> Any:
-        """The only element of an array, as a number of the call; what was recorded so far is launched."""
+        """Launch what was recorded so far; the only element of an array, as a number of the call."""
         return look_at(self, array, what)
 
     def begin_segment(self) -> None:
-        """Forget what was recorded, but for what arrays hold (see `Looks.carried`), and gradients need."""
+        """Drop the recording but for values of arrays (see `Looks.carried`) and those of gradients."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
@@ -327,7 +325,7 @@ class Trace(Recording):
             super().adopt(value)
 
     def forget_functions(self) -> None:
-        """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
+        """Break the reference cycles of a recording that has ended, so that it is freed at once."""
         self.numbers.refuse = self.numbers.recount = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
@@ -354,8 +352,8 @@ class Trace(Recording):
     # -- giving up -------------------------------------------------------------------------------------------
 
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
-        """The body looks at an array's value; maybe (`when` gives no other reason against a cut) because it
-        stores it in an array of NumPy's.
+        """Give up because of a look at an array's value. Without another reason against a cut (`when`), the
+        body may store the value in an array of NumPy's, and starts again with recorded ones.
         """
         if not when:
             self._record_numpy()
@@ -366,7 +364,7 @@ class Trace(Recording):
         )
 
     def refuse_fill(self, what: str) -> NoReturn:
-        """The body writes recorded values into an array of NumPy's."""
+        """Give up because the body writes recorded values into an array of NumPy's."""
         self._record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
 
@@ -376,7 +374,7 @@ class Trace(Recording):
             self.interrupt(Restart(numpy=True))
 
     def interrupt(self, error: BaseException) -> NoReturn:
-        """Abort the body. It may catch the error and go on: then it is aborted again, for the same reason."""
+        """Abort the body. If it catches the error and goes on, it is aborted again for the same reason."""
         if self.interruption is None:
             self.interruption = error
         raise self.interruption

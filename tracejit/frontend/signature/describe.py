@@ -55,7 +55,8 @@ KEPT = 1 << 24
 class ResultDescription:
     """Adds to a program how recorded values are made, and what is written back.
 
-    reached:  gives what stands for an object that was found by name, or None.
+    reached:  gives the expression for an object that was found by name, or None.
+    line_of:  gives the line where the body names a slot, or None.
     computed: variables of the numbers that the body computed, or found in arrays.
     carried:  storages that hold a result of an earlier segment as it is, and the storage of that.
     kept:     older storages that the result refers to.
@@ -67,13 +68,16 @@ class ResultDescription:
         program: ReplayProgram,
         arguments: Arguments,
         reached: Callable[[Any], Expr | None],
+        line_of: Callable[[Slot], str | None],
         computed: dict[Computed | Source, Var],
     ) -> None:
-        self.program, self.arguments, self.reached, self.computed = program, arguments, reached, computed
+        self.program, self.arguments, self.computed = program, arguments, computed
+        self.reached, self.line_of = reached, line_of
         self.kept: set[Storage] = set()
         self.carried: dict[Storage, Storage] = {}
         self.rebinds: set[type] = set()
         self._uses: dict[int, int] = {}  # by identity: how often something the body made is to be given
+        self._slot: Slot | None = None  # where the value is stored that is being described
         self._open: set[int] = set()
         self._numpys: list[np.ndarray] = []  # those that are given
         self._shared: dict[int, Var] = {}  # what is given more than once
@@ -119,14 +123,14 @@ class ResultDescription:
         found = parts_of(value)
         if found is None:
             what = f"{path} is a {type(value).__name__}, which a replay cannot make again"
-            raise Unreplayable(what, RETURN, None)
+            raise self._unreplayable(what, RETURN, self._slot)
         kind, keys, children = found
         parts = [self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         factory = None
         if isinstance(value, dict) and kind is not dict:
             if Attributes(value).namespace():
                 what = f"{path} is a {kind.__name__} with attributes, which a replay cannot make"
-                raise Unreplayable(what, "return a dict", None)
+                raise self._unreplayable(what, "return a dict", self._slot)
             factory = self.describe(factory_of(value), path)
         return Container(kind, self._keys(keys), tuple(parts), factory)
 
@@ -138,7 +142,7 @@ class ResultDescription:
         )
         if array.nbytes > KEPT or array.dtype.kind not in "biufc" or not (array.flags.writeable and is_own):
             what = f"{path} is a {type(array).__name__}, which a replay cannot make again"
-            raise Unreplayable(what, RETURN, None)
+            raise self._unreplayable(what, RETURN, self._slot)
         self._numpys.append(array)
         return CopyOf(array.copy("K"))
 
@@ -158,7 +162,8 @@ class ResultDescription:
             return ArrayOn(var, view)
         place = self.arguments.arrays.get(storage)
         if place is None:
-            raise Unreplayable(f"{path} is an array of unknown origin", "pass it as an argument", None)
+            what = f"{path} is an array of unknown origin"
+            raise self._unreplayable(what, "pass it as an argument", self._slot)
         self.kept.add(storage)
         return ArrayOn(place[0], view, place[1])
 
@@ -177,8 +182,16 @@ class ResultDescription:
         self.program.values.append((var, made))
         return var
 
-    def count(self, value: Any) -> None:
-        """Note a value that is to be given: what the body made is one object, however often it is given."""
+    def _unreplayable(self, what: str, remedy: str, slot: Slot | None) -> Unreplayable:
+        """The error for a value that cannot be described, at the line that names the slot where it is stored.
+        A result is stored nowhere, and nothing tells which `return` gave it: there is no line.
+        """
+        return Unreplayable(what, remedy, None if slot is None else self.line_of(slot))
+
+    def count(self, value: Any, slot: Slot | None = None) -> None:
+        """Count a value that is returned, or stored in a slot: what the body made is one object, however
+        often it is used.
+        """
         if isinstance(value, ATOMS) or type(value) is NumberProxy or self._known(value) is not None:
             return
         if id(value) in self.arguments.containers:
@@ -187,20 +200,21 @@ class ResultDescription:
         found = None if self._uses[id(value)] > 1 else parts_of(value)
         if id(value) in self._open:
             what = f"a {type(value).__name__} that holds itself cannot be made again by a replay"
-            raise Unreplayable(what, RETURN, None)
+            raise self._unreplayable(what, RETURN, slot)
         if found is not None:
             self._open.add(id(value))
             for child in found[2]:
-                self.count(child)
+                self.count(child, slot)
             self._open.remove(id(value))
 
     def count_changes(self) -> None:
-        """Note what the body put into the caller's containers."""
+        """Count the values that the body put into the caller's containers."""
         for rebuilt in self.arguments.containers.values():
             before = set(map(id, rebuilt.parts))
-            for child in _parts_again(rebuilt.copy)[2]:
+            kind, keys, children = self._parts_again(rebuilt)
+            for key, child in zip(keys, children, strict=True):
                 if id(child) not in before:
-                    self.count(child)
+                    self.count(child, _slot(rebuilt, kind, key, rebuilt.var.path))
 
     # -- effects ---------------------------------------------------------------------------------------------
 
@@ -213,13 +227,12 @@ class ResultDescription:
         if id(rebuilt.original) in self._written:
             return
         self._written.add(id(rebuilt.original))
-        kind, keys, children = _parts_again(rebuilt.copy)
+        kind, keys, children = self._parts_again(rebuilt)
         if issubclass(kind, tuple):
             return
         if keys != rebuilt.keys and not is_record(kind):
-            parts = [
-                self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)
-            ]
+            slots = [_slot(rebuilt, kind, key, path) for key in keys]
+            parts = [self._describe_in(slot, child) for slot, child in zip(slots, children, strict=True)]
             self.rebinds.add(kind)
             whole = Container(dict if issubclass(kind, dict) else list, self._keys(keys), tuple(parts))
             self.program.effects.append(Refill(rebuilt.var, Known(self._before_launch(whole))))
@@ -234,14 +247,31 @@ class ResultDescription:
                 self.rebind(_slot(rebuilt, kind, key, path), child)
 
     def rebind(self, slot: Slot, value: Any) -> None:
-        """A slot holds `value` after the call."""
+        """Describe that a slot holds `value` after the call."""
         self.rebinds.add(type(slot.holder))
         made: Any = GONE
         if value is not GONE:
-            made = self.describe(value, slot.path)
+            made = self._describe_in(slot, value)
             if not (isinstance(made, Known) and isinstance(made.operand, (Var, Const, Literal))):
                 made = Known(self._before_launch(made))
         self.program.effects.append(Rebind(slot, made))
+
+    def _describe_in(self, slot: Slot, value: Any) -> Make:
+        """Describe how the value is made that is stored in a slot."""
+        outer, self._slot = self._slot, slot
+        made = self.describe(value, slot.path)
+        self._slot = outer
+        return made
+
+    def _parts_again(self, rebuilt: Rebuilt) -> Part:
+        """The parts of a container that was rebuilt for the body."""
+        found = parts_of(rebuilt.copy)
+        if found is None:
+            what = f"the body gives a {type(rebuilt.copy).__name__} attributes, which a replay cannot"
+            added = sorted(Attributes(rebuilt.copy).namespace())
+            slot = _slot(rebuilt, object, added[0], rebuilt.var.path) if added else None
+            raise self._unreplayable(what, "store them outside of the function", slot)
+        return found
 
 
 def _slot(rebuilt: Rebuilt, kind: type, key: Any, path: str) -> Slot:
@@ -249,12 +279,3 @@ def _slot(rebuilt: Rebuilt, kind: type, key: Any, path: str) -> Slot:
     place = part_of(rebuilt.var, kind, key)
     slot = Attribute if is_record(kind) else Item
     return slot(rebuilt.original, key, place, path + trees.step(kind, key), GONE)
-
-
-def _parts_again(copy: Any) -> Part:
-    """The parts of a container that was rebuilt for the body."""
-    found = parts_of(copy)
-    if found is None:
-        what = f"the body gives a {type(copy).__name__} attributes, which a replay cannot"
-        raise Unreplayable(what, "store them outside of the function", None)
-    return found

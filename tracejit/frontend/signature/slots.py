@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from tracejit.frontend.python.content import GONE, Attributes, content_of, fill, same_items
 from tracejit.frontend.signature.program import Expr
+
+OUTSIDE = "use it outside and pass the result as an argument"
 
 
 @dataclass(eq=False, repr=False)
@@ -52,6 +54,11 @@ class Slot:
         """Put a stand-in there, which the body finds instead of the value."""
         self.given = value
         self.put(value)
+
+    def refuse(self, what: str, remedy: str = OUTSIDE) -> Self:
+        """Note what a replay cannot check, nor a recording take back: why not, and what to do."""
+        self.refusal = f"{self.path} {what}", remedy
+        return self
 
 
 class Attribute(Slot):

@@ -1,9 +1,15 @@
 """Surroundings of a traced body: reached by name, guarded, taken back and watched.
 
-watch              the calls of a body, before they are made
-reach, members     what the names that its code mentions lead to; attributes of what was reached
-changes            what the body rebound, and how that is taken back
+surroundings       the parts of one recording: `Surroundings` shows in which order they are used
+executed           the code that a body runs, and the names in it
+reach, members     the slots to which these names lead; attributes of what was reached
+installed          stand-ins for numbers, NumPy arrays and modules in these slots
+refusals           code that cannot be replayed for what it names
+reads, changes     slots that the body can have read; those that it rebound, and how that is undone
 guards             the checks by which a replay knows that all is as it was
+watch              the two events of a running body, and what they mean
+events, monitoring, profiling
+                   the source of these events, by the version of Python
 numpy_module, math_module, numbers_found, module_stand_ins
-                   what a body finds in the place of NumPy, `math`, `float` and `int`
+                   stand-ins for NumPy, `math`, `float` and `int`
 """

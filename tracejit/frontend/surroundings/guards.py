@@ -1,6 +1,6 @@
 """The checks of the surroundings: one for each slot that matters.
 
-Only what executed code mentions is checked, so a function that is merely named (handed to `tj.callback`, kept
+Only what executed code mentions is checked, so a function that is merely named (passed to `tj.callback`, kept
 for another mode) costs nothing and may change.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.bytecode import mention
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, VALUES
 from tracejit.frontend.python.purity import REMEDY, impure
@@ -34,7 +33,8 @@ from tracejit.frontend.signature.program import (
     attribute,
 )
 from tracejit.frontend.signature.slots import Attribute, Content, Slot
-from tracejit.frontend.surroundings.changes import Surroundings
+from tracejit.frontend.surroundings.reach import Reach
+from tracejit.frontend.surroundings.surroundings import Surroundings
 
 
 class Guards:
@@ -46,43 +46,43 @@ class Guards:
 
     def var_of(self, value: Any) -> Expr | None:
         """The variable for this very object in a replay, if it was checked."""
-        var = self.surroundings.var_of(value)
+        var = self.surroundings.reach.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
-        surroundings, program = self.surroundings, self.program
-        slots = [slot for slot in surroundings.slots.values() if surroundings.was_read(slot)]
+        code, reach, program = self.surroundings.code, self.surroundings.reach, self.program
+        slots = [slot for slot in reach.slots.values() if self.surroundings.reads.was_read(slot)]
         left: list[Slot] = []
-        while len(left) != len(slots):  # what holds a slot may be found in a later one, too
+        while len(left) != len(slots):  # the holder of a slot may be found in a later one
             left, slots = slots, []
             for slot in left:
                 if slot.place.root.is_bound:
                     self._check(slot)
                 else:
                     slots.append(slot)
-        for holder, missing in surroundings.shadows:
-            for name in missing & surroundings.mentions.handed & vars(builtins).keys():
+        for holder, missing in reach.shadows:
+            for name in missing & code.mentions.handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
             program.require(Rule.NONE_OF_KEYS, holder, Const(frozenset(missing)))
-        for seen in surroundings.seen:
+        for seen in reach.seen:
             if seen.var.is_bound:
-                seen.check(surroundings, program)
+                seen.check(code, program)
 
     def _is_handed(self, slot: Slot) -> bool:
-        """Whether library code may call what a slot holds: nobody reports what C code calls."""
+        """Whether library code may call the value of a slot: calls from C code are not reported."""
         if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType | types.FunctionType):
             return True
-        return slot.key in self.surroundings.mentions.handed
+        return slot.key in self.surroundings.code.mentions.handed
 
     def _refuse_impure(self, function: Any, path: str) -> None:
-        """Refuse a function that has effects and may have been called: had the body done so itself, it would
-        have been seen.
+        """Refuse a function that has effects and that library code may have called. A call by the body itself
+        would have been reported.
         """
         name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
         if name is not None:
             what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
-            raise Unreplayable(what, REMEDY, mention(self.surroundings.codes, path))
+            raise Unreplayable(what, REMEDY, self.surroundings.code.line_naming(path))
 
     def _check(self, slot: Slot) -> None:
         value, program, place = slot.value, self.program, slot.place
@@ -91,7 +91,7 @@ class Guards:
                 program.require(Rule.NO_ATTRIBUTE, place.root, Literal(slot.key))
             return
         if slot.refusal is not None:
-            raise Unreplayable(*slot.refusal, self.surroundings.line_of(slot))
+            raise Unreplayable(*slot.refusal, self.surroundings.code.line_of(slot))
         if isinstance(value, NDArray):
             self.arrays.append(slot)
             return
@@ -104,7 +104,7 @@ class Guards:
         var = slot.alias or slot.var
         if isinstance(var, Var) and var is not place:
             place = program.define(var, place)
-        if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
+        if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.code.ran:
             holder = Const(value) if slot.guarded else place
             program.require(Rule.IS, attribute(holder, "__code__"), Const(value.__code__))
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
@@ -113,7 +113,7 @@ class Guards:
             self._check_value(slot, value, place)
 
     def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
-        """A slot holds what it held: the same value, the same object, or one of the same type."""
+        """Require that a slot holds the same value, the same object, or one of the same type."""
         program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
             name = type(value).__name__
@@ -142,7 +142,7 @@ class Guards:
             program.require(Rule.LENGTH, slot.place, Literal(size), says=says)
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, place: Expr) -> None:
-        held = self.surroundings.captured[id(array)]
+        held = self.surroundings.stand_ins.captured[id(array)]
         program, shown = self.program, f"numpy {array.dtype}{list(array.shape)}"
         program.require(Rule.TYPE, place, Const(type(array)))
         program.require(Rule.SHAPE_AND_STRIDES, place, Literal(array.shape), Literal(array.strides))
@@ -151,15 +151,15 @@ class Guards:
             return
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
-            what = f"the body changes the NumPy array {slot.path}"
-            raise Unreplayable(what, "make it an NDArray, with tj.asarray", self.surroundings.line_of(slot))
+            what, line = f"the body changes the NumPy array {slot.path}", self.surroundings.code.line_of(slot)
+            raise Unreplayable(what, "make it an NDArray, with tj.asarray", line)
         says = slot.path, f"{shown} with this content"
         program.require(Rule.SAME_ARRAY, place, Const(held.content), says=says)
 
     def slot_of(self, array: np.ndarray) -> Slot | None:
         """The slot of the NumPy array found by name of which `array` is a part, or all."""
-        captured = self.surroundings.captured
-        found = (s for s in self.surroundings.slots.values() if id(s.value) in captured)
+        captured = self.surroundings.stand_ins.captured
+        found = (s for s in self.surroundings.reach.slots.values() if id(s.value) in captured)
         return next((slot for slot in found if captured[id(slot.value)].holds(array)), None)
 
     def copy_in(self, array: np.ndarray) -> Expr | None:
@@ -168,7 +168,7 @@ class Guards:
         var = None if slot is None else self.var_of(slot.value)
         if slot is None or not isinstance(var, Var):
             return None
-        held = self.surroundings.captured[id(slot.value)]
+        held = self.surroundings.stand_ins.captured[id(slot.value)]
         part = held.part(array)
         if part == held.part(held.origin):
             return var
@@ -182,22 +182,24 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
     arguments = surroundings.arguments
     program.steps.append(Separate(tuple(arguments.storages.values())))
     objects = [(type(rebuilt.original), rebuilt.var) for rebuilt in arguments.containers.values()]
-    objects += surroundings.objects()
-    compares = surroundings.mentions.compares
+    objects += surroundings.reach.objects()
+    compares = surroundings.code.mentions.compares
     if compares:
         handles = arguments.handles.values()
         named = set(arguments.storages.values())
         if not all(arguments.arrays[array._storage][0] in named for array, _var in handles):
-            objects += [(type(array), var) for array, var in handles]  # storages do not tell
-        _check_functions(program, arguments, surroundings)
+            objects += [(type(array), var) for array, var in handles]  # not told apart by their storages
+        _check_functions(program, arguments, surroundings.reach)
     apart = list(dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound))
     if len(apart) > 1:
         program.steps.append(Distinct(tuple(apart)))
 
 
-def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings: Surroundings) -> None:
-    """An argument that is a function or class found by name must be so again; any other must not."""
-    named = {id(s.value) for s in surroundings.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
+def _check_functions(program: ReplayProgram, arguments: Arguments, reach: Reach) -> None:
+    """Require that an argument is the same function or class again if that was found by name, and none of
+    those found by name if not.
+    """
+    named = {id(s.value) for s in reach.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
     for operand, _path, value in arguments.objects:
         if named and isinstance(value, types.FunctionType):
             if id(value) in named:

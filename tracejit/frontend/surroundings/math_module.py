@@ -2,7 +2,7 @@
 
     if random.item() < math.exp(-delta / T):     delta: a number found in an array
 
-`math.exp` is C code, which takes a number's value; a value that was found in an array is another one in every
+`math.exp` is C code, which reads a number's value; that of a number found in an array differs in every
 call. So when a body is about to ask for all its digits, and names `math`, the trace starts again, and this
 time the body finds a stand-in for the module, and for its functions: given a run-time number they compute
 another one (`Assumptions.math`), by the very function of `math` in every replay. Everything else in the

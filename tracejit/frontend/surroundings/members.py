@@ -1,7 +1,7 @@
 """Functions, modules, classes and objects whose attributes a traced body may ask for.
 
-Of each, the names that some code mentions are looked up once (`Seen.look_up`), before that code runs. What is
-found is a slot that the visitor goes on from; what is not is noted: a replay checks that it is still absent.
+The names that some code mentions are looked up on each of them once (`Seen.look_up`), before that code runs.
+Each name that is found is a slot; each that is not is noted, and a replay checks that it is still absent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import functools
 import inspect
 import sys
 import types
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
+from tracejit.frontend.python.bytecode import Mentions
 from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_shadowed
 from tracejit.frontend.python.kinds import IDENTITY, VALUES, is_tree, trusted
 from tracejit.frontend.python.purity import impure, opens, runs_library_code
@@ -28,14 +30,12 @@ from tracejit.frontend.signature.program import (
     item,
 )
 from tracejit.frontend.signature.slots import Attribute, ClassItem, Slot
-
-if TYPE_CHECKING:
-    from tracejit.frontend.surroundings.reach import Visitor
+from tracejit.frontend.surroundings.executed import ExecutedCode
 
 QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
-"""Methods that classes of data have, too, and that rarely run: they are checked if they did."""
+"""Methods that most classes have and that rarely run: each is checked only if it ran."""
 
 _METHODS = (types.FunctionType, staticmethod, classmethod)
 _DESCRIPTORS: dict[type, tuple[str, ...]] = {
@@ -47,7 +47,7 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
 }
 """Descriptors besides functions that are followed, and the functions that they call."""
 _REFUSED = (functools.partialmethod, functools.singledispatchmethod, functools._lru_cache_wrapper)
-"""Descriptors of Python's library that call code of the user's, and are not."""
+"""Descriptors of Python's library that call code of the user's, and are not followed."""
 
 
 class Seen:
@@ -62,7 +62,7 @@ class Seen:
         self.names: set[str] = set()
         self.absent: set[str] = set()
         self._always: AbstractSet[str] = self._implied()
-        self._reach = -1  # how many names were known when they were last looked up
+        self._known = -1  # how many names were known when they were last looked up
 
     def namespace(self) -> Any:
         """Its own attributes, by name."""
@@ -72,52 +72,57 @@ class Seen:
         """The expression for one of its own attributes in a replay."""
         return attribute(self.var, name)
 
-    def look_up(self, visitor: Visitor) -> None:
-        """Visit what the names hold that code mentioned since the last time."""
-        if len(visitor.mentions.attributes) != self._reach:
-            self._reach = len(visitor.mentions.attributes)
-            names = (visitor.mentions.attributes | self._always) - self.names
-            self.names |= names
-            self._find(names, visitor)
+    def look_up(self, mentions: Mentions) -> Iterable[Slot]:
+        """Find the slots of the names that code mentioned since the last time. Each is made when it is asked
+        for, when the ones before it have been visited.
+        """
+        if len(mentions.attributes) == self._known:
+            return ()
+        self._known = len(mentions.attributes)
+        names = (mentions.attributes | self._always) - self.names
+        self.names |= names
+        return self._find(names, mentions)
 
-    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
+    def check(self, code: ExecutedCode, program: ReplayProgram) -> None:
         """Require what `look_up` found besides slots: that names are still absent."""
-        missing = self.absent & self._asked(visitor)
+        missing = self.absent & self._asked(code.mentions)
         if missing and hasattr(self.value, "__dict__"):
             given = Const(frozenset(missing))
             program.require(Rule.NONE_OF_KEYS, attribute(self.var, "__dict__"), given)
 
-    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
+    def _asked(self, mentions: Mentions) -> AbstractSet[str]:
         """Names of attributes that code may look for here."""
-        return visitor.mentions.attributes
+        return mentions.attributes
 
     def _implied(self) -> AbstractSet[str]:
-        """Names that Python and its library use without saying them."""
+        """Names that Python and its library use though no code mentions them."""
         return frozenset()
 
-    def _find(self, names: set[str], visitor: Visitor) -> None:
+    def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         raise NotImplementedError
+
+    def _slot(self, name: str, found: Any) -> Slot:
+        return Attribute(self.value, name, self.place(name), f"{self.path}.{name}", found)
 
 
 class SeenFunction(Seen):
-    """A function: somebody may have given it attributes (``step.calls += 1``)."""
+    """A function, which may have attributes (``step.calls += 1``)."""
 
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
 
-    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
+    def _asked(self, mentions: Mentions) -> AbstractSet[str]:
         """Names that code may ask of a function: few, as functions are rarely asked."""
-        known = visitor.mentions
-        asked = known.uses_of([getattr(self.value, "__name__", "")])
-        return known.attributes & (known.stored | known.strings | asked)
+        asked = mentions.uses_of([getattr(self.value, "__name__", "")])
+        return mentions.attributes & (mentions.stored | mentions.strings | asked)
 
-    def _find(self, names: set[str], visitor: Visitor) -> None:
+    def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         namespace = self.namespace()
         private = "_" if isinstance(self.value, kinds.Transparent) else "__"
         for name in sorted(names):
             if name in namespace:
                 if not name.startswith(private):
-                    _visit(self, name, namespace[name], visitor)
+                    yield self._slot(name, namespace[name])
             elif not name.startswith(private):
                 self.absent.add(name)
 
@@ -133,7 +138,7 @@ class SeenModule(Seen):
             return item(attribute(self.var, "__dict__"), name)
         return super().place(name)
 
-    def _find(self, names: set[str], visitor: Visitor) -> None:
+    def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         module, namespace = self.value.__name__, vars(self.value)
         is_library = trusted(module)
         if not is_library:
@@ -146,11 +151,11 @@ class SeenModule(Seen):
                 has_effect = impure(found) is not None if is_function else opens(found)
                 counts = has_effect or isinstance(found, (*VALUES, dict, list, set))
             if counts:
-                _visit(self, name, found, visitor)
+                yield self._slot(name, found)
 
 
 class SeenObject(Seen):
-    """An instance of some class. What its class has is found there.
+    """An instance of some class, which is followed by itself.
 
     walked: the names of all its attributes, if code may walk over them.
     """
@@ -159,8 +164,8 @@ class SeenObject(Seen):
         super().__init__(value, var, path)
         self.walked = tuple(self.namespace()) if kinds.is_seen_as_tree(value) else None
 
-    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
-        super().check(visitor, program)
+    def check(self, code: ExecutedCode, program: ReplayProgram) -> None:
+        super().check(code, program)
         if self.walked is not None:
             program.require(Rule.KEYS, attribute(self.var, "__dict__"), Const(self.walked))
 
@@ -180,7 +185,7 @@ class SeenObject(Seen):
             return item(attribute(self.var, "__dict__"), name)
         return super().place(name)
 
-    def _find(self, names: set[str], visitor: Visitor) -> None:
+    def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         cls, held = type(self.value), Attributes(self.value)
         is_closed = trusted(cls.__module__) and not kinds.is_namespace(cls)
         for name in sorted(names):
@@ -193,63 +198,60 @@ class SeenObject(Seen):
             kind = Slot if is_closed and found is not GONE else Attribute
             slot = kind(self.value, name, self.place(name), f"{self.path}.{name}", found)
             if is_shadowed(cls, name):
-                visitor.refuse(slot, f"is hidden by what {cls.__qualname__} has under this name")
-            elif kind is Attribute or isinstance(found, (NDArray, *VALUES, *IDENTITY)):
-                visitor.visit(slot)
-            else:
-                visitor.slots[slot.place.key] = slot
-                visitor.refuse(slot, f"is of a {cls.__qualname__}, whose state a replay cannot check")
+                slot.refuse(f"is hidden by what {cls.__qualname__} has under this name")
+            elif kind is Slot and not isinstance(found, (NDArray, *VALUES, *IDENTITY)):
+                slot.refuse(f"is of a {cls.__qualname__}, whose state a replay cannot check")
+            yield slot
 
 
 class SeenClass(Seen):
     """A class of a user's: what code names, and the methods by which Python's operators find it."""
 
-    def check(self, visitor: Visitor, program: ReplayProgram) -> None:
+    def check(self, code: ExecutedCode, program: ReplayProgram) -> None:
         for name in QUIET:
             held = inspect.getattr_static(self.value, name, None)
             held = getattr(held, "__func__", held)  # `__new__` is a static method
-            if getattr(held, "__code__", None) in visitor.executed:
+            if getattr(held, "__code__", None) in code.ran:
                 program.require(Rule.IS, attribute(Const(self.value), name), Const(held))
-        super().check(visitor, program)
+        super().check(code, program)
         if len(order := self.value.__mro__) > 2:
             program.require(Rule.EQUAL, attribute(self.var, "__mro__"), Const(order))
 
-    def _asked(self, visitor: Visitor) -> AbstractSet[str]:
-        return super()._asked(visitor) | self._always
+    def _asked(self, mentions: Mentions) -> AbstractSet[str]:
+        return super()._asked(mentions) | self._always
 
     def _implied(self) -> AbstractSet[str]:
         held = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
         return {n for n, value in held if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
 
-    def _find(self, names: set[str], visitor: Visitor) -> None:
+    def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         cls, bases = self.value, _users_bases(self.value)
         for name in sorted(names):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
             if owner is cls:
-                self._own(name, vars(cls)[name], visitor)
+                yield from self._own(name, vars(cls)[name])
             elif owner is None or owner in bases:  # there it is followed; this class may get one of its own
                 self.absent.add(name)
         if "__match_args__" in names:
-            visitor.mentions.attributes |= set(inspect.getattr_static(cls, "__match_args__", ()))
-        for base in bases[1:]:
-            visitor.visit_class(base)
+            mentions.attributes |= set(inspect.getattr_static(cls, "__match_args__", ()))
+        yield from map(class_slot, bases[1:])
 
-    def _own(self, name: str, held: Any, visitor: Visitor) -> None:
-        """Visit what the class itself has under a name: a descriptor, and the functions that it calls."""
+    def _own(self, name: str, held: Any) -> Iterator[Slot]:
+        """Find what the class itself has under a name: a descriptor, and the functions that it calls."""
         if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
-            _visit(self, name, held, visitor)
+            yield self._slot(name, held)
             return
         place = item(attribute(self.var, "__dict__"), name)
         slot = ClassItem(self.value, name, place, f"{self.path}.{name}", held)
         if isinstance(held, _REFUSED) or not trusted(type(held).__module__):
             what = f"is a {type(held).__qualname__}, a descriptor that a replay cannot follow"
-            visitor.refuse(slot, what, "make it a property")
+            yield slot.refuse(what, "make it a property")
             return
         for kind, parts in _DESCRIPTORS.items():
             if isinstance(held, kind):
-                visitor.visit(slot)
+                yield slot
                 for part in parts:
-                    visitor.visit(Slot(held, part, attribute(place, part), slot.path, getattr(held, part)))
+                    yield Slot(held, part, attribute(place, part), slot.path, getattr(held, part))
 
 
 def _users_bases(cls: type) -> list[type]:
@@ -257,5 +259,6 @@ def _users_bases(cls: type) -> list[type]:
     return [base for base in cls.__mro__ if not trusted(base.__module__)]
 
 
-def _visit(seen: Seen, name: str, found: Any, visitor: Visitor) -> None:
-    visitor.visit(Attribute(seen.value, name, seen.place(name), f"{seen.path}.{name}", found))
+def class_slot(cls: type) -> Slot:
+    """The slot of a class that an object is of, or that another class inherits from."""
+    return Slot(None, cls.__name__, Const(cls), cls.__name__, cls, guarded=False)

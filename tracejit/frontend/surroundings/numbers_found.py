@@ -1,4 +1,4 @@
-"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: what they give stays a run-time number.
+"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: their results stay run-time numbers.
 
 ``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
 number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
@@ -8,8 +8,8 @@ smaller of two numbers is one that a replay computes if both are of one type; el
 the answer is guarded. What `range` does: `recording.loops.plain`.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
-body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
-builtins.
+body finds by name, and only calls, are copied, too, for all but `range`; those that it defines have Python's
+builtins. In other threads, which may find a copy while a body is recorded, it does what the function does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import collections
 import functools
 import operator
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
@@ -67,13 +68,21 @@ OURS = {
 }
 
 
-def with_own_builtins(function: Any, *, looks: bool) -> Any:
-    """The function with builtins of its own, if it calls one of these names; else the function itself.
+BODY, LOOKING, CALLED = ("range",), tuple(OURS), ("float", "int", "min", "max")
+"""Names that a body has of its own, one that may look at values of arrays, and functions that this calls."""
 
-    looks: whether it may look at values of arrays; if not, only `range` is its own.
-    """
+_ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def original_of(value: Any) -> Any:
+    """The function of which another one is a copy with builtins of its own; other values as they are."""
+    return _ORIGINALS.get(value, value) if type(value) is types.FunctionType else value
+
+
+def with_own_builtins(function: Any, names: Sequence[str]) -> Any:
+    """The function with builtins of its own, if it calls one of these names; else the function itself."""
     if type(function) is types.MethodType:
-        own = with_own_builtins(function.__func__, looks=looks)
+        own = with_own_builtins(function.__func__, names)
         return function if own is function.__func__ else types.MethodType(own, function.__self__)
     if type(function) is not types.FunctionType:
         return function
@@ -83,13 +92,13 @@ def with_own_builtins(function: Any, *, looks: bool) -> Any:
     found = facts(function.__code__)
     asked = {name for name, attribute in found.uses if attribute}
     called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: ours for name, ours in OURS.items() if name in called and (looks or name == "range")}
+    ours = {name: OURS[name] for name in names if name in called}
     return _copy(function, held, vars(builtins) | ours) if ours else function
 
 
 def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
-    """The function with these builtins. Python takes them from the globals: they lie there for a moment, in
-    which no code of Python's runs, so that no other thread sees them.
+    """The function with these builtins. Python takes them from the globals, where they are stored only while
+    no bytecode runs, so that no other thread sees them.
     """
     namespace, place = function.__globals__, "__builtins__"
     made = functools.partial(
@@ -109,4 +118,5 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
     copy.__module__ = function.__module__
+    _ORIGINALS[copy] = function
     return copy

@@ -13,8 +13,8 @@ call. Each thing found is a `Slot`:
 - objects are guarded by type, by the attributes that are named, and by those that are not there;
 - what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
 
-The same object found on a second way is guarded to be the same. Code of Python's library, NumPy and this
-package is trusted: its names do not count. What the body did to the slots is told by `changes`.
+An object that is found a second time is guarded to be the same. Code of Python's library, NumPy and this
+package is trusted: its names do not count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
-from tracejit.frontend.python.bytecode import Mentions, codes, facts, looks_up
+from tracejit.frontend.python.bytecode import Facts, looks_up
 from tracejit.frontend.python.content import GONE, content_of, factory_of, own_attributes, own_items
 from tracejit.frontend.python.kinds import (
     FIXED,
@@ -55,39 +55,48 @@ from tracejit.frontend.signature.program import (
     attribute,
     item,
 )
-from tracejit.frontend.signature.slots import ClosureCell, Content, Global, Item, Slot
+from tracejit.frontend.signature.slots import OUTSIDE, ClosureCell, Content, Global, Item, Slot
+from tracejit.frontend.surroundings import numbers_found
+from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.math_module import MATH
-from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+from tracejit.frontend.surroundings.members import (
+    Seen,
+    SeenClass,
+    SeenFunction,
+    SeenModule,
+    SeenObject,
+    class_slot,
+)
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 MANY = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
 ITEMS = 4096  # other items; containers with more cannot be checked
-OUTSIDE = "use it outside and pass the result as an argument"
 
 
-class Visitor:
-    """The values that a function can reach, as they were before the body could change them.
+class Reach:
+    """The values that a body can reach by name, as they were before the body could change them.
 
+    code:    what the body runs.
     rebuilt: ids of the caller's containers of which the body gets copies.
+    slots:   by place, cells by identity: where the values were found.
+    refused: slots that a replay cannot check.
+    seen:    values whose attributes are followed.
+    shadows: (globals, names of builtins): no global of such a name was there.
     """
 
-    def __init__(self, numbers: Numbers, rebuilt: Container[int]):
-        self.numbers, self.rebuilt = numbers, rebuilt
-        self.slots: dict[Any, Slot] = {}  # by place; cells by identity
-        self.fresh: list[Slot] = []  # found just now: the body has not run since
-        self.executed: set[types.CodeType] = set()  # code that runs, which this keeps alive
-        self.codes: set[types.CodeType] = set()  # that, and code of the functions defined in it
-        self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
-        self.refused: list[Slot] = []  # what a replay cannot check
-        self.mentions = Mentions()  # by that
+    def __init__(self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int]):
+        self.code, self.numbers, self.rebuilt = code, numbers, rebuilt
+        self.slots: dict[Any, Slot] = {}
+        self.refused: list[Slot] = []
         self.seen: list[Seen] = []
-        self.shadows: list[tuple[Expr, set[str]]] = []  # (globals, names of builtins)
+        self.shadows: list[tuple[Expr, set[str]]] = []
+        self._fresh: list[Slot] = []  # found just now: the body has not run since
+        self._functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
         self._vars: dict[int, Expr] = {}
-        self.keys: dict[int, set[Any]] = {}  # by identity of what slots hold: keys of these slots
 
     def scan(self, function: Any, objects: list[tuple[Expr, str, Any]]) -> None:
-        """Note the function and the `objects` (operand, path, object) from which the body starts."""
+        """Visit the function and the `objects` (operand, path, object) from which the body starts."""
         name = getattr(function, "__name__", type(function).__name__)
         self.visit(Slot(None, name, Const(function), name, function, guarded=False))
         for operand, path, value in objects:
@@ -97,13 +106,11 @@ class Visitor:
     def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """Visit what a Python function names that is about to run for the first time.
 
-        Whether what it captured is known: its function was found by name, or made by code that was.
+        Returns whether its closure is known: the function was found by name, or made by code that was.
         """
-        inside = code in self.codes
-        self.executed.add(code)
-        self.codes.update(codes(code))
-        self._code(code, namespace)
-        found = self.functions.get(code, ())
+        inside = code in self.code.defined
+        self._names(self.code.add(code), namespace)
+        found = self._functions.get(code, ())
         for function, base in found:
             self._closure(function, base)
         self._look_up()
@@ -112,17 +119,27 @@ class Visitor:
     def _look_up(self) -> None:
         """Look up names on objects until there are no new ones."""
         while True:
-            before = len(self.mentions.attributes), len(self.seen)
+            before = len(self.code.mentions.attributes), len(self.seen)
             for seen in list(self.seen):
-                seen.look_up(self)
-            if before == (len(self.mentions.attributes), len(self.seen)):
+                for slot in seen.look_up(self.code.mentions):
+                    self.visit(slot)
+            if before == (len(self.code.mentions.attributes), len(self.seen)):
                 return
+
+    def take_fresh(self) -> list[Slot]:
+        """Slots that were found since this was asked last."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
     # -- visiting --------------------------------------------------------------------------------------------
 
     def visit(self, slot: Slot) -> None:
-        """Note what a slot holds, and go on to what can be reached from there."""
+        """Add a slot, and visit what can be reached from its value."""
         key = ("cell", id(slot.holder)) if isinstance(slot, ClosureCell) else slot.place.key
+        if slot.refusal is not None:
+            self.slots[key] = slot
+            self.refused.append(slot)
+            return
         if key in self.slots:
             return
         self.slots[key] = slot
@@ -130,10 +147,10 @@ class Visitor:
             if isinstance(slot, ClosureCell):
                 self.refuse(slot, "holds nothing yet", "give it a value before")
             return
-        self.fresh.append(slot)
+        self._fresh.append(slot)
         # another thread may be recording
         found = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
-        value = slot.value = slot.given = unproxied(found)
+        value = slot.value = slot.given = unproxied(numbers_found.original_of(found))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
@@ -146,7 +163,7 @@ class Visitor:
             return
         if isinstance(value, (NDArray, *VALUES)):
             return
-        self.keys.setdefault(id(value), set()).add(slot.key)
+        self.code.note_name(slot)
         known = self._vars.get(id(value))
         if known is not None:
             slot.alias = known
@@ -189,8 +206,8 @@ class Visitor:
             self._closure(function, base)
             return
         self.seen.append(SeenFunction(function, base, slot.path))
-        self.functions.setdefault(function.__code__, []).append((function, base))
-        if function.__code__ in self.executed:
+        self._functions.setdefault(function.__code__, []).append((function, base))
+        if function.__code__ in self.code.ran:
             self._closure(function, base)
 
     def _closure(self, function: Any, base: Expr) -> None:
@@ -209,10 +226,8 @@ class Visitor:
             place = item(attribute(base, "__kwdefaults__"), name)
             self.visit(Item(function.__kwdefaults__, name, place, name, default))
 
-    def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """Note the names of a code object and visit the globals among them."""
-        found = facts(code)
-        self.mentions.add(found)
+    def _names(self, found: Facts, namespace: dict[str, Any]) -> None:
+        """Visit the globals among the names in a code object, and the modules that it imports."""
         self._imports(found.imports, namespace)
         asks = found.compares_types and "type" not in namespace
         asks |= any(namespace.get(name) is type for name in found.globals)
@@ -273,10 +288,6 @@ class Visitor:
         elif not trusted(slot.value.__module__):
             self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
 
-    def visit_class(self, cls: type) -> None:
-        """Visit a class that an object is of, or that another class inherits from."""
-        self.visit(Slot(None, cls.__name__, Const(cls), cls.__name__, cls, guarded=False))
-
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
             raise Restart(reached=slot.value)
@@ -288,7 +299,7 @@ class Visitor:
             return
         self.seen.append(SeenObject(slot.value, var, slot.path))
         if not trusted(cls.__module__):
-            self.visit_class(cls)
+            self.visit(class_slot(cls))
 
     def _container(self, slot: Slot) -> None:
         value = slot.value
@@ -308,7 +319,7 @@ class Visitor:
         one_of_each = {type(each): each for each in items}.values()
         plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_of_each)
         whole = isinstance(value, set | frozenset) or (
-            plain and len(items) > (STORED if self.stores_in(content) else MANY)
+            plain and len(items) > (STORED if self.code.stores_in(content) else MANY)
         )
         if not (plain or all(map(is_value, items)) if whole else len(items) <= ITEMS):
             what = f"holds {len(items)} objects, too many to check"
@@ -325,22 +336,16 @@ class Visitor:
         for key, held in content.items() if isinstance(content, dict) else enumerate(items):
             self.visit(kind(value, key, item(var, key), f"{slot.path}[{key!r}]", held))
 
-    def stores_in(self, content: Any) -> bool:
-        """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
-        known = self.mentions
-        return known.stores_items and isinstance(content, dict) and not known.strings.isdisjoint(content)
-
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)
         if slot.value.dtype.hasobject:
             self.refuse(slot, "is a NumPy array of objects, which a replay cannot check")
 
     def refuse(self, slot: Slot, what: str, remedy: str = OUTSIDE) -> None:
-        """Note what a replay cannot check, nor a recording take back: why not, and what to do."""
-        slot.refusal = f"{slot.path} {what}", remedy
-        self.refused.append(slot)
+        """Note a slot that a replay cannot check (see `Slot.refuse`)."""
+        self.refused.append(slot.refuse(what, remedy))
 
-    _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
+    _KINDS: ClassVar[list[tuple[Any, Callable[[Reach, Slot], Any]]]] = [
         (types.FunctionType, _function),
         (types.MethodType, _method),
         (FIXED, _fixed),

@@ -1,10 +1,10 @@
-"""Loops of Python's of which a few rounds are recorded, and stand for all.
+"""Python loops of which a few rounds are recorded, and stand for all.
 
-A trace sees a loop round after round. It would be as long as the loop has rounds, and wrong for another
-count. There are two ways out, for two kinds of loops. Both rest on one fact: *a body does the same where all
-that it can depend on is the same*. `states` says what that is: the place in the code, variables and all that
-they lead to, what was written elsewhere. Arrays may hold other content then, and numbers of the call other
-values, as no code of Python's has looked at them.
+A trace sees a loop round by round. Recorded so, it would be as long as the loop has rounds, and wrong for
+another count. Two kinds of loops are recorded in another way. Both ways rest on one fact: *a body does the
+same when all that it can depend on is the same*. `states` compares that: the place in the code, the variables
+and all that they refer to, and what was written elsewhere. The content of arrays and the values of numbers of
+the call may differ, as no Python code has looked at them.
 
 **A count that is known before** (`tj.range`, and Python's own `range` in long bodies, see `plain`). Nothing
 needs to be computed to know that there is a next round, so the loop becomes a node `loop` of the graph:
@@ -27,7 +27,7 @@ is an edge, a *way*, with the questions that the body asked there (`ways`):
         x, err = step(x)
         n += 1                       `counters`   a literal at first, then a number of the call
 
-When the body is in a state again, rounds need not be recorded: `ahead` goes the known ways until a question
-has a new answer, and the body goes on from there. A replay goes the same ways: in Python (`jit.loops`), or
-many rounds in one launch, where the graph can ask the questions (`jit.exits`).
+When the body is in a known state again, rounds need not be recorded: `ahead` follows the known ways until a
+question has a new answer, and the body continues from there. A replay follows the same ways: in Python
+(`jit.loops`), or many rounds in one launch, where the graph can ask the questions (`jit.exits`).
 """

@@ -4,11 +4,11 @@
         x = step(x)
         rounds += 1
 
-When a body stands at a look in a state in which it stood before, the ways that it went from there are known
-(`ways.StateGraph`). So `run_ahead` goes them: it asks their questions of the numbers found, and launches the
-segment of the one that has all its answers, on what the last one left, until there is none. What is left when
-the body's state came last becomes what the body holds: the body goes on from there. What counts the rounds is
-a number of the call (`counters`), computed like all others.
+When a look finds the body in a state that it had before, the ways that it took from there are known
+(`ways.StateGraph`), and `run_ahead` follows them. It asks their questions of the numbers found, and launches
+the segment of the way that has all the answers, on the results of the last one, until no way has them. The
+body then gets the results of the last time that it was in its own state, and continues from there. The
+counter of the rounds is a number of the call (`counters`), computed like all others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORT = 8
 
 
 def run_ahead(trace: Trace) -> None:
-    """Go on to the last time that the body is in its state by ways that are known."""
+    """Follow known ways to the last time that the body is in its present state."""
     graph = trace.looks.graph
     here, state = graph.at[-1], graph.states[-1]
     if here is None or state is None or here not in graph.ways:
@@ -55,7 +55,7 @@ def run_ahead(trace: Trace) -> None:
 
 
 def hold(trace: Trace, state: State, arrays: Sequence[Storage], numbers: Sequence[Any]) -> None:
-    """The arrays and numbers of the body's state become these."""
+    """Replace the arrays and numbers of the body's state."""
     places = [(new.buffer, new.variable, new.address) for new in arrays]
     for storage, place in zip(state.carriers, places, strict=True):
         storage.buffer, storage.variable, storage.address = place
@@ -67,7 +67,7 @@ def hold(trace: Trace, state: State, arrays: Sequence[Storage], numbers: Sequenc
 
 
 class Execution:
-    """A body in a state of its graph, which goes on without running.
+    """The execution of ways without the body, from a state of its graph.
 
     at:    the number of its state now.
     held:  the arrays and the numbers of that.
@@ -81,7 +81,7 @@ class Execution:
         self.made: set[Storage] = set()
 
     def go(self) -> bool:
-        """Go the way that has all the answers, if one is known."""
+        """Follow the way that has all the answers, if one is known."""
         graph = self.trace.looks.graph
         for index in graph.ways.get(self.at, {}).values():
             now, then = graph.state(index), graph.state(index + 1)
@@ -100,7 +100,7 @@ class Execution:
     def _launch(
         self, cut: Cut, held: Mapping[Any, Storage], numbers: Mapping[Any, Any]
     ) -> tuple[tuple[Storage, ...], Any]:
-        """Launch the segment of a way: what it makes, and the number that is looked at."""
+        """Launch the segment of a way; its results, and the number that is looked at."""
         trace = self.trace
         first = len(self.drawn)
         for index in cut.draws:
@@ -122,7 +122,7 @@ class Execution:
         return made, number
 
     def can_replace(self, carriers: Sequence[Storage]) -> bool:
-        """Whether arrays of the state can become those that are held: both are results of segments."""
+        """Whether the arrays of the body's state can be replaced: old and new ones are made by segments."""
         made = self.trace.looks.graph.made
         return all(
             new is old or (old in made and (new in made or new in self.made))
@@ -130,7 +130,7 @@ class Execution:
         )
 
     def give_back(self, kept: int) -> None:
-        """Give back what was drawn after the first ones, which the call has drawn."""
+        """Return the draws after the first ones, which are those of the call."""
         for stream, start, total in reversed(self.drawn[kept:]):
             stream.give_back(start, total)
         draws = self.trace.draws
@@ -145,7 +145,7 @@ def _value(further: Any, numbers: Mapping[Any, Any]) -> int:
 
 
 def _has_answers(steps: Sequence[Any], numbers: dict[Any, Any]) -> bool:
-    """Compute the numbers of a way, and ask its questions: whether the answers are those that it has."""
+    """Compute the numbers of a way, and ask its questions: whether the answers are its own."""
     for step in steps:
         operands = [numbers[o] if o in numbers else getattr(o, "value", o) for o in step.operands]
         try:

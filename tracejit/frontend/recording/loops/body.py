@@ -1,10 +1,10 @@
 """From a recorded round to a node `loop` that stands for it and all further ones.
 
-The nodes between two equal headers leave the recording and become the body. What a variable holds at the
-first one is an input of the body, which it writes if the variable holds something else at the second; what
-else the body reads was there before. Numbers that move are inputs that grow. What is read at places that move
-(`positions`) is an input seen through a window that moves; a carried array that is read and stored at such
-places is one window, which must move as a whole.
+The nodes between two equal headers leave the recording and become the body. The value of a variable at the
+first header is an input of the body, which writes it if the variable has another value at the second. All
+other values that the body reads are older than the loop. Numbers that move are inputs that grow. A value that
+is read at places that move (`positions`) is an input viewed through a moving window. A carried array that is
+read and stored at such places has one window, which must move as a whole.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDiction
 
 
 def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location: str) -> None:
-    """Let a loop of `count` rounds stand for what was recorded between two equal headers. Raises `Unequal`
-    where that is not possible. While a gradient is taken, the loop keeps what its rounds need for that.
+    """Replace the recording between two equal headers by a loop of `count` rounds. Raises `Unequal` where
+    that is not possible. While a gradient is taken, the loop keeps the values that its rounds need for it.
     """
     carried, trace = _carried(before, after), loop.trace
     try:
@@ -55,10 +55,10 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
     except Unlike as error:
         raise Unequal(str(error)) from None
     if not carried:
-        return  # every round computes the same again: nothing is left of it but the last one
+        return  # every round computes the same: only the last one remains
     tape = trace.tapes[0] if trace.tapes else None
     if tape is not None:
-        count = operator.index(count)  # a look: memory for what is kept depends on it
+        count = operator.index(count)  # a look: the memory of kept values depends on it
     items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
     body = LoopBody(loop, trace.nodes[before.nodes :], carried, count)
     body.draws(before)
@@ -79,7 +79,7 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
 
 
 def _carried(before: Header, after: Header) -> dict[Value, Value]:
-    """Values with which the round begins and that it changes, and what it makes of each."""
+    """The values with which the round begins and that it changes, with the new value of each."""
     found: dict[Value, Value] = {}
     for first, last in zip(before.values, after.values, strict=True):
         if found.setdefault(first, last) is not last:
@@ -88,7 +88,7 @@ def _carried(before: Header, after: Header) -> dict[Value, Value]:
 
 
 def _forget(loop: RangeLoop, header: Header) -> None:
-    """Take back what was recorded since a header, but for inputs."""
+    """Undo the recording since a header, but for inputs."""
     trace = loop.trace
     for node in trace.nodes[header.nodes :]:
         trace.defined.difference_update(node.outputs)
@@ -136,14 +136,14 @@ Operand = Value | NumberOperand | CounterOperand | PartOperand
 class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
-    operands: for each input of the body, what it begins as: a value, a number, or a part of a value.
-    slices: where carried values are read and stored, if that moves. While a gradient is taken, also where
-        values from before the loop are read.
-    low: for recorded values that are such a part of their array in the body, where it begins.
+    operands: for each input of the body, its initial value: a value, a number, or a part of a value.
+    slices: the moving places where carried values are read and stored. While a gradient is taken, also those
+        where values from before the loop are read.
+    low: for recorded values that are such a part of their array in the body, the begin of the part.
     seen: inputs for parts of values from before the loop.
-    arrays: what stands for numbers that are computed in each round, and their operands.
+    arrays: arrays for numbers that are computed in each round, and for their operands.
     counters: those of random numbers that the round draws, by their values.
-    effects: what is stored in which input.
+    effects: the values stored in inputs.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class LoopBody(Copier):
         self.counters: dict[Value, CounterOperand] = {}
 
     def draws(self, before: Header) -> None:
-        """Find the counters of what the round draws of random streams."""
+        """Find the counters of the round's draws from random streams."""
         of_round = self.trace.draws.of_round(before.drawn)
         if of_round is None:
             raise Unequal("a loop in a round draws random numbers, and its count is another one in each call")
@@ -223,7 +223,7 @@ class LoopBody(Copier):
         low, size, step = fixed(place.low, self.depth), place.size, place.step
         if isinstance(low, int):
             return self._input(type, base, (low, step))
-        # what moves with a loop around is narrowed there
+        # a place that moves with an enclosing loop is narrowed there
         reach = abs(step) * (operator.index(self.count) - 1)
         start = reach if step < 0 else 0
         part = PartOperand(base, View(low - start, (reach + size,), (1,)))
@@ -271,7 +271,7 @@ class LoopBody(Copier):
         return self.builder.nodes[start:]
 
     def _seen(self, base: Value, seen: View) -> Value:
-        """A view that moves, of a value from before the loop. All that a gradient reads of it is one part."""
+        """A moving view of a value from before the loop. A gradient reads all of it as one part."""
         low, high = seen.span()
         place = MovingSlice(low, high - low, slope_of(seen.offset, self.depth))
         if self.trace.tapes:
@@ -355,7 +355,7 @@ class LoopBody(Copier):
     # ---- around the loop
 
     def emit(self, graph: Graph, keeper: Keeper | None, location: str) -> list[Value]:
-        """Append the loop to the recording: what carried values are behind it."""
+        """Append the loop to the recording; the carried values after it."""
         trace = self.trace
         operands = [self._operand(operand) for operand in self.operands]
         begin = len(trace.nodes)

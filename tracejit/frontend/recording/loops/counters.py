@@ -5,12 +5,12 @@
         x = f(x); n += 1
         if x.max() < 1e-5: break
 
-Rounds are equal (`states`) if numbers that differ are run-time numbers. What a body begins with a literal is
-none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
-state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
-become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array
-counts its rows. A body that asks for the very value of such a number (`losses[n]` of a list) would have
-another answer in each round: then the function has no counters.
+Rounds are equal (`states`) if numbers that differ are run-time numbers. A variable that begins as a literal
+is none, so each count of rounds would be a path of its own. When a body looks at the same place again in
+another state, the call is recorded anew with counters: at each look, variables that the code adds to become
+run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array counts
+its rows. If a body asks for the value itself of such a number (`losses[n]` of a list), the answer would
+differ in each round: then the function has no counters.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def for_after(code: types.CodeType, offset: int) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def for_at(code: types.CodeType, offset: int) -> int | None:
-    """The place of the ``for`` whose iterator is made at an instruction, if nobody else gets it."""
+    """The place of the ``for`` whose iterator is made at an instruction, if nothing else uses it."""
     if code.co_flags & GENERATORS:
         return None
     known = operations(code)

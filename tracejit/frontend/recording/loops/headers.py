@@ -1,10 +1,10 @@
-"""Headers of a `tj.range`: what its further rounds depend on, noted at the begin of each round.
+"""Headers of a `tj.range`: all that its further rounds depend on, noted at the begin of each round.
 
-When two are equal, but for what arrays hold, then the round between them is every further one. A header is
-made of the variables of the frame that runs the ``for`` statement, with all that they lead to; of what the
-body has rebound and written elsewhere; and of all arrays of the recording that are alive, which must be the
-same at both headers if no variable leads to them. Something that cannot be compared (an object of the user's
-own class, an iterator) makes a header that equals no other.
+When two headers are equal but for the content of arrays, all further rounds equal the one between them. A
+header consists of the variables of the frame that runs the ``for`` statement, with all that they refer to; of
+the body's rebindings and writes elsewhere; and of all arrays of the recording that are alive, which must be
+the same at both headers if no variable refers to them. Something that cannot be compared (an object of the
+user's own class, an iterator) makes a header that equals no other.
 
 >>> from tracejit.frontend.recording.loops.headers import difference_of
 >>> difference_of((("x", 1), ("y", 2)), (("x", 1), ("y", 3)))
@@ -36,12 +36,12 @@ Parts = Sequence[tuple[str, Hashable]]
 class Header:
     """The begin of a round.
 
-    parts:   what must be equal, with names for people; None if something cannot be compared.
-    values:  those of the graph that are held, in an order that parts decide.
-    holders: what holds them, until the next round begins.
-    moving:  arrays that variables hold, whose views move with the rounds.
-    nodes, inputs, scalars: how far the recording was; drawn: how much of each random stream.
-    difference: what was not equal.
+    parts:   the keys to compare, with names for people; None if something cannot be compared.
+    values:  values of the graph that are referenced, in the order of the parts.
+    holders: the storages that refer to them, until the next round begins.
+    moving:  arrays of variables whose views move with the rounds.
+    nodes, inputs, scalars: the size of the recording then; drawn: the draws from each random stream.
+    difference: the name of the part that was not equal.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Header:
         self.difference = ""
 
     def equals(self, later: Header) -> bool:
-        """Whether the body does the same after both; notes what differs."""
+        """Whether the body does the same after both; notes the difference."""
         if self.parts is None or later.parts is None:
             self.difference = self.difference or later.difference
             return False
@@ -117,7 +117,7 @@ def header_at(loop: RangeLoop, frame: types.FrameType) -> Header:
 
 
 class _HeaderWalk(Walk):
-    """Arrays are numbered, and so equal where they are held in the same places; numbers are compared."""
+    """A walk that counts arrays, so that they are equal in equal places, and compares numbers."""
 
     def __init__(self, loop: RangeLoop) -> None:
         super().__init__(loop.trace)

@@ -3,9 +3,9 @@
     for i in tj.range(2, n):      `Progression`: 2 in round 0, 1 more in each; ``3 * i + 1`` is 7, and 3 more
         rate = 1 / (i + 1)        `Varying`: the loop computes it anew in each round, in float64
 
-In the rounds that are recorded each is what it is there. In the graph it is a value of its own (`value_of`),
-which becomes an input of the loop's body. Whoever asks for its value, or computes with it what a loop does
-not, would get another answer in each round: then all rounds are recorded (`RangeLoop.unroll`).
+In a recorded round each has its value of that round. In the graph it is a value of its own (`value_of`),
+which becomes an input of the loop's body. A question about its value, or an operation that loops do not have,
+would give another answer in each round: then all rounds are recorded (`RangeLoop.unroll`).
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Numbe
             inner.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
     slope = _slope(operation, bases, slopes)
     if slope is None or type(value) is not int:
-        told = operation.written(*["i"] * len(operands))
-        inner.unroll(f"{told} does not grow evenly with the loop variable i")
+        text = operation.written(*["i"] * len(operands))
+        inner.unroll(f"{text} does not grow evenly with the loop variable i")
     return inner.moving(slope, operation.function(*bases))
 
 
 def _slope(operation: Operation, bases: list[Any], slopes: list[int]) -> int | None:
-    """By how much a result grows in each round; None if not evenly."""
+    """The growth of a result in each round; None if it does not grow evenly."""
     match operation:
         case operations.ADD:
             return slopes[0] + slopes[1]
@@ -135,7 +135,7 @@ def _divides(loop: RangeLoop, divisor: Any) -> bool:
 
 
 def _check_exact(source: Progression, dtype: np.dtype) -> None:
-    """Numbers of a loop grow by adding: they must stay whole numbers that their dtype counts exactly."""
+    """Check that a number of a loop, which grows by addition, stays an integer that its dtype has exactly."""
     most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
     least = 0 if dtype.kind == "u" else -most
     if not all(least <= end and end <= most for end in ends_of(source.loop.number(source))):
@@ -146,7 +146,7 @@ def _check_exact(source: Progression, dtype: np.dtype) -> None:
 
 
 def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
-    """A value of its own for a number of a loop: what it is in this round, until the loop is made."""
+    """A value of its own for a number of a loop: that of this round, until the loop is made."""
     source = number.source
     key = "moving", source, dtype
     value = trace.scalars.get(key)
@@ -173,7 +173,7 @@ def after(source: Progression | Varying, rest: Any, numbers: Numbers) -> Any:
 
 
 def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Progression], Any]) -> Any:
-    """A number, computed of what its operands that move are."""
+    """A number, computed from the values of its moving operands."""
     if type(source) is Varying:
         return source.operation.function(*[_evaluated(each, numbers, moved) for each in source.operands])
     if type(source) is Progression:
@@ -182,7 +182,7 @@ def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Progression], Any
 
 
 def _origin_of(source: Progression) -> Any:
-    """A number as it is in the rounds that are being recorded: a whole number, or a run-time number."""
+    """The source of a number in the rounds being recorded: an integer, or a run-time number."""
     base = source.base
     outer = base._source if type(base) is NumberProxy else None
     return _origin_of(outer) if type(outer) is Progression else base

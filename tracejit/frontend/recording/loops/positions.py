@@ -1,16 +1,16 @@
 """Places that move with the rounds of a loop over `tj.range`: ``x[i + 1]``, ``x[:, 2 * i : 2 * i + 2]``.
 
-A position is a number that moves (`induction`), so an offset of a view is one: an `ir.moving.Moving` of
-samples instead of all rounds, whose count is not known: what it is now, and what it would be a round further
-of each loop that is being recorded (`DEPTH` of them).
+A position is a number that moves (`induction`), and so is the offset of a view: an `ir.moving.Moving`. As the
+count of rounds is not known, it has samples: the value now, and the value a round further of each loop that
+is being recorded (`DEPTH` of them).
 
     for i in tj.range(n):      i = 2 in this round, rows of 10 elements
         x[i + 1]               offset (30, 40, 30, 30): it grows by 10 a round of the outermost loop
 
 Positions are checked for this round and the last one, which is a guard where the count is a run-time number.
-So between them they are in range, and count from the same end. A position that leaves the array in a
-later round is an `OutOfBoundsError` when the loop is made; where the body may catch that, or other places
-come to other ends (a slice that is cut at the end of an array), all rounds are recorded.
+So in all rounds between them they are in range, and count from the same end. A position that leaves the array
+in a later round is an `OutOfBoundsError` when the loop is made. Where the body may catch that, or where the
+place has another size in other rounds (a slice that is cut at the end of an array), all rounds are recorded.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 DEPTH = 3
-"""Loops in one another that may move a place."""
+"""Nested loops that may move a place."""
 
 
 class Unequal(Exception):
-    """The round does not stand for the next ones."""
+    """The round does not equal the next ones."""
 
 
 class Outside(NamedTuple):
@@ -96,7 +96,7 @@ def _sampled(part: NumberProxy) -> Any:
             source.loop.unroll(f"an index moves with more than {DEPTH} loops")
         slopes[depth] += source.slope
         number = source.base
-    operator.index(number)  # a look: what it begins with must be the same in all calls
+    operator.index(number)  # a look: the first value must be the same in all calls
     return moving.whole([part._value + slope for slope in (0, *slopes)])
 
 
@@ -137,12 +137,12 @@ def _samples(number: Any) -> Any:
 
 
 def slope_of(number: Any, depth: int) -> int:
-    """By how much a sampled number grows with each round of a loop."""
+    """The growth of a sampled number with each round of a loop."""
     return int(number.each[1 + depth] - number.each[0]) if type(number) is moving.Moving else 0
 
 
 def fixed(number: Any, depth: int) -> Any:
-    """A sampled number as it is now for a loop; for those around it moves as before."""
+    """A sampled number with its present value for a loop; with enclosing loops it moves as before."""
     if type(number) is not moving.Moving:
         return number
     each = number.each.copy()
@@ -151,7 +151,7 @@ def fixed(number: Any, depth: int) -> Any:
 
 
 def at_start(view: View, loop: RangeLoop) -> Any:
-    """Equal for views that are the same, but for the rounds that have passed between them."""
+    """A key that is equal for views that differ only by the rounds between them."""
     if type(view) is not View or not moves(view):
         return view
     first = view.offset - slope_of(view.offset, loop.depth()) * loop.round
@@ -174,7 +174,7 @@ def slice_of(
 ) -> MovingSlice | None:
     """The slice in which the nodes of a round read and store a value, if it moves, and moves as a whole.
 
-    carried: what the round makes of the values that it begins with.
+    carried: the new values of those with which the round begins.
     """
     members, last = {first}, carried.get(first, first)
     accesses: list[View] = []
@@ -204,7 +204,7 @@ def slice_of(
 
 
 class Left(LateView):
-    """A view that moved, after its loop. The count is looked at if somebody asks what it is."""
+    """A view that moved, after its loop. Its first use looks at the count."""
 
     __slots__ = ()
 

@@ -4,11 +4,11 @@
         x = tanh(x * w + i)          and a node `loop` stands for all rounds but the first
 
 At the begin of each round all that the rest of the body can depend on is noted (`headers`). When two headers
-are equal, but for what arrays hold, all further rounds are the one between them again: its nodes become the
-body of a `loop` (`body`), arrays that are alive hold the loop's results, and ``for`` ends. The count is a
+are equal but for the content of arrays, all further rounds repeat the one between them: its nodes become the
+body of a `loop` (`body`), arrays that are alive get the loop's results, and ``for`` ends. The count is a
 run-time number, checked to be at least `LEAST`; smaller counts are recorded like those of Python's `range`.
-Where headers stay different, or somebody asks for the value of the loop variable, the call is recorded again
-with Python's `range` in this place (`unroll`), and ``explain()`` tells why.
+Where headers stay different, or the body asks for the value of the loop variable, the call is recorded again
+with Python's `range` in this place (`unroll`), and ``explain()`` says why.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEADERS = 5
 """Rounds that may differ before all are recorded."""
 
 PLAIN = Numbers()
-"""For numbers that are nothing but their value."""
+"""The numbers of proxies that only stand for their value."""
 PLAIN.closed = True
 
 
@@ -158,7 +158,7 @@ def record_all(reason: str) -> None:
 
 
 def site_of(frame: types.FrameType) -> Hashable:
-    """The place of a loop; of one in this package, the place where people's code calls it."""
+    """The place of a loop; for one in this package, the place where the user's code calls it."""
     caller: types.FrameType | None = frame
     while caller is not None and is_ours(caller):
         caller = caller.f_back
@@ -171,8 +171,8 @@ class Nest:
 
     loops:  outermost first.
     ended:  places of loops that have ended, so that a few rounds stand for all.
-    values: of the graph, for numbers that differ from round to round.
-    counts: of rounds, by places of loops over Python's `range`.
+    values: values of the graph for numbers that differ from round to round.
+    counts: numbers of rounds, by places of loops over Python's `range`.
     has_plain: whether loops over Python's `range` might be recorded so, too (see `plain`).
     """
 
@@ -229,7 +229,7 @@ class RangeLoop:
         return proxy
 
     def depth(self) -> int:
-        """How many loops are around this one; -1 if it has ended."""
+        """The number of enclosing loops; -1 if this one has ended."""
         return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
     def number(self, source: Progression | Computed) -> NumberProxy:
@@ -272,10 +272,10 @@ class RangeLoop:
         return True
 
     def check(self, begin: int) -> None:
-        """Refuse the round that was recorded from a node on, if a loop of such rounds is not wanted."""
+        """Refuse a round, recorded from node `begin` on, if a loop of such rounds is not wanted."""
 
     def _draw_on(self, before: Header) -> None:
-        """The further rounds draw random numbers, each as many as the one recorded since `before`."""
+        """Count the draws of the further rounds, each of which draws as much as the one since `before`."""
         trace, rest = self.trace, self.count - self.round
         of_round = trace.draws.of_round(before.drawn) or []
         if any(of_round) and (trace.tapes or len(trace.nest.loops) > 1):
@@ -283,8 +283,8 @@ class RangeLoop:
         trace.draws.go_on(of_round, rest)
 
     def _move_to_last(self, header: Header) -> None:
-        """Numbers and views that move are what they are in the last round, those in recorded nodes what they
-        are there.
+        """Set moving numbers and views to their values in the last round; those in recorded nodes keep the
+        values that they have there.
         """
         rest, depth = self.count - self.round, self.depth()
         for array in header.moving:

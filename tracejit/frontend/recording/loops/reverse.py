@@ -1,15 +1,15 @@
-"""The gradient of a loop over `tj.range`: a loop over its rounds in reverse, of what the rounds have kept.
+"""The gradient of a loop over `tj.range`: a loop over its rounds in reverse, on values that these have kept.
 
-A round's gradient is that of its nodes (`passes.gradient`), in a graph of its own. What that reads of the
-round is known before the loop is made, so the loop *keeps* it: arrays with a row for each round. Backwards,
-rows, places that move and the loop variable go in the other direction.
+A round's gradient is that of its nodes (`passes.gradient`), in a graph of its own. The values of the round
+that it reads are known before the loop is made, so the loop *keeps* them in arrays with a row for each round.
+In the reverse loop, rows, moving places and the loop variable go in the other direction.
 
     forward                            backward, from the last round to the first
     x = tanh(x * w + a[i])             %ct: that of x; %w: sum for w so far; %a: sums for all of a
     keeps x and tanh(...)              %t = %ct * (1 - tanh ** 2); %w += %t * x; %a[i] += %t; %ct = %t * w
 
-Sums over the rounds go on where the operators behind the loop have left them, so additions come in the order
-of the unrolled loop. A value of which nothing behind the loop depends has a cotangent of zeros.
+Sums over the rounds continue those of the operators after the loop, so additions come in the order of the
+unrolled loop. A value on which nothing after the loop depends has a cotangent of zeros.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.loops.ranges import RangeLoop
 
 AGAIN = frozenset({constant, full, iota})
-"""Made again instead of kept."""
+"""Operators whose results are computed again instead of kept."""
 
 
 class Round(NamedTuple):
-    """One round: nodes and steps on values of the loop's body, what it stores, and all nodes of the body."""
+    """One round: nodes and steps on values of the loop's body, the stored values, all nodes of the body."""
 
     items: Items
     inputs: Sequence[Value]
@@ -55,8 +55,8 @@ class Pulled(NamedTuple):
 def pull_back_round(
     round: Round, carried: Collection[Value], sums: Collection[Value], wrt: Sequence[Value]
 ) -> Pulled:
-    """The gradient of a round, from cotangents of what it stores in `carried` inputs; sums go on from those
-    of later rounds.
+    """The gradient of a round, from the cotangents of the values that it stores in `carried` inputs; sums
+    continue those of later rounds.
     """
     builder, seeds, ends = Builder(), {}, []
     for effect in round.effects:
@@ -71,7 +71,7 @@ def pull_back_round(
 
 
 def pull_back_rounds(round: Round, carried: Sequence[Value], wrt: Sequence[Value]) -> Pulled:
-    """The gradient that is every round's, if cotangents of what is stored in `carried` come from behind."""
+    """The gradient of every round, if the values stored in `carried` have cotangents from after the loop."""
     stored = [effect.target for effect in round.effects]
     while True:
         pulled = pull_back_round(round, carried, (), wrt)
@@ -112,7 +112,7 @@ class Keeper:
             body.effects.append(Effect(stack, result))
 
     def _need(self, value: Value, stored: Collection[Value]) -> None:
-        """Keep a value, or what it is made of again."""
+        """Keep a value, or the values from which it is computed again."""
         node = self.made.get(value)
         if value in self.kept or (node is None and value not in stored):
             return
@@ -123,7 +123,7 @@ class Keeper:
         self.kept.append(value)
 
     def is_made_again(self, node: Node, stored: Collection[Value]) -> bool:
-        """Whether a node is so cheap that its result is not kept: a fill, a view of what is there anyhow."""
+        """Whether a node is so cheap that its result is not kept: a fill, or a view of an existing value."""
         if node.op is not view:
             return node.op in AGAIN
         base = node.inputs[0]
@@ -160,8 +160,8 @@ def _is_differentiable(value: Value) -> bool:
 
 
 class LoopStep(CopiedStep):
-    """A loop on a tape. Its inputs are the loop's operands, its outputs what carried values are behind it,
-    and what was kept.
+    """A loop on a tape. Its inputs are the loop's operands, its outputs the carried values after it and the
+    kept values.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class LoopStep(CopiedStep):
         self.nodes, self.last = nodes, last
 
     def copy_for(self, copier: Copier) -> ReverseStep:
-        """The same for copies of the nodes."""
+        """The step for copies of the nodes."""
         nodes = [node for node in copier.copies(self.nodes) if isinstance(node, Node)]
         inputs, outputs = ([copier.found(v) for v in values] for values in (self.inputs, self.outputs))
         last = {i: copier.found(v) for i, v in self.last.items()}
@@ -213,7 +213,7 @@ class LoopStep(CopiedStep):
             return backward.emit(cotangents, totals)
 
     def _wrt(self, active: Set[Value]) -> list[Value]:
-        """The inputs of the body that depend on what is active."""
+        """The inputs of the body that depend on active values."""
         round = self.keeper.round
         held = zip(round.inputs, self.inputs, strict=True)
         found = {v for v, operand in held if operand in active and _is_differentiable(v)}
@@ -281,7 +281,7 @@ class _Backward:
         return made
 
     def _reversed(self, value: Value) -> tuple[int, int]:
-        """How an input of the forward body moves, backwards."""
+        """The motion of an input of the forward body in the reverse loop."""
         start, step = self.step.keeper.moves[self.number[value]]
         return start + step * (self.step.count - 1), -step
 

@@ -6,11 +6,11 @@ other values, and so is every further one, as long as the body's questions have 
 makes a loop of Python's of such rounds (`signature.program.StateLoop`), whose exit is the first new answer.
 What leads from state to state: `ways`.
 
-`state_at` tells what a look's continuation depends on: places and variables of the traced function and of
-those that it calls, what it wrote into existing arrays, what it changed in its surroundings. It gives None
-where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is inside
-a ``for`` (whose iterator nobody sees, unless it is one of `counters`), a gradient is taken, a variable holds
-an object that the body has made, or an array is alive that is in no variable.
+`state_at` collects all that the rest of the body depends on: the places and variables of the traced function
+and of those that it calls, its writes into existing arrays, its changes to its surroundings. The state is
+None where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is
+inside a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a gradient is taken, a
+variable refers to an object that the body has made, or an array is alive that is in no variable.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ PASSING: set[types.CodeType] = set()
 """Functions of this package that do nothing but call a function of the user's."""
 
 OBJECTS: set[type] = set()
-"""Classes of this package whose instances are nothing but their attributes, which are arrays and the like."""
+"""Classes of this package whose instances have no state but their attributes: arrays and the like."""
 
 SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype, enum.Enum)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that the rest may use."""
 
     key: Hashable
     carriers: tuple[Storage, ...]
@@ -61,8 +61,9 @@ class Hidden(Exception):
 
 
 def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: Hashable = ()) -> State | None:
-    """The state of a trace that was just cut by a look, now `source`, at the only element of the arrays on
-    `looked`, which it lets go of. `plain`: what an expression may have loaded that variables hold no more.
+    """The state of a trace that was just cut by a look, whose result is `source`, at the only element of the
+    arrays on `looked`; these are not part of it. `plain`: values that variables had before, and that an
+    expression may have loaded.
     """
     frames = frames_of_body()
     if not frames or trace.tapes or sys.exc_info()[0] is not None:
@@ -77,7 +78,7 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: H
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
-        return None  # a temporary of an expression, or held by an object
+        return None  # a temporary of an expression, or an attribute of an object
     key = (*running, plain, *written, None, *arguments, None, *changed)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
@@ -115,7 +116,7 @@ def _caller(frame: types.FrameType) -> types.FrameType | None:
 
 
 class Walk:
-    """Numbers arrays and run-time numbers in the order in which they are found."""
+    """A walk over values that counts arrays and run-time numbers in the order in which they are found."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -132,7 +133,7 @@ class Walk:
         return id(frame.f_code), frame.f_lasti, *loops, None, *variables
 
     def range_around(self, frame: types.FrameType, place: int) -> Hashable:
-        """A ``for`` around the look: the numbers of its range."""
+        """The key of a ``for`` around the look: the numbers of its range."""
         counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
         if known is None:
@@ -140,7 +141,7 @@ class Walk:
         return self.key(known.next), self.key(known.stop), known.step, self.key(known.array)
 
     def carried(self, value: Any) -> Hashable:
-        """A value of the graph: where an earlier segment has put it."""
+        """The key of a value of the graph: its place in the results of an earlier segment."""
         bound = self.trace.looks.carried.get(value)
         if not isinstance(bound, Extent):
             raise Hidden
@@ -151,16 +152,18 @@ class Walk:
         return "carried", number, looked if looked is None else self.number(looked)
 
     def number(self, source: Computed | Source) -> Hashable:
-        """A number that the body has computed or found."""
+        """The key of a number that the body has computed or found."""
         return "number", type(source.value), self.sources.setdefault(source, len(self.sources))
 
     def view(self, array: Any) -> Hashable:
-        """Equal for views of an array that mean the same."""
+        """The key of an array's view, which is equal for views of the same elements."""
         seen: Hashable = array._view
         return seen
 
     def key(self, value: Any) -> Hashable:
-        """Equal for what the body cannot tell apart, but for what arrays hold and numbers are."""
+        """The key of a value. Values have equal keys if they differ in nothing that the body can see but the
+        content of arrays and the values of run-time numbers.
+        """
         kind = type(value)
         if kind is NumberProxy:
             source = value._source
@@ -200,8 +203,8 @@ class Walk:
         return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
 
     def _function(self, function: types.FunctionType) -> Hashable:
-        """A function that the body has made, maybe anew in each round: what it holds may change. What others
-        hold is told by the changes of the surroundings.
+        """The key of a function that the body has made, maybe anew in each round: its closure and attributes
+        may change. Changes to other functions are changes of the surroundings.
         """
         self._open[id(function)] = len(self._open)
         cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]

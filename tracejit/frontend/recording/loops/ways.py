@@ -7,13 +7,13 @@
         else:
             t *= 0.5
 
-What the rest of a body does depends on its state at a look (`states.State`), and on the answers to its
-questions. So looks with equal states have one number, and what was recorded between two looks, a *way*, is
-what every call does that is in the state where the way begins and has its answers: compute numbers, ask,
-launch a segment. In the example there are ways from A to B, from B to C, and two from C to A.
+The rest of a body depends on its state at a look (`states.State`), and on the answers to its questions. So
+looks with equal states have one number. The recording between two looks is a *way*: numbers to compute,
+questions, a segment to launch. Every call does the same that is in the state where the way begins and gets
+the same answers. In the example there are ways from A to B, from B to C, and two from C to A.
 
-A look of which the state is not known (made by a function that the body calls, say) is a state of its own
-after the way on which it was reached: all that was known before it, and what was made since.
+A look whose state is not known (made by a function that the body calls, say) is a state of its own, made of
+the last known state and the results since.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
 
 BLIND = 16
-"""Most looks in a row of which the state is not known."""
+"""Most looks in a row whose state is not known."""
 
 
 class Unknown(Exception):
-    """A way uses what is not in the state where it begins."""
+    """A way uses something that is not in the state where it begins."""
 
 
 class StateGraph:
     """The states of a body at its looks, and the ways between them. It knows the trace's cuts, numbers and
     draws.
 
-    states: of each look; None where not even what was made since the last known one is told.
+    states: of each look; None where even the results since the last known state are not known.
     at:     the number of each state; equal states have one.
-    described: what the way from each look to the next does; None if it uses of the path what is not in its
+    described: the way from each look to the next; None if it uses something of the path that is not in its
             state.
     ways:   by the number of a state: the looks with which different ways from there begin.
     made:   storages that segments have made.
-    again:  so many looks are known to come before one that is not (see `ahead`).
+    again:  the number of known looks before one that is not known (see `ahead`).
     """
 
     def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
@@ -67,7 +67,7 @@ class StateGraph:
         self.again = 0
 
     def note(self, cut: Cut, state: State | None) -> None:
-        """The body has made a look, the last of the trace's steps, in this state, if that is known."""
+        """Add a look, the last of the trace's steps, and the state of the body if that is known."""
         self._places.append(len(self.numbers.steps) - 1)
         self.made.update(cut.made)
         begin = len(self.states) - 1
@@ -97,7 +97,7 @@ class StateGraph:
         return state
 
     def number(self, index: int) -> int:
-        """The number of that state."""
+        """The number of the state at a look."""
         number = self.at[index]
         assert number is not None
         return number
@@ -111,7 +111,7 @@ class StateGraph:
         return self.numbers.steps[self._places[index] + 1 :]
 
     def _after(self, begin: int, before: State, cut: Cut) -> State | None:
-        """The state at a look that hides it."""
+        """The state at a look where it is not known."""
         steps = self.between(begin)
         try:
             key = "after", self.at[begin], described(before, None, cut, steps, self)
@@ -129,7 +129,7 @@ class StateGraph:
 
 
 def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
-    """Equal for ways from one state that do and ask the same, and leave their results in the same places.
+    """A key that is equal for ways from one state with equal computations, questions and places of results.
 
     Raises Unknown if a way uses what is neither in its state nor older than all looks.
     """
@@ -148,7 +148,7 @@ def described(now: State, then: State | None, cut: Cut, steps: list[Any], graph:
         return (type(operand), repr(operand)) if plain else name(operand)
 
     def origin(bound: Bound) -> Hashable:
-        """The place or number that an input of the segment is."""
+        """The origin of an input of the segment: a place or a number."""
         if not isinstance(bound, RuntimeNumber):
             return name(bound.storage), bound.lo, bound.hi
         source = bound.source

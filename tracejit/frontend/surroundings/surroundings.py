@@ -1,0 +1,62 @@
+"""The surroundings of a traced body during one recording, put together from their parts."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from tracejit.frontend.python.bytecode import Mentions, is_made_by_dataclass
+from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings.changes import Changes
+from tracejit.frontend.surroundings.executed import ExecutedCode
+from tracejit.frontend.surroundings.installed import InstalledStandIns
+from tracejit.frontend.surroundings.reach import Reach
+from tracejit.frontend.surroundings.reads import Reads
+from tracejit.frontend.surroundings.refusals import (
+    refuse_names,
+    refuse_slots,
+    refuse_type_questions,
+    refuse_unknown_closure,
+)
+
+
+class Surroundings:
+    """What a body reaches by name. A recording uses its parts in this order:
+
+    1. `reach.scan` visits the function and the objects from which the body starts.
+    2. `enter` is called before each function of the user's runs for the first time. `code` adds its names,
+       `reach` visits what they lead to, `stand_ins` are installed in the slots just found, and the recording
+       is given up (`refusals`) if the function cannot be replayed.
+    3. When the body has run, `changes.find` collects the slots that it rebound. `changes.undo` and
+       `stand_ins.remove` leave everything as it was before the call.
+    4. `guards` check the slots of which `reads.was_read` says that the body can have read them.
+    """
+
+    def __init__(self, arguments: Arguments, foreseen: Mentions | None) -> None:
+        self.arguments = arguments
+        self.code = ExecutedCode()
+        self.reach = Reach(self.code, arguments.trace.numbers, arguments.originals)
+        self.reads = Reads(self.code)
+        self.stand_ins = InstalledStandIns(self.reach, arguments)
+        self.changes = Changes(self.reach, self.reads, foreseen)
+
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Visit what a function names that is about to run for the first time; give up if that cannot be
+        replayed.
+        """
+        trace = self.arguments.trace
+        is_known = self.reach.visit_code(code, namespace)
+        self.stand_ins.install()
+        self.stand_ins.check_functions()
+        trace.body.makes_arrays |= numpy_module.makes_arrays(code, namespace)
+        refuse_type_questions(trace, code)
+        if self.stand_ins.aliased and self.code.mentions.compares:
+            raise Restart(aliased=self.stand_ins.aliased)
+        is_generated = is_made_by_dataclass(code)
+        if not is_generated:
+            refuse_names(trace, code, self.code)
+        refuse_slots(trace, self.reach, self.reads)
+        if not is_known and not is_generated:
+            refuse_unknown_closure(trace, code)
