@@ -76,6 +76,16 @@ def own_attributes(cls: type) -> str | None:
     return None
 
 
+def is_made_plainly(kind: type) -> bool:
+    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
+    exception, say.
+    """
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
+
+
+_HEAP_TYPE = 1 << 9
+
+
 def inherited(cls: type, name: str) -> Any:
     """Look a name up in a class and its bases, without descriptors; None if there is none."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)

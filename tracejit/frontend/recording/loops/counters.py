@@ -21,6 +21,7 @@ import functools
 import sys
 import types
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import instructions, operations, stack_steps
@@ -51,10 +52,41 @@ def counters(code: types.CodeType) -> frozenset[str]:
     return frozenset(found - set(code.co_cellvars))
 
 
+@functools.lru_cache(maxsize=256)
+def attribute_counters(code: types.CodeType) -> frozenset[str]:
+    """Attributes that a statement computes of their old values: ``self.t += 1``."""
+    lines: dict[int | None, set[str]] = {}
+    found: set[str] = set()
+    for i in operations(code):
+        line = i.positions.lineno if i.positions else None
+        if i.opname == "LOAD_ATTR":
+            lines.setdefault(line, set()).add(i.argval)
+        elif i.opname == "STORE_ATTR" and i.argval in lines.get(line, ()):
+            found.add(i.argval)
+    return frozenset(found)
+
+
 def may_count(code: types.CodeType) -> bool:
     """Whether a loop of the code may have a counter."""
     iterates = "range" in code.co_names and any(i.opname == "FOR_ITER" for i in instructions(code))
     return iterates or bool(counters(code))
+
+
+def count_attributes(trace: Trace, frames: Sequence[types.FrameType]) -> tuple[Any, ...]:
+    """Make attributes that code adds to, and that the body has set, run-time numbers. Gives names and values
+    of those which an expression may have loaded already, as `count_in` does.
+    """
+    names = frozenset[str]().union(*map(attribute_counters, list(trace.body.executed)))
+    if not names:
+        return ()
+    pending = frozenset[str]().union(*(loaded(frame.f_code, frame.f_lasti) for frame in frames))
+    plain = []
+    for slot, now in trace.body.changes():
+        if type(now) in (int, float) and slot.assignable and slot.key in names:
+            if "." + slot.key in pending:
+                plain.append((slot.key, repr(now)))
+            slot.put(counter(now, trace.numbers))
+    return tuple(plain)
 
 
 def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
@@ -77,7 +109,9 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=256)
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
+    """Variables, and attributes with a dot before them, whose values, or what was computed of them, may be on
+    the stack of an instruction.
+    """
     found: list[tuple[int, str]] = []  # depths of the stack below them
     for i, before, after in stack_steps(code):
         if i.offset >= offset:
@@ -88,6 +122,8 @@ def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
             found += ((before, name) for name in _names(i))
         elif i.opname == "STORE_FAST_LOAD_FAST":  # from Python 3.13 on, of one line
             found.append((before - 1, _names(i)[1]))
+        elif i.opname == "LOAD_ATTR":
+            found.append((before - 1, f".{i.argval}"))
         if i.opname != "PRECALL" and after is not None:
             found = [(below, name) for below, name in found if below < after]
     return frozenset(name for _, name in found)
@@ -162,9 +198,15 @@ class CountedRows(CountedRange):
 
 
 def enclosing(code: types.CodeType, offset: int) -> list[int]:
-    """The places of the ``for`` statements around an instruction."""
+    """The places of the ``for`` statements and comprehensions around an instruction."""
     ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
     return [begin for begin, end in ends if begin <= offset < end]
+
+
+def collects(code: types.CodeType, begin: int) -> bool:
+    """Whether a ``for`` is that of a comprehension, which holds its results where nobody can read them."""
+    end = next(i.argval for i in instructions(code) if i.offset == begin)
+    return any(begin < i.offset < end and i.opname in COLLECTING for i in instructions(code))
 
 
 @functools.lru_cache(maxsize=256)
@@ -188,6 +230,8 @@ def for_at(code: types.CodeType, offset: int) -> int | None:
         return None
     return known[here + 1].offset
 
+
+COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
 
 GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 

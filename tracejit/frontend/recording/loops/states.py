@@ -9,8 +9,9 @@ What leads from state to state: `ways`.
 `state_at` collects all that the rest of the body depends on: the places and variables of the traced function
 and of those that it calls, its writes into existing arrays, its changes to its surroundings. The state is
 None where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is
-inside a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a gradient is taken, a
-variable refers to an object that the body has made, or an array is alive that is in no variable.
+inside a comprehension or a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a gradient
+is taken, a variable refers to an object of C code. Arrays that are in no variable are temporaries of the
+expressions that look.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.kinds import is_of_own_class
-from tracejit.frontend.recording.location import is_ours, runs_body
-from tracejit.frontend.recording.loops.calls import calls_directly
-from tracejit.frontend.recording.loops.counters import GENERATORS, enclosing
+from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
+from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
+from tracejit.frontend.recording.loops.counters import collects, enclosing
+from tracejit.frontend.recording.loops.frames import frames_of_body, is_straight
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -34,12 +35,6 @@ from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
-
-LOOPS: set[types.CodeType] = set()
-"""Functions of this package that loop over the user's functions: their variables count as the body's."""
-
-PASSING: set[types.CodeType] = set()
-"""Functions of this package that do nothing but call a function of the user's."""
 
 OBJECTS: set[type] = set()
 """Classes of this package whose instances have no state but their attributes: arrays and the like."""
@@ -75,44 +70,15 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: H
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
         changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
+        hidden = [s for s in trace.live() if s not in walk.storages and s not in looked]
+        if hidden and not all(is_straight(frame.f_code, frame.f_lasti) for frame in frames):
+            return None
+        temporary = [walk.carried(storage.pending) for storage in hidden]
     except Hidden:
         return None
-    if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
-        return None  # a temporary of an expression, or an attribute of an object
-    key = (*running, plain, *written, None, *arguments, None, *changed)
+    key = (*running, plain, *written, None, *arguments, None, *changed, None, *temporary)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
-
-
-def frames_of_body() -> list[types.FrameType]:
-    """The frames of the traced function, of functions of the user's that it calls, directly or through one
-    another, and of loops of this package between them, the innermost one first. Nothing if other code is
-    between them.
-    """
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame) and frame.f_code not in LOOPS:
-        frame = frame.f_back
-    found = []
-    while frame is not None and not frame.f_code.co_flags & GENERATORS:
-        found.append(frame)
-        if frame.f_back is not None and runs_body(frame.f_back):
-            return found
-        frame = _caller(frame)
-    return []
-
-
-def _caller(frame: types.FrameType) -> types.FrameType | None:
-    """The frame that has called a frame, if that is the body's, too; None if what is between is hidden."""
-    caller = frame.f_back
-    if frame.f_code in LOOPS:
-        while caller is not None and is_ours(caller):
-            caller = caller.f_back
-        return caller
-    while caller is not None and caller.f_code in PASSING:
-        frame, caller = caller, caller.f_back
-    if caller is None or (is_ours(caller) and caller.f_code in LOOPS):
-        return caller
-    return caller if not is_ours(caller) and calls_directly(caller, frame) else None
 
 
 class Walk:
@@ -136,7 +102,7 @@ class Walk:
         """The key of a ``for`` around the look: the numbers of its range."""
         counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
-        if known is None:
+        if known is None or collects(frame.f_code, place):
             raise Hidden
         return self.key(known.next), self.key(known.stop), known.step, self.key(known.array)
 
@@ -192,15 +158,19 @@ class Walk:
         if isinstance(value, PLAIN) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
-            if self.trace.body.knows(value):  # its attributes are told by the changes of the surroundings
+            if self.trace.body.knows(value):  # its attributes are among the changes of the surroundings
                 return "same", id(value)
-            raise Hidden
+            if not (is_made_plainly(kind) and is_python_class(kind)) or own_attributes(kind) is not None:
+                raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         if kind is dict:
             return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
-        return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
+        if kind in (list, tuple) or _is_named_tuple(value):
+            return kind, *(self.key(each) for each in value)
+        held = Attributes(value)
+        return kind, *((name, self.key(held[name])) for name in held.names())
 
     def _function(self, function: types.FunctionType) -> Hashable:
         """The key of a function that the body has made, maybe anew in each round: its closure and attributes
