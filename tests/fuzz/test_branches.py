@@ -121,6 +121,8 @@ def program(chance: random.Random, *, calls: bool) -> str:
             ]
     lines.append("    return t, h, n, at, rate, limit, best, s, a, b, z, out")
     lines[-1] += ", m.count, m.level, p.low, p.high, ok" * calls
+    if calls and chance.random() < 0.5:
+        lines = [lines[0].replace("f(", "inner("), *lines[1:], "", "def f(x, d):", "    return inner(x, d)"]
     return HELPERS * calls + "\n".join(lines)
 
 

@@ -209,6 +209,42 @@ def test_a_rollout_counts_in_its_environment():
     same_as_eager(rollout, [(x, 20) for x in arrays()], most=2)
 
 
+def episode(environment, x, most):
+    environment.reset(x)
+    reward = 0.0
+    for k in range(most):
+        place, gained, done = environment.step(-environment.place)
+        reward = reward + gained
+        if done:
+            break
+    return reward, place, k
+
+
+def test_a_called_function_loops_over_a_range():
+    environment = Environment()
+
+    def body(x):
+        return episode(environment, x, 20)
+
+    same_as_eager(body, [(x,) for x in arrays()], most=2)
+
+
+def first_above(x, limit):
+    count = 0
+    for v in x:
+        if v > limit:
+            return v, count
+        count += 1
+    return limit, count
+
+
+def test_a_called_function_loops_over_an_array():
+    def body(x):
+        return first_above(x, 3.0), first_above(-x, 0.5)
+
+    same_as_eager(body, [(x,) for x in arrays(size=20)], most=6)
+
+
 def test_an_attribute_is_added_to_while_its_old_value_is_loaded():
     class Counts:
         n = 0

@@ -35,6 +35,8 @@ _NEVER_ON = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
 )
 """Instructions that the next one does not follow."""
+_COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
+GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -156,6 +158,18 @@ def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
         if i.opname != "EXTENDED_ARG":
             found.append(StackStep(i, before, depth))
     return tuple(found)
+
+
+def enclosing(code: types.CodeType, offset: int) -> list[int]:
+    """The places of the ``for`` statements and comprehensions around an instruction."""
+    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
+    return [begin for begin, end in ends if begin <= offset < end]
+
+
+def collects(code: types.CodeType, begin: int) -> bool:
+    """Whether a ``for`` is that of a comprehension, which holds its results where nobody can read them."""
+    end = next(i.argval for i in instructions(code) if i.offset == begin)
+    return any(begin < i.offset < end and i.opname in _COLLECTING for i in instructions(code))
 
 
 @functools.lru_cache(maxsize=4096)

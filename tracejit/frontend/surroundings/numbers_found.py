@@ -8,8 +8,8 @@ smaller of two numbers is one that a replay computes if both are of one type; el
 the answer is guarded. What `range` does: `recording.loops.plain`.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
-body finds by name, and only calls, are copied, too, for all but `range`; those that it defines have Python's
-builtins. In other threads, which may find a copy while a body is recorded, it does what the function does.
+body finds by name, and only calls, are copied, too; those that it defines have Python's builtins. In other
+threads, which may find a copy while a body is recorded, it does what the function does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import functools
 import operator
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
-from tracejit.frontend.recording.loops.plain import range_of_body
+from tracejit.frontend.recording.loops.plain import range_of_body, range_of_called
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.recording import thread
 
@@ -59,17 +59,20 @@ def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> A
     return computed_by(function, function.__name__, values, trace.numbers)
 
 
-OURS = {
+BODY = {"range": range_of_body}
+"""Builtins of a body that may not look at values of arrays."""
+
+LOOKING = {
     "float": _float,
     "int": _int,
     "min": functools.partial(_of_numbers, min),
     "max": functools.partial(_of_numbers, max),
     "range": range_of_body,
 }
+"""Builtins of a body that may."""
 
-
-BODY, LOOKING, CALLED = ("range",), tuple(OURS), ("float", "int", "min", "max")
-"""Names that a body has of its own, one that may look at values of arrays, and functions that this calls."""
+CALLED = LOOKING | {"range": range_of_called}
+"""Builtins of functions that such a body calls."""
 
 _ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -79,11 +82,11 @@ def original_of(value: Any) -> Any:
     return _ORIGINALS.get(value, value) if type(value) is types.FunctionType else value
 
 
-def with_own_builtins(function: Any, names: Sequence[str]) -> Any:
+def with_own_builtins(function: Any, own: Mapping[str, Any]) -> Any:
     """The function with builtins of its own, if it calls one of these names; else the function itself."""
     if type(function) is types.MethodType:
-        own = with_own_builtins(function.__func__, names)
-        return function if own is function.__func__ else types.MethodType(own, function.__self__)
+        copy = with_own_builtins(function.__func__, own)
+        return function if copy is function.__func__ else types.MethodType(copy, function.__self__)
     if type(function) is not types.FunctionType:
         return function
     held = function.__globals__.get("__builtins__")
@@ -92,7 +95,7 @@ def with_own_builtins(function: Any, names: Sequence[str]) -> Any:
     found = facts(function.__code__)
     asked = {name for name, attribute in found.uses if attribute}
     called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: OURS[name] for name in names if name in called}
+    ours = {name: ours for name, ours in own.items() if name in called}
     return _copy(function, held, vars(builtins) | ours) if ours else function
 
 

@@ -24,8 +24,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.python.bytecode import instructions, operations, stack_steps
-from tracejit.frontend.recording.location import runs_body
+from tracejit.frontend.python.bytecode import GENERATORS, instructions, operations, stack_steps
+from tracejit.frontend.recording.loops.frames import frames_of_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.numbers import Numbers
 
@@ -150,7 +150,8 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
 
 def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
     """The rows of an array, as a ``for`` of a body with counters finds them; None elsewhere."""
-    if frame.f_back is None or not runs_body(frame.f_back):
+    frames = frames_of_body()
+    if not frames or frames[0] is not frame:
         return None
     place = for_at(frame.f_code, frame.f_lasti)
     trace.looks.iterates = trace.looks.iterates or place is not None
@@ -197,18 +198,6 @@ class CountedRows(CountedRange):
         return self.array[super().__next__()]
 
 
-def enclosing(code: types.CodeType, offset: int) -> list[int]:
-    """The places of the ``for`` statements and comprehensions around an instruction."""
-    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
-    return [begin for begin, end in ends if begin <= offset < end]
-
-
-def collects(code: types.CodeType, begin: int) -> bool:
-    """Whether a ``for`` is that of a comprehension, which holds its results where nobody can read them."""
-    end = next(i.argval for i in instructions(code) if i.offset == begin)
-    return any(begin < i.offset < end and i.opname in COLLECTING for i in instructions(code))
-
-
 @functools.lru_cache(maxsize=256)
 def for_after(code: types.CodeType, offset: int) -> int | None:
     """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
@@ -229,11 +218,6 @@ def for_at(code: types.CodeType, offset: int) -> int | None:
     if here is None or [i.opname for i in known[here : here + 2]] != ["GET_ITER", "FOR_ITER"]:
         return None
     return known[here + 1].offset
-
-
-COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
-
-GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 def _names(instruction: Any) -> tuple[str, ...]:

@@ -17,10 +17,9 @@ import sys
 import types
 from typing import Any
 
-from tracejit.frontend.python.bytecode import stack_steps
+from tracejit.frontend.python.bytecode import GENERATORS, enclosing, stack_steps
 from tracejit.frontend.python.content import GONE, Attributes, inherited
 from tracejit.frontend.recording.location import is_ours, runs_body
-from tracejit.frontend.recording.loops.counters import GENERATORS, enclosing
 
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""

@@ -9,9 +9,9 @@ What leads from state to state: `ways`.
 `state_at` collects all that the rest of the body depends on: the places and variables of the traced function
 and of those that it calls, its writes into existing arrays, its changes to its surroundings. The state is
 None where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is
-inside a comprehension or a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a gradient
-is taken, a variable refers to an object of C code. Arrays that are in no variable are temporaries of the
-expressions that look.
+inside a comprehension or a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a
+gradient is taken, a variable refers to an object of C code. Arrays that are in no variable are temporaries of
+the expressions that look.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.python.bytecode import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
-from tracejit.frontend.recording.loops.counters import collects, enclosing
 from tracejit.frontend.recording.loops.frames import frames_of_body, is_straight
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
