@@ -211,13 +211,14 @@ def test_a_rollout_counts_in_its_environment():
 
 def episode(environment, x, most):
     environment.reset(x)
-    reward = 0.0
+    reward, place, last = 0.0, environment.place, -1
     for k in range(most):
-        place, gained, done = environment.step(-environment.place)
+        place, gained, done = environment.step(-place)
         reward = reward + gained
+        last = k
         if done:
             break
-    return reward, place, k
+    return reward, place, last
 
 
 def test_a_called_function_loops_over_a_range():

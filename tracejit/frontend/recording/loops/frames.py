@@ -2,8 +2,8 @@
 
 A look may be made by a function that the body calls. C code that calls functions, as `sorted` and `map` do,
 has no frame, and a state that cannot be read. So the callee is looked up where the caller's code names it:
-``converged(x)``, ``self.check(x)``. What is called in another way (an operator, what an expression returns) is
-not known to be called directly.
+``converged(x)``, ``self.check(x)``. What is called in another way (an operator, what an expression returns)
+is not known to be called directly.
 
 Temporaries of an expression (``return -x.sum(), bool(done)``) are on a frame's stack, which cannot be read
 either. Where the code from the beginning of the statement on has no branches, they are what it computes.
