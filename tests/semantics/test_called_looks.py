@@ -7,9 +7,11 @@ recorded. What hides the state of a loop (C code that calls the function which l
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import functools
+import heapq
 import threading
 
 import numpy as np
@@ -324,6 +326,51 @@ def test_c_code_that_calls_a_helper_is_no_loop():
 
     function = tj.jit(body)
     for x in arrays():
+        assert bits(function(x)) == bits(body(x))
+
+
+def heap(x):
+    values = [x[k] for k in range(6)]
+    heapq.heapify(values)
+    return [heapq.heappop(values) for _ in range(3)]
+
+
+def inserted(x):
+    values = []
+    for k in range(5):
+        bisect.insort(values, x[k])
+    return values
+
+
+def grown(x):
+    total = x.sum() * 0
+    while max(total, x[0], x[1]) < 9.0:
+        total = total + abs(x[1]) + 1
+    return total
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        heap,
+        inserted,
+        grown,
+        lambda x: sorted([x[k] for k in range(5)]),
+        lambda x: min([x[k] for k in range(6)]),
+        lambda x: (max(x[0], x[1], x[2], x[3]), min(x[0], x[1])),
+        lambda x: (x[0] in [x[3], x[1] - 1, x[2] + 1], [x[1] - 1, x[2] + 1, x[4], x[0]].index(x[0])),
+        lambda x: ([x[0], x[1], x[2]] == [x[0], x[1], x[3] - 1], [x[0], x[1]] < [x[0], x[2]]),
+        lambda x: (any([x[0] > 0, x[1] > 1, x[2] > 2]), all([x[0] > 0, x[1] > 1, x[2] > 2])),
+        lambda x: list(filter(None, [x[0] > 0, x[1] > 1, x[2] > 2])),
+        lambda x: sum(map(bool, [x[0] > 0, x[1] > 1, x[2] > 2])),
+    ],
+    ids=["heap", "insort", "while", "sorted", "min", "max", "in", "equal", "any", "filter", "map"],
+)
+def test_c_code_that_looks_several_times_is_no_loop(body):
+    """Its looks are at one place, and what it has done so far is not to be seen."""
+    function, rng = tj.jit(body), np.random.default_rng(3)
+    for _ in range(16):
+        x = tj.asarray((rng.permutation(6) - rng.integers(0, 4)).astype(np.float32))
         assert bits(function(x)) == bits(body(x))
 
 

@@ -43,7 +43,7 @@ from tracejit.ir.graph import Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.ops import constant
+from tracejit.ops import constant, equal, not_equal
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -128,6 +128,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
     location = user_location()
+    made_by = next((node.op for node in reversed(trace.nodes) if content in node.outputs), None)
     plain: list[Any] = []
     if trace.assumed.counted:
         frames = frames_of_body()
@@ -137,7 +138,8 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
         made = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
-        state = state_at(trace, made.source, looked, tuple(plain))
+        asks = made_by is equal or made_by is not_equal
+        state = state_at(trace, made.source, looked, tuple(plain), asks_equality=asks)
         looks.add(trace, made, state)
         run_ahead(trace)
     if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):

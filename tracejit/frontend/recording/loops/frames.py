@@ -3,7 +3,8 @@
 A look may be made by a function that the body calls. C code that calls functions, as `sorted` and `map` do,
 has no frame, and a state that cannot be read. So the callee is looked up where the caller's code names it:
 ``converged(x)``, ``self.check(x)``. What is called in another way (an operator, what an expression returns)
-is not known to be called directly.
+is not known to be called directly. For the same reason the instruction that looks has to be one that looks
+once: a jump, ``float(x)``, ``max(x, y)``; not ``x in values``, ``any(values)``.
 
 Temporaries of an expression (``return -x.sum(), bool(done)``) are on a frame's stack, which cannot be read
 either. Where the code from the beginning of the statement on has no branches, they are what it computes.
@@ -15,11 +16,16 @@ import dis
 import functools
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any
 
-from tracejit.frontend.python.bytecode import GENERATORS, enclosing, stack_steps
+import numpy as np
+
+from tracejit.frontend.python.bytecode import GENERATORS, StackStep, enclosing, stack_steps
 from tracejit.frontend.python.content import GONE, Attributes, inherited
 from tracejit.frontend.recording.location import is_ours, runs_body
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.storage import Storage
 
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
@@ -29,6 +35,13 @@ PASSING: set[types.CodeType] = set()
 
 NAMES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL"})
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+TRUTHS = frozenset({"UNARY_NOT", "TO_BOOL"})
+
+CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+
+ONE = (bool, int, float, np.generic, NumberProxy)
+"""Classes of numbers."""
 
 
 def frames_of_body() -> list[types.FrameType]:
@@ -62,15 +75,72 @@ def _caller(frame: types.FrameType) -> types.FrameType | None:
     return caller if not is_ours(caller) and calls_directly(caller, frame) else None
 
 
+def frames_at_look(*, asks_equality: bool) -> list[types.FrameType]:
+    """The frames of the body at a look of which Python's code decides how often it is made; else nothing.
+
+    asks_equality: whether the result of a comparison for equality is looked at, as C code does that searches.
+    """
+    frames = frames_of_body()
+    is_known = frames and (frames[0].f_code in LOOPS or _looks_once(frames[0], asks_equality))
+    return frames if is_known else []
+
+
+def places_of_ours() -> list[tuple[types.CodeType, int]]:
+    """The places in functions of this package in front of the body's frames, the innermost one first. (Who
+    kept the frames would be in one of them.)
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    found = []
+    while frame is not None and is_ours(frame) and frame.f_code not in LOOPS:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found
+
+
+def _looks_once(frame: types.FrameType, asks_equality: bool) -> bool:
+    """Whether the instruction that a frame is at looks at one value at most."""
+    steps = [step for step in stack_steps(frame.f_code) if step.instruction.offset <= frame.f_lasti]
+    instruction = steps[-1].instruction
+    if instruction.opname.startswith(("POP_JUMP", "JUMP_IF")) or instruction.opname in TRUTHS:
+        return True
+    if instruction.opname == "COMPARE_OP":  # from Python 3.13 on, which asks for the truth of a comparison
+        return "bool" in instruction.argrepr and (not asks_equality or _compares_one(frame, steps))
+    low = _below_called(steps)
+    if low is None:
+        return False
+    path = _loaded(steps, low, low + 2)
+    if not isinstance(path, tuple):  # a method of what an expression computes
+        names = [i.argval for i, _before, after in steps if after == low + 2 and i.opname in ATTRIBUTES]
+        return names[-1:] == [code.co_name for code, _offset in places_of_ours()[-1:]]
+    called = _named(frame, path)
+    if called is float or called is int or called is bool:
+        return True
+    if isinstance(called, functools.partial):  # ours of `min`, say
+        called = next(iter(called.args), called.func)
+    if called is min or called is max:
+        return instruction.opname == "CALL" and instruction.arg == 2
+    return isinstance(called, types.FunctionType) and called.__module__.partition(".")[0] == "tracejit"
+
+
+def _compares_one(frame: types.FrameType, steps: Sequence[StackStep]) -> bool:
+    """Whether an operand of the comparison that a frame is at is no container: a constant, or a variable."""
+    depth = steps[-1].before
+    if depth is None:
+        return False
+    for low in (depth - 2, depth - 1):
+        operand = _loaded(steps[:-1], low, low + 1)
+        value = _named(frame, operand) if isinstance(operand, tuple) else getattr(operand, "argval", None)
+        if isinstance(value, ONE) or isinstance(getattr(value, "_storage", None), Storage):
+            return True
+    return False
+
+
 def calls_directly(caller: types.FrameType, callee: types.FrameType) -> bool:
     """Whether the instruction that `caller` is at has called the function of `callee`."""
     path = called_at(caller.f_code, caller.f_lasti)
     if path is None:
         return False
-    name, *attributes = path
-    value = caller.f_locals.get(name, caller.f_globals.get(name, GONE))
-    for attribute in attributes:
-        value = _attribute(value, attribute)
+    value = _named(caller, path)
     while isinstance(value, functools.partial):
         value = value.func
     if isinstance(value, types.MethodType | classmethod | staticmethod):
@@ -78,6 +148,16 @@ def calls_directly(caller: types.FrameType, callee: types.FrameType) -> bool:
     elif not isinstance(value, types.FunctionType | type):
         value = inherited(type(value), "__call__")
     return isinstance(value, types.FunctionType) and value.__code__ is callee.f_code
+
+
+def _named(frame: types.FrameType, path: Sequence[str]) -> Any:
+    """What a variable of a frame and attributes lead to."""
+    name, *attributes = path
+    known = frame.f_locals, frame.f_globals, frame.f_builtins
+    value = next((held[name] for held in known if name in held), GONE)
+    for attribute in attributes:
+        value = _attribute(value, attribute)
+    return value
 
 
 def _attribute(holder: Any, name: str) -> Any:
@@ -98,23 +178,37 @@ def called_at(code: types.CodeType, offset: int) -> tuple[str, ...] | None:
     ('model', 'layer', 'forward')
     """
     steps = [step for step in stack_steps(code) if step.instruction.offset <= offset]
-    call = steps[-1].instruction
-    if call.opname not in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") or call.arg is None:
+    low = _below_called(steps)
+    found = None if low is None else _loaded(steps, low, low + 2)
+    return found if isinstance(found, tuple) else None
+
+
+def _below_called(steps: Sequence[StackStep]) -> int | None:
+    """The depth of the stack below what the last instruction calls, and its object or a null; None if it
+    calls nothing.
+    """
+    call, before, _after = steps[-1]
+    if call.opname not in CALLS or call.arg is None:
         return None
     if len(steps) > 1 and steps[-2].instruction.opname == "PRECALL":
-        steps.pop()
-    depth = steps.pop().before
-    if depth is None:
-        return None
+        before = steps[-2].before
     given = 1 + (call.arg & 1) if call.opname == "CALL_FUNCTION_EX" else call.arg + (call.opname == "CALL_KW")
-    low = depth - given - 2  # below what is called, and its object or a null
+    return None if before is None else before - given - 2
+
+
+def _loaded(steps: Sequence[StackStep], low: int, high: int) -> tuple[str, ...] | dis.Instruction | None:
+    """The variable, and the attributes, that the last instructions put on the stack between two depths; the
+    instruction of a constant; None for what an expression computes.
+    """
     start = max((k for k, step in enumerate(steps) if step.before == low), default=len(steps))
     found: list[str] = []
     for instruction, before, _after in steps[start:]:
-        if before is None or before >= low + 2:  # an argument
+        if before is None or (found and before >= high):
             break
         if instruction.opname == "PUSH_NULL":
             continue
+        if instruction.opname in CONSTANTS and not found:
+            return instruction
         if instruction.opname not in (ATTRIBUTES if found else NAMES):
             return None
         found.append(instruction.argval)

@@ -27,7 +27,7 @@ import numpy as np
 from tracejit.frontend.python.bytecode import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
-from tracejit.frontend.recording.loops.frames import frames_of_body, is_straight
+from tracejit.frontend.recording.loops.frames import frames_at_look, is_straight, places_of_ours
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -55,13 +55,23 @@ class Hidden(Exception):
     """Something that the rest of the body may depend on cannot be compared."""
 
 
-def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: Hashable = ()) -> State | None:
+def state_at(
+    trace: Trace,
+    source: Source,
+    looked: Collection[Storage],
+    plain: Hashable = (),
+    *,
+    asks_equality: bool = False,
+) -> State | None:
     """The state of a trace that was just cut by a look, whose result is `source`, at the only element of the
-    arrays on `looked`; these are not part of it. `plain`: values that variables had before, and that an
-    expression may have loaded.
+    arrays on `looked`; these are not part of it.
+
+    plain:         values that variables had before, and that an expression may have loaded.
+    asks_equality: whether the element is the result of a comparison for equality.
     """
-    frames = frames_of_body()
-    if not frames or trace.tapes or sys.exc_info()[0] is not None:
+    frames, ours = frames_at_look(asks_equality=asks_equality), places_of_ours()
+    is_looping = any(enclosing(*place) for place in ours)
+    if not frames or is_looping or trace.tapes or sys.exc_info()[0] is not None:
         return None
     walk = Walk(trace)
     walk.sources[source] = 0
@@ -76,7 +86,8 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: H
         temporary = [walk.carried(storage.pending) for storage in hidden]
     except Hidden:
         return None
-    key = (*running, plain, *written, None, *arguments, None, *changed, None, *temporary)
+    places = ((id(code), offset) for code, offset in ours)
+    key = (*places, None, *running, plain, *written, None, *arguments, None, *changed, None, *temporary)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
 
