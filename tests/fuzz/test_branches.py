@@ -1,7 +1,8 @@
 """Random programs that look at values in loops and branch: recorded and replayed, against NumPy, bit for bit.
 
 Loops over ranges and arrays, one in another, and ``while`` loops, change numbers of Python's and arrays in
-branches. Native rounds that go several ways (`frontend.jit.exits`) are among the replays.
+branches. Native rounds that go several ways (`frontend.jit.exits`) are among the replays. Half of the
+programs look in functions and methods that they call, too, and keep state in objects.
 """
 
 from __future__ import annotations
@@ -30,14 +31,67 @@ STATEMENTS = (
     *("n += int(d[k])", "n -= 1", "a = b", "b = v", "a, b = b, s", "h = h ^ t", "rate = t / 8"),
 )  # fmt: skip
 
+HELPERS = """
+def value(u):
+    return float(u)
 
-def program(chance: random.Random) -> str:
+def above(u, v):
+    return u > v and not v > 9.0
+
+def largest(u, v):
+    if u > v:
+        return u
+    return v
+
+class Meter:
+    def __init__(self):
+        self.count, self.level = 0, 0.25
+
+    def over(self, u):
+        self.count += 1
+        if u > self.level:
+            self.level = self.level + 0.125
+            return True
+        return False
+
+    def reading(self, u):
+        self.count = self.count + 2
+        return u * -1.0, float(u), bool(u > self.level)
+
+class Pair:
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def wide(self):
+        return float(self.high - self.low) > 0.25
+
+m = Meter()
+"""
+CALLING_CONDITIONS = (
+    *("value(v) > 0.5", "above(v, best)", "above(s, v)", "m.over(v)", "m.over(s)", "m.reading(v)[2]"),
+    *("p.wide()", "m.count % 3 == 1", "m.count > t", "value(p.low) < m.level", "largest(v, s) > 1.0"),
+)
+CALLING = (
+    *("s = largest(s, v)", "m.count += 1", "p = Pair(p.high, v)", "rate = value(v) * 0.5", "n += m.count"),
+    *("b, rate, ok = m.reading(v)", "m.level *= 0.75", "p.low = s", "t += int(m.over(v))", "s = s + p.low"),
+    *(
+        "m.count += int(d[k])",
+        "best = largest(p.low, p.high)",
+        "m.count = int(d[k]) - m.count",
+        "p = Pair(v, s)",
+    ),
+)
+
+
+def program(chance: random.Random, *, calls: bool) -> str:
     """The text of a function ``f(x, d)``."""
+    conditions = CONDITIONS + CALLING_CONDITIONS * 3 * calls
+    statements = STATEMENTS + CALLING * 3 * calls
 
     def block(depth: int) -> list[str]:
-        lines = ["    " * depth + chance.choice(STATEMENTS) for _ in range(chance.choice([1, 1, 2, 3]))]
+        lines = ["    " * depth + chance.choice(statements) for _ in range(chance.choice([1, 1, 2, 3]))]
         if depth < 5 and chance.random() < (0.9 if depth < 3 else 0.3):
-            lines.append("    " * depth + f"if {chance.choice(CONDITIONS)}:")
+            lines.append("    " * depth + f"if {chance.choice(conditions)}:")
             lines += block(depth + 1)
             kind = chance.random()
             if kind < 0.1:
@@ -48,6 +102,7 @@ def program(chance: random.Random) -> str:
 
     lines = ["def f(x, d):", "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5"]
     lines += ["    v = best = s = a = b = x[0]", "    z, out = x[:3] * 0.5, x * 0.0"]
+    lines += ["    m.count, m.level, p, ok = 0, 0.25, Pair(v, s), False"] * calls
     match chance.randrange(4):
         case 0:
             lines += ["    for k in range(x.shape[0]):", "        v = x[k]", *block(2)]
@@ -64,7 +119,11 @@ def program(chance: random.Random) -> str:
                 "        k += 1",
                 *block(2),
             ]
-    return "\n".join([*lines, "    return t, h, n, at, rate, limit, best, s, a, b, z, out"])
+    lines.append("    return t, h, n, at, rate, limit, best, s, a, b, z, out")
+    lines[-1] += ", m.count, m.level, p.low, p.high, ok" * calls
+    if calls and chance.random() < 0.5:
+        lines = [lines[0].replace("f(", "inner("), *lines[1:], "", "def f(x, d):", "    return inner(x, d)"]
+    return HELPERS * calls + "\n".join(lines)
 
 
 def bits(results: Any) -> list[Any]:
@@ -90,8 +149,8 @@ def outcome(function: Any, *arguments: Any) -> Any:
 @pytest.mark.parametrize("seed", range(COUNT // 20))
 def test_branches(seed):
     chance = random.Random(seed)
-    text = program(chance)
-    namespace: dict[str, Any] = {}
+    text = program(chance, calls=seed % 2 == 1)
+    namespace: dict[str, Any] = {"__name__": "branches"}
     exec(compile(text, f"<branches {seed}>", "exec"), namespace)
     function, rng = namespace["f"], np.random.default_rng(seed)
     traced = tj.jit(function)

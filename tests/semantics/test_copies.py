@@ -63,7 +63,7 @@ class Looking:
     """Something whose product with an array cannot be replayed."""
 
     def __mul__(self, other):
-        return float(other[0])
+        return other.tolist()[0]
 
 
 @pytest.mark.parametrize("name", COPIES)

@@ -19,7 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.python.content import Attributes, base_of, content_of, factory_of, fill
+from tracejit.frontend.python.content import (
+    Attributes,
+    base_of,
+    content_of,
+    factory_of,
+    fill,
+    is_made_plainly,
+)
 from tracejit.frontend.recording.location import user_location
 
 
@@ -90,16 +97,6 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
         names, held = tuple(f.name for f in dataclasses.fields(tree)), Attributes(tree)
         return kind, names, [held[n] for n in names]
     return None
-
-
-def is_made_plainly(kind: type) -> bool:
-    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
-    exception, say.
-    """
-    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
-
-
-_HEAP_TYPE = 1 << 9
 
 
 def build(kind: type, keys: Sequence[Any], children: Sequence[Any], factory: Any = None) -> Any:

@@ -35,9 +35,11 @@ from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.signatures import Signatures
 from tracejit.frontend.python.kinds import Transparent, bound
 from tracejit.frontend.recording.location import check_callable, user_location
+from tracejit.frontend.recording.loops.frames import PASSING
 from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.signature.runtime import MISS, PIECEWISE
+from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -99,8 +101,11 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body as part of another recording, or eagerly."""
-        if thread.trace is not None:
-            return self.__wrapped__(*args, **kwargs)
+        trace = thread.trace
+        if trace is not None:
+            may_look = trace.looks.segments is not None and not trace.numbers.concrete
+            function = with_own_builtins(self.__wrapped__, CALLED) if may_look else self.__wrapped__
+            return function(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _run_piecewise(self, entry: PiecewiseSignature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -155,6 +160,8 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
                 entry.interval = max(interval, entry.interval)
             self._add(entry)
         return recorded.result
+
+    PASSING.update((__call__.__code__, _inline.__code__))
 
     # -- copies ----------------------------------------------------------------------------------------------
 

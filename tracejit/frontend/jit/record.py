@@ -51,7 +51,7 @@ from tracejit.frontend.signature.slots import Slot
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings import events
-from tracejit.frontend.surroundings.numbers_found import with_own_builtins
+from tracejit.frontend.surroundings.numbers_found import BODY, LOOKING, with_own_builtins
 from tracejit.frontend.surroundings.surroundings import Surroundings
 from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.graph import Graph
@@ -162,8 +162,10 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.reach.scan(self.function, self.arguments.objects)
-            trace.body = Body(surroundings.changes.find, self._containers, surroundings.code.ran)
-            function = with_own_builtins(self.function, looks=trace.looks.segments is not None)
+            trace.body = Body(
+                surroundings.changes.find, self._containers, surroundings.code.ran, surroundings.reach.knows
+            )
+            function = with_own_builtins(self.function, BODY if trace.looks.segments is None else LOOKING)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:

@@ -31,6 +31,12 @@ _ITEM_STORES = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_NEVER_ON = frozenset(
+    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
+)
+"""Instructions that the next one does not follow."""
+_COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
+GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -119,6 +125,51 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     """The instructions of `code` without caches and extended arguments."""
     return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
+
+
+class StackStep(NamedTuple):
+    """An instruction, and the depth of the stack before and after it; None: nothing before leads there."""
+
+    instruction: dis.Instruction
+    before: int | None
+    after: int | None
+
+
+@functools.lru_cache(maxsize=256)
+def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
+    """The instructions of `code` with the depths of the stack, in the order in which they are written.
+
+    A ``PRECALL`` of Python 3.11 takes the arguments from the stack here, which its ``CALL`` has still.
+    """
+    depths = {0: 0}  # by offset, where a jump says it
+    depth: int | None = 0
+    found = []
+    for i in instructions(code):
+        if i.opname == "CACHE":
+            continue
+        depth = before = depths.get(i.offset, depth)
+        if depth is not None:
+            if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+                depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
+            argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
+            depth += dis.stack_effect(i.opcode, argument, jump=False)
+            if i.opname in _NEVER_ON:
+                depth = None
+        if i.opname != "EXTENDED_ARG":
+            found.append(StackStep(i, before, depth))
+    return tuple(found)
+
+
+def enclosing(code: types.CodeType, offset: int) -> list[int]:
+    """The places of the ``for`` statements and comprehensions around an instruction."""
+    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
+    return [begin for begin, end in ends if begin <= offset < end]
+
+
+def collects(code: types.CodeType, begin: int) -> bool:
+    """Whether a ``for`` is that of a comprehension, which holds its results where nobody can read them."""
+    end = next(i.argval for i in instructions(code) if i.offset == begin)
+    return any(begin < i.offset < end and i.opname in _COLLECTING for i in instructions(code))
 
 
 @functools.lru_cache(maxsize=4096)

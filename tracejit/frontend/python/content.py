@@ -76,20 +76,30 @@ def own_attributes(cls: type) -> str | None:
     return None
 
 
-def _inherited(cls: type, name: str) -> Any:
+def is_made_plainly(kind: type) -> bool:
+    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
+    exception, say.
+    """
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def inherited(cls: type, name: str) -> Any:
     """Look a name up in a class and its bases, without descriptors; None if there is none."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
 def is_shadowed(cls: type, name: str) -> bool:
     """Whether a data descriptor of `cls`, a property say, hides the attribute of an instance."""
-    held = _inherited(cls, name)
+    held = inherited(cls, name)
     return hasattr(type(held), "__set__") and not isinstance(held, types.MemberDescriptorType)
 
 
 def is_computed(cls: type, name: str) -> bool:
     """Whether code runs when an instance of `cls` is asked for attribute `name` and holds none."""
-    held = _inherited(cls, name)
+    held = inherited(cls, name)
     is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
     return hasattr(type(held), "__get__") and not is_own
 

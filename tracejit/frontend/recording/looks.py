@@ -11,8 +11,9 @@ path. Later calls find the segments in `segments`; equal looks make a loop (`loo
 
 from __future__ import annotations
 
+import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,15 @@ from tracejit.errors import file_and_line
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.loops.ahead import run_ahead
-from tracejit.frontend.recording.loops.counters import CountedRange, count_in, may_count
-from tracejit.frontend.recording.loops.states import State, frames_of_body, state_at
+from tracejit.frontend.recording.loops.counters import (
+    CountedRange,
+    attribute_counters,
+    count_attributes,
+    count_in,
+    may_count,
+)
+from tracejit.frontend.recording.loops.frames import frames_of_body
+from tracejit.frontend.recording.loops.states import State, state_at
 from tracejit.frontend.recording.loops.ways import StateGraph
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
@@ -35,7 +43,7 @@ from tracejit.ir.graph import Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.ops import constant
+from tracejit.ops import constant, equal, not_equal
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -91,15 +99,19 @@ class Looks:
         trace.numbers.find(cut.source, cut)
         self.graph.note(cut, state)
 
-    def is_other_state(self, state: State | None) -> bool:
-        """Whether the body looks again where it is now, in another state, so that counters may help."""
+    def is_other_state(self, state: State | None, codes: Iterable[types.CodeType]) -> bool:
+        """Whether the body looks again where it is now, in another state, so that counters may help.
+
+        codes: what has run.
+        """
         frames = frames_of_body()
         place = tuple(frame.f_lasti for frame in frames)
         key = state.key if state is not None else None
         is_other = place in self._visited and (key is None or key != self._visited[place])
         if frames:
             self._visited[place] = key
-        return is_other and (self.iterates or any(may_count(frame.f_code) for frame in frames))
+        may = self.iterates or any(may_count(frame.f_code) for frame in frames)
+        return is_other and (may or any(map(attribute_counters, codes)))
 
 
 def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
@@ -116,17 +128,21 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
     location = user_location()
+    made_by = next((node.op for node in reversed(trace.nodes) if content in node.outputs), None)
     plain: list[Any] = []
     if trace.assumed.counted:
-        for frame in frames_of_body():
+        frames = frames_of_body()
+        for frame in frames:
             plain += count_in(frame, trace.numbers)
+        plain += count_attributes(trace, frames)
     with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
         made = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
-        state = state_at(trace, made.source, looked, tuple(plain))
+        asks = made_by is equal or made_by is not_equal
+        state = state_at(trace, made.source, looked, tuple(plain), asks_equality=asks)
         looks.add(trace, made, state)
         run_ahead(trace)
-    if trace.assumed.counted is None and looks.is_other_state(state):
+    if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):
         trace.interrupt(Restart(counted=True))
     if content is not None:
         looks.found[content] = made.source

@@ -32,6 +32,7 @@ class Assumptions:
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
     counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
     math:     functions of `math` compute with run-time numbers.
+    functions: those that the body finds by name, and only calls, have `float` and the like of ours.
     picks:    numbers that the body finds in arrays, or counts rounds with, index as arrays do (see `picks`).
     required: the numbers that other traces of the function require, by their `number_key`.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
@@ -49,6 +50,7 @@ class Assumptions:
     numpy: bool | None = None
     counted: bool | None = None
     math: bool = False
+    functions: bool = True
     picks: bool = True
     reached: set[int] = field(default_factory=set)
     aliased: set[Storage] = field(default_factory=set)
@@ -80,6 +82,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
+        functions: bool | None = None,
         picks: bool | None = None,
         rolled: bool | None = None,
         place: Device | None = None,
@@ -94,6 +97,7 @@ class Restart(BaseException):
             "numpy": numpy,
             "counted": counted,
             "math": math,
+            "functions": functions,
             "picks": picks,
             "rolled": rolled,
             "place": place,

@@ -58,6 +58,7 @@ class Body:
     changes:      what it has rebound so far.
     containers:   the arguments' containers, as it has them.
     executed:     code of the user's that ran.
+    knows:        whether an object was found before it could change it, so that its changes are told.
     makes_arrays: whether that code names functions of NumPy's that make arrays.
     names_math:   whether that code names `math`, or functions of it.
     """
@@ -65,6 +66,7 @@ class Body:
     changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple
     containers: Callable[[], Iterable[Any]] = tuple
     executed: Collection[types.CodeType] = ()
+    knows: Callable[[Any], bool] = lambda value: False
     makes_arrays: bool = False
     names_math: bool = False
 

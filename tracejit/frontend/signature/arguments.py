@@ -24,6 +24,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import (
     Attributes,
     factory_of,
+    is_made_plainly,
     is_shadowed,
     own_attributes,
     own_items,
@@ -71,7 +72,7 @@ def parts_of(value: Any) -> Part | None:
         return None
     if is_tree(value) and own_attributes(type(value)) is not None:
         return None
-    if is_tree(value) and trees.is_made_plainly(type(value)):
+    if is_tree(value) and is_made_plainly(type(value)):
         held = Attributes(value)
         names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
         if any(is_shadowed(type(value), name) for name in names):

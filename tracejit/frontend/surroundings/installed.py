@@ -5,8 +5,12 @@ They are installed in slots just found, before code runs that names them, and re
 
 from __future__ import annotations
 
+import types
+from typing import Any
+
 import numpy as np
 
+from tracejit.frontend.python.kinds import trusted
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
@@ -14,6 +18,7 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import ClosureCell, Global, Slot
 from tracejit.frontend.surroundings.math_module import MATH
+from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.ir.types import DTYPES
@@ -24,12 +29,14 @@ class InstalledStandIns:
 
     captured: by identity: NumPy arrays that were found.
     aliased:  storages of arguments that are also found by name, and of which the body gets windows.
+    functions: names of functions of which the body calls copies.
     """
 
     def __init__(self, reach: Reach, arguments: Arguments) -> None:
         self.reach, self.arguments, self.numbers = reach, arguments, arguments.trace.numbers
         self.captured: dict[int, Captured] = {}
         self.aliased: set[Storage] = set()
+        self.functions: set[Any] = set()
 
     def install(self) -> None:
         """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays.
@@ -47,6 +54,8 @@ class InstalledStandIns:
                 if self.reach.code.assigns(slot) and not self.numbers.concrete:
                     slot.var = Var("n", slot.value, slot.path)
                     slot.replace(self.numbers.argument(slot.value, slot.var))
+            elif type(slot.value) is types.FunctionType:
+                self._replace_function(slot)
             elif isinstance(slot, Global | ClosureCell):
                 self._replace_module(slot)
         self.arguments.trace.captured = list(self.captured.values())
@@ -59,6 +68,26 @@ class InstalledStandIns:
             made = module.stand_in(value)
             if made is not None and is_used and not self.numbers.concrete:
                 slot.replace(made)
+
+    def _replace_function(self, slot: Slot) -> None:
+        """Install a copy of a function in which `float` and the like give run-time numbers, if the body may
+        look at values and does nothing with the function but call it.
+        """
+        trace, mentions = self.arguments.trace, self.reach.code.mentions
+        is_only_called = slot.key not in mentions.handed and not any(mentions.uses_of([slot.key]))
+        may_look = trace.looks.segments is not None and trace.assumed.functions and not trace.numbers.concrete
+        if not (may_look and is_only_called) or vars(slot.value) or trusted(slot.value.__module__):
+            return
+        copy = with_own_builtins(slot.value, CALLED)
+        if copy is not slot.value:
+            slot.replace(copy)
+            self.functions.add(slot.key)
+
+    def check_functions(self) -> None:
+        """Record again without copies of functions if one of them may be used for more than calls."""
+        mentions = self.reach.code.mentions
+        if not self.functions.isdisjoint(mentions.handed) or any(mentions.uses_of(self.functions)):
+            raise Restart(functions=False)
 
     def _watch_array(self, slot: Slot) -> None:
         """Capture a NumPy array, and install a view that watches its use. An array counts as data if there

@@ -8,8 +8,8 @@ smaller of two numbers is one that a replay computes if both are of one type; el
 the answer is guarded. What `range` does: `recording.loops.plain`.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
-body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
-builtins.
+body finds by name, and only calls, are copied, too; those that it defines have Python's builtins. In other
+threads, which may find a copy while a body is recorded, it does what the function does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import collections
 import functools
 import operator
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
-from tracejit.frontend.recording.loops.plain import range_of_body
+from tracejit.frontend.recording.loops.plain import range_of_body, range_of_called
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.recording import thread
 
@@ -58,23 +59,34 @@ def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> A
     return computed_by(function, function.__name__, values, trace.numbers)
 
 
-OURS = {
+BODY = {"range": range_of_body}
+"""Builtins of a body that may not look at values of arrays."""
+
+LOOKING = {
     "float": _float,
     "int": _int,
     "min": functools.partial(_of_numbers, min),
     "max": functools.partial(_of_numbers, max),
     "range": range_of_body,
 }
+"""Builtins of a body that may."""
+
+CALLED = LOOKING | {"range": range_of_called}
+"""Builtins of functions that such a body calls."""
+
+_ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def with_own_builtins(function: Any, *, looks: bool) -> Any:
-    """The function with builtins of its own, if it calls one of these names; else the function itself.
+def original_of(value: Any) -> Any:
+    """The function of which another one is a copy with builtins of its own; other values as they are."""
+    return _ORIGINALS.get(value, value) if type(value) is types.FunctionType else value
 
-    looks: whether it may look at values of arrays; if not, only `range` is its own.
-    """
+
+def with_own_builtins(function: Any, own: Mapping[str, Any]) -> Any:
+    """The function with builtins of its own, if it calls one of these names; else the function itself."""
     if type(function) is types.MethodType:
-        own = with_own_builtins(function.__func__, looks=looks)
-        return function if own is function.__func__ else types.MethodType(own, function.__self__)
+        copy = with_own_builtins(function.__func__, own)
+        return function if copy is function.__func__ else types.MethodType(copy, function.__self__)
     if type(function) is not types.FunctionType:
         return function
     held = function.__globals__.get("__builtins__")
@@ -83,7 +95,7 @@ def with_own_builtins(function: Any, *, looks: bool) -> Any:
     found = facts(function.__code__)
     asked = {name for name, attribute in found.uses if attribute}
     called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: ours for name, ours in OURS.items() if name in called and (looks or name == "range")}
+    ours = {name: ours for name, ours in own.items() if name in called}
     return _copy(function, held, vars(builtins) | ours) if ours else function
 
 
@@ -109,4 +121,5 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
     copy.__module__ = function.__module__
+    _ORIGINALS[copy] = function
     return copy

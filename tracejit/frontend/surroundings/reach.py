@@ -56,6 +56,7 @@ from tracejit.frontend.signature.program import (
     item,
 )
 from tracejit.frontend.signature.slots import OUTSIDE, ClosureCell, Content, Global, Item, Slot
+from tracejit.frontend.surroundings import numbers_found
 from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import (
@@ -149,7 +150,7 @@ class Reach:
         self._fresh.append(slot)
         # another thread may be recording
         found = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
-        value = slot.value = slot.given = unproxied(found)
+        value = slot.value = slot.given = unproxied(numbers_found.original_of(found))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # by another name: code with its own name is refused
@@ -360,6 +361,10 @@ class Reach:
         """Types and variables of objects and containers that were found."""
         known = {id(var): (type(var.value), var) for var in self._vars.values() if isinstance(var, Var)}
         return list(known.values())
+
+    def knows(self, value: Any) -> bool:
+        """Whether this very object was found, so that the slots tell how it changes."""
+        return id(value) in self._vars
 
     def var_of(self, value: Any) -> Expr | None:
         """The expression for this very object in a replay; None if there is none."""

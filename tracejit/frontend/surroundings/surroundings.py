@@ -49,6 +49,7 @@ class Surroundings:
         trace = self.arguments.trace
         is_known = self.reach.visit_code(code, namespace)
         self.stand_ins.install()
+        self.stand_ins.check_functions()
         trace.body.makes_arrays |= numpy_module.makes_arrays(code, namespace)
         refuse_type_questions(trace, code)
         if self.stand_ins.aliased and self.code.mentions.compares:

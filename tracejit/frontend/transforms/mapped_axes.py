@@ -15,7 +15,7 @@ from typing import Any
 from tracejit.errors import ArgumentError, AxisError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.content import Attributes
+from tracejit.frontend.python.content import Attributes, is_made_plainly
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 
@@ -44,7 +44,7 @@ def parts_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
     attributes. None for a leaf.
     """
     kind = type(tree)
-    if not hasattr(kind, "__tree__") or not trees.is_made_plainly(kind):
+    if not hasattr(kind, "__tree__") or not is_made_plainly(kind):
         return trees.children_of(tree)
     held = Attributes(tree)
     names = tuple(held.names())

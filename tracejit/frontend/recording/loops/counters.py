@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import dis
 import functools
 import sys
 import types
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.python.bytecode import instructions, operations
-from tracejit.frontend.recording.location import runs_body
+from tracejit.frontend.python.bytecode import GENERATORS, instructions, operations, stack_steps
+from tracejit.frontend.recording.loops.frames import frames_of_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.trace_numbers import Numbers
 
@@ -52,10 +52,41 @@ def counters(code: types.CodeType) -> frozenset[str]:
     return frozenset(found - set(code.co_cellvars))
 
 
+@functools.lru_cache(maxsize=256)
+def attribute_counters(code: types.CodeType) -> frozenset[str]:
+    """Attributes that a statement computes of their old values: ``self.t += 1``."""
+    lines: dict[int | None, set[str]] = {}
+    found: set[str] = set()
+    for i in operations(code):
+        line = i.positions.lineno if i.positions else None
+        if i.opname == "LOAD_ATTR":
+            lines.setdefault(line, set()).add(i.argval)
+        elif i.opname == "STORE_ATTR" and i.argval in lines.get(line, ()):
+            found.add(i.argval)
+    return frozenset(found)
+
+
 def may_count(code: types.CodeType) -> bool:
     """Whether a loop of the code may have a counter."""
     iterates = "range" in code.co_names and any(i.opname == "FOR_ITER" for i in instructions(code))
     return iterates or bool(counters(code))
+
+
+def count_attributes(trace: Trace, frames: Sequence[types.FrameType]) -> tuple[Any, ...]:
+    """Make attributes that code adds to, and that the body has set, run-time numbers. Gives names and values
+    of those which an expression may have loaded already, as `count_in` does.
+    """
+    names = frozenset[str]().union(*map(attribute_counters, list(trace.body.executed)))
+    if not names:
+        return ()
+    pending = frozenset[str]().union(*(loaded(frame.f_code, frame.f_lasti) for frame in frames))
+    plain = []
+    for slot, now in trace.body.changes():
+        if type(now) in (int, float) and slot.assignable and slot.key in names:
+            if "." + slot.key in pending:
+                plain.append((slot.key, repr(now)))
+            slot.put(counter(now, trace.numbers))
+    return tuple(plain)
 
 
 def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
@@ -78,38 +109,24 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=256)
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Variables whose values, or what was computed of them, may be on the stack of an instruction."""
+    """Variables, and attributes with a dot before them, whose values, or what was computed of them, may be on
+    the stack of an instruction.
+    """
     found: list[tuple[int, str]] = []  # depths of the stack below them
-    depths = {0: 0}  # by offset, for targets of jumps
-    depth: int | None = 0
-    for i in instructions(code):
-        if i.opname == "CACHE":
-            continue
-        depth = depths.get(i.offset, depth)
+    for i, before, after in stack_steps(code):
         if i.offset >= offset:
             break
-        if depth is None:  # an exception handler: neither a jump nor the instruction before leads here
-            return frozenset(code.co_varnames)
+        if before is None:  # an exception handler
+            return frozenset((*code.co_varnames, *(f".{name}" for name in code.co_names)))
         if i.opname.startswith("LOAD_FAST"):
-            found += ((depth, name) for name in _names(i))
+            found += ((before, name) for name in _names(i))
         elif i.opname == "STORE_FAST_LOAD_FAST":  # from Python 3.13 on, of one line
-            found.append((depth - 1, _names(i)[1]))
-        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
-            depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
-        argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
-        depth += dis.stack_effect(i.opcode, argument, jump=False)
-        if i.opname == "PRECALL":  # counted as that of the arguments, which the call has still
-            continue
-        found = [(below, name) for below, name in found if below < depth]
-        if i.opname in NEVER_ON:
-            depth = None
+            found.append((before - 1, _names(i)[1]))
+        elif i.opname == "LOAD_ATTR":
+            found.append((before - 1, f".{i.argval}"))
+        if i.opname != "PRECALL" and after is not None:
+            found = [(below, name) for below, name in found if below < after]
     return frozenset(name for _, name in found)
-
-
-NEVER_ON = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
-)
-"""Instructions that the next one does not follow."""
 
 
 def counter(value: Any, numbers: Numbers) -> Any:
@@ -133,7 +150,8 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
 
 def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
     """The rows of an array, as a ``for`` of a body with counters finds them; None elsewhere."""
-    if frame.f_back is None or not runs_body(frame.f_back):
+    frames = frames_of_body()
+    if not frames or frames[0] is not frame:
         return None
     place = for_at(frame.f_code, frame.f_lasti)
     trace.looks.iterates = trace.looks.iterates or place is not None
@@ -180,12 +198,6 @@ class CountedRows(CountedRange):
         return self.array[super().__next__()]
 
 
-def enclosing(code: types.CodeType, offset: int) -> list[int]:
-    """The places of the ``for`` statements around an instruction."""
-    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
-    return [begin for begin, end in ends if begin <= offset < end]
-
-
 @functools.lru_cache(maxsize=256)
 def for_after(code: types.CodeType, offset: int) -> int | None:
     """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
@@ -206,9 +218,6 @@ def for_at(code: types.CodeType, offset: int) -> int | None:
     if here is None or [i.opname for i in known[here : here + 2]] != ["GET_ITER", "FOR_ITER"]:
         return None
     return known[here + 1].offset
-
-
-GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 def _names(instruction: Any) -> tuple[str, ...]:

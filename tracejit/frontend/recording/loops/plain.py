@@ -59,6 +59,14 @@ def range_of_body(*bounds: Any) -> Any:
     return builtins.range(*bounds)
 
 
+def range_of_called(*bounds: Any) -> Any:
+    """Python's `range` as a function finds it that a traced body calls: it counts rounds with looks."""
+    trace = thread.trace
+    if trace is None or not trace.assumed.counted or not all(is_whole(bound, trace) for bound in bounds):
+        return builtins.range(*bounds)
+    return counted_range(trace, sys._getframe(1), bounds)
+
+
 class _PlainRange(Range):
     """A range of Python's whose rounds are recorded a few times."""
 

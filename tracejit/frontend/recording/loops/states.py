@@ -6,11 +6,12 @@ other values, and so is every further one, as long as the body's questions have 
 makes a loop of Python's of such rounds (`signature.program.StateLoop`), whose exit is the first new answer.
 What leads from state to state: `ways`.
 
-`state_at` collects all that the rest of the body depends on: the traced function's place and variables, its
-writes into existing arrays, its changes to its surroundings. The state is None where something may be
-hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator cannot be read,
-unless it is one of `counters`), while a gradient is taken, where a variable refers to an object of the
-user's, or where an array is alive that is in no variable.
+`state_at` collects all that the rest of the body depends on: the places and variables of the traced function
+and of those that it calls, its writes into existing arrays, its changes to its surroundings. The state is
+None where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is
+inside a comprehension or a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a
+gradient is taken, a variable refers to an object of C code. Arrays that are in no variable are temporaries of
+the expressions that look.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.kinds import is_of_own_class
-from tracejit.frontend.recording.location import is_ours, runs_body
-from tracejit.frontend.recording.loops.counters import enclosing
+from tracejit.frontend.python.bytecode import collects, enclosing
+from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
+from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
+from tracejit.frontend.recording.loops.frames import frames_at_look, is_straight, places_of_ours
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -33,9 +35,6 @@ from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
-
-LOOPS: set[types.CodeType] = set()
-"""Functions of this package that loop over the user's functions: their variables count as the body's."""
 
 OBJECTS: set[type] = set()
 """Classes of this package whose instances have no state but their attributes: arrays and the like."""
@@ -56,49 +55,41 @@ class Hidden(Exception):
     """Something that the rest of the body may depend on cannot be compared."""
 
 
-def state_at(trace: Trace, source: Source, looked: Collection[Storage], plain: Hashable = ()) -> State | None:
+def state_at(
+    trace: Trace,
+    source: Source,
+    looked: Collection[Storage],
+    plain: Hashable = (),
+    *,
+    asks_equality: bool = False,
+) -> State | None:
     """The state of a trace that was just cut by a look, whose result is `source`, at the only element of the
-    arrays on `looked`; these are not part of it. `plain`: values that variables had before, and that an
-    expression may have loaded.
+    arrays on `looked`; these are not part of it.
+
+    plain:         values that variables had before, and that an expression may have loaded.
+    asks_equality: whether the element is the result of a comparison for equality.
     """
-    frames = frames_of_body()
-    if not frames or trace.tapes or sys.exc_info()[0] is not None:
+    frames, ours = frames_at_look(asks_equality=asks_equality), places_of_ours()
+    is_looping = any(enclosing(*place) for place in ours)
+    if not frames or is_looping or trace.tapes or sys.exc_info()[0] is not None:
         return None
     walk = Walk(trace)
     walk.sources[source] = 0
     try:
-        loops = [
-            walk.range_around(frame, place)
-            for frame in frames
-            for place in enclosing(frame.f_code, frame.f_lasti)
-        ]
-        variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
+        running = [walk.frame(frame) for frame in frames]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
-        changed = [(id(slot), walk.key(now)) for slot, now in trace.body.changes()]
+        changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
+        hidden = [s for s in trace.live() if s not in walk.storages and s not in looked]
+        if hidden and not all(is_straight(frame.f_code, frame.f_lasti) for frame in frames):
+            return None
+        temporary = [walk.carried(storage.pending) for storage in hidden]
     except Hidden:
         return None
-    if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
-        return None  # a temporary of an expression, or an attribute of an object
-    places = (frame.f_lasti for frame in frames)
-    key = (*places, plain, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
+    places = ((id(code), offset) for code, offset in ours)
+    key = (*places, None, *running, plain, *written, None, *arguments, None, *changed, None, *temporary)
     key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
-
-
-def frames_of_body() -> list[types.FrameType]:
-    """The frame of the traced function, if it is the only one that is not this package's, with the loops of
-    the package that it calls; else nothing.
-    """
-    frame: types.FrameType | None = sys._getframe(1)
-    found = []
-    while frame is not None and is_ours(frame):
-        if frame.f_code in LOOPS:
-            found.append(frame)
-        frame = frame.f_back
-    if frame is None or frame.f_back is None or not runs_body(frame.f_back):
-        return []
-    return [*found, frame]
 
 
 class Walk:
@@ -112,11 +103,17 @@ class Walk:
         self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
+    def frame(self, frame: types.FrameType) -> Hashable:
+        """The place and the variables of a running function, and the loops around that place."""
+        loops = [self.range_around(frame, place) for place in enclosing(frame.f_code, frame.f_lasti)]
+        variables = [(name, self.key(value)) for name, value in frame.f_locals.items()]
+        return id(frame.f_code), frame.f_lasti, *loops, None, *variables
+
     def range_around(self, frame: types.FrameType, place: int) -> Hashable:
         """The key of a ``for`` around the look: the numbers of its range."""
         counting = self.trace.looks.ranges.get((id(frame), place))
         known = counting() if counting is not None else None
-        if known is None:
+        if known is None or collects(frame.f_code, place):
             raise Hidden
         return self.key(known.next), self.key(known.stop), known.step, self.key(known.array)
 
@@ -172,13 +169,19 @@ class Walk:
         if isinstance(value, PLAIN) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
-            raise Hidden
+            if self.trace.body.knows(value):  # its attributes are among the changes of the surroundings
+                return "same", id(value)
+            if not (is_made_plainly(kind) and is_python_class(kind)) or own_attributes(kind) is not None:
+                raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         if kind is dict:
             return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
-        return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
+        if kind in (list, tuple) or _is_named_tuple(value):
+            return kind, *(self.key(each) for each in value)
+        held = Attributes(value)
+        return kind, *((name, self.key(held[name])) for name in held.names())
 
     def _function(self, function: types.FunctionType) -> Hashable:
         """The key of a function that the body has made, maybe anew in each round: its closure and attributes

@@ -12,7 +12,7 @@ looks with equal states have one number. The recording between two looks is a *w
 questions, a segment to launch. Every call does the same that is in the state where the way begins and gets
 the same answers. In the example there are ways from A to B, from B to C, and two from C to A.
 
-A look whose state is not known (made by a function that the body calls, say) is a state of its own, made of
+A look whose state is not known (made by a function that `sorted` calls, say) is a state of its own, made of
 the last known state and the results since.
 """
 
