@@ -109,11 +109,15 @@ USERS, OURS, LIBRARY = 0, 1, 2
 
 
 class _Owner(dict[Any, int]):
-    """The owner of code, by its module's name. Asked at every call, so answers are kept."""
+    """The owner of code, by its module's name. Asked at every call, so answers are kept.
+
+    The constructor that Python generates for a named tuple has nothing of the user's: it counts as ours.
+    """
 
     def __missing__(self, module: str | None) -> int:
         root = (module or "").partition(".")[0]
-        self[module] = OURS if root == "tracejit" else LIBRARY if root in _TRUSTED else USERS
+        is_ours = root == "tracejit" or root.startswith("namedtuple_")
+        self[module] = OURS if is_ours else LIBRARY if root in _TRUSTED else USERS
         if module is not None and is_like_users(module):
             self[module] = USERS
         return self[module]

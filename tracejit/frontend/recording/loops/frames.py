@@ -151,7 +151,7 @@ def calls_directly(caller: types.FrameType, callee: types.FrameType) -> bool:
 
 
 def _held(frame: types.FrameType, loads: Sequence[dis.Instruction]) -> Any:
-    """What loads of a constant, or of a variable and attributes, find in a frame."""
+    """The value that loads of a constant, or of a variable and attributes, find in a frame."""
     first, *attributes = loads
     if first.opname in CONSTANTS:
         return first.argval
