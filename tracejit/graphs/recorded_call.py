@@ -21,16 +21,18 @@ from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.signature.expressions import (
+    Const,
+    Expr,
+    Literal,
+    Var,
+)
 from tracejit.frontend.signature.program import (
     ArrayOn,
-    Const,
     Container,
-    Expr,
     Known,
-    Literal,
     Make,
     Rebind,
-    Var,
 )
 from tracejit.graphs.containers import ContainerKind, kind_of
 from tracejit.graphs.contract import Contract, Data

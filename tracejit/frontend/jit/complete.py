@@ -27,15 +27,13 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
 from tracejit.frontend.signature.describe import ResultDescription
+from tracejit.frontend.signature.expressions import Const, Expr, meaning
 from tracejit.frontend.signature.program import (
     Check,
-    Const,
-    Expr,
     ReplayProgram,
     Rule,
     RunSegment,
     StateLoop,
-    meaning,
 )
 from tracejit.frontend.signature.runtime import release
 from tracejit.frontend.signature.slots import Content, Slot

@@ -18,7 +18,7 @@ from tracejit import ops
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.sources import Computed, Question, Source
-from tracejit.frontend.signature.program import Var
+from tracejit.frontend.signature.expressions import Var
 from tracejit.ir.graph import Builder, Value, constant_of
 from tracejit.ir.types import Device
 

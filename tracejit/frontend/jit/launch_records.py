@@ -15,12 +15,10 @@ from tracejit.frontend.recording.segments import Cut, PathPlace
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.expressions import Compute, Expr, Literal
 from tracejit.frontend.signature.program import (
-    Compute,
     Drawn,
-    Expr,
     Launch,
-    Literal,
     ReplayProgram,
     RunSegment,
     StorageAddress,

@@ -30,25 +30,27 @@ from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import (
-    ArrayCheck,
-    Bind,
+from tracejit.frontend.signature.expressions import (
     Const,
     Expr,
     GetItem,
     Literal,
+    Result,
+    Var,
+    attribute,
+    meaning,
+)
+from tracejit.frontend.signature.program import (
+    ArrayCheck,
+    Bind,
     ManyArrays,
     ReplayProgram,
-    Result,
     Rule,
     RunSegment,
     Standing,
     StateLoop,
     Step,
     Transition,
-    Var,
-    attribute,
-    meaning,
 )
 from tracejit.frontend.signature.runtime import element_of
 

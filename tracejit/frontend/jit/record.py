@@ -37,15 +37,14 @@ from tracejit.frontend.signature.arguments import (
     shows_keywords,
     survey,
 )
-from tracejit.frontend.signature.program import (
+from tracejit.frontend.signature.expressions import (
     ARGS,
     KWARGS,
     Const,
     Literal,
-    ReplayProgram,
-    Rule,
     item,
 )
+from tracejit.frontend.signature.program import ReplayProgram, Rule
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
 from tracejit.frontend.signature.stand_ins import without_stand_ins

@@ -1,6 +1,6 @@
 """Sources of the run-time numbers of a traced call: what identifies each.
 
-lr = 0.1 among the arguments    the variable in which a replay finds it (`signature.program.Var`)
+lr = 0.1 among the arguments    the variable in which a replay finds it (`signature.expressions.Var`)
 float(x) of an array            `Source`
 lr * 2                          `Computed`: an operation on the source of `lr` and 2
 if lr > 1                       `Question`: the operation, and the answer; no number, but noted like one

@@ -35,21 +35,19 @@ from tracejit.frontend.recording.operations import SUBTRACT
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.many import are_alike
-from tracejit.frontend.signature.program import (
+from tracejit.frontend.signature.expressions import (
     Compute,
     Const,
     Expr,
     GetItem,
     Literal,
-    ManyArrays,
-    ReplayProgram,
     Result,
-    Rule,
     Var,
     Word,
     attribute,
 )
+from tracejit.frontend.signature.many import are_alike
+from tracejit.frontend.signature.program import ManyArrays, ReplayProgram, Rule
 from tracejit.frontend.signature.runtime import release
 from tracejit.ir.types import CPU, ArrayType, Device, name_of
 from tracejit.ops import copy_to

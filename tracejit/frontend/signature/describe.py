@@ -28,19 +28,21 @@ from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
+from tracejit.frontend.signature.expressions import (
+    Const,
+    Expr,
+    Literal,
+    Var,
+)
 from tracejit.frontend.signature.program import (
     ArrayOn,
-    Const,
     Container,
     CopyOf,
-    Expr,
     Known,
-    Literal,
     Make,
     Rebind,
     Refill,
     ReplayProgram,
-    Var,
 )
 from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import known

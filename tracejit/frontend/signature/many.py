@@ -23,7 +23,8 @@ from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
-from tracejit.frontend.signature.program import ArrayCheck, Bind, Step, Var
+from tracejit.frontend.signature.expressions import Var
+from tracejit.frontend.signature.program import ArrayCheck, Bind, Step
 from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16

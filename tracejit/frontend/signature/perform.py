@@ -16,20 +16,22 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, fill
 from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.signature.expressions import (
+    Const,
+    Expr,
+    Literal,
+    Var,
+)
 from tracejit.frontend.signature.program import (
     ArrayOn,
-    Const,
     Container,
     CopyOf,
     Effect,
-    Expr,
     Known,
-    Literal,
     Make,
     Rebind,
     ReplayProgram,
     StorageAddress,
-    Var,
 )
 from tracejit.frontend.signature.runtime import any_shared, variables
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tracejit.frontend.python.content import GONE, Attributes, content_of, fill, same_items
-from tracejit.frontend.signature.program import Expr
+from tracejit.frontend.signature.expressions import Expr
 
 OUTSIDE = "use it outside and pass the result as an argument"
 

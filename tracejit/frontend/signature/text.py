@@ -40,37 +40,39 @@ from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature import many
 from tracejit.frontend.signature.conditions import CONDITIONS
+from tracejit.frontend.signature.expressions import (
+    Compute,
+    Const,
+    Derived,
+    Expr,
+    GetAttribute,
+    GetItem,
+    Literal,
+    Result,
+    Var,
+    Word,
+)
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
     Bind,
     Check,
-    Compute,
-    Const,
     CopyOf,
-    Derived,
     Distinct,
     Drawn,
-    Expr,
-    GetAttribute,
-    GetItem,
     Known,
     Launch,
-    Literal,
     Make,
     ManyArrays,
     Rebind,
     Refill,
     ReplayProgram,
-    Result,
     RunSegment,
     Separate,
     StateLoop,
     Step,
     StorageAddress,
     Transition,
-    Var,
-    Word,
 )
 from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of

@@ -19,18 +19,20 @@ from tracejit.frontend.python.kinds import IDENTITY, VALUES
 from tracejit.frontend.python.purity import REMEDY, impure
 from tracejit.frontend.recording.restart import Unreplayable
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import (
+from tracejit.frontend.signature.expressions import (
     Const,
-    Distinct,
     Expr,
     Literal,
-    ReplayProgram,
     Result,
-    Rule,
-    Separate,
     Var,
     Word,
     attribute,
+)
+from tracejit.frontend.signature.program import (
+    Distinct,
+    ReplayProgram,
+    Rule,
+    Separate,
 )
 from tracejit.frontend.signature.slots import Attribute, Content, Slot
 from tracejit.frontend.surroundings.reach import Reach

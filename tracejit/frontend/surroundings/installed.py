@@ -15,7 +15,7 @@ from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Var
+from tracejit.frontend.signature.expressions import Var
 from tracejit.frontend.signature.slots import ClosureCell, Global, Slot
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins

@@ -21,14 +21,13 @@ from tracejit.frontend.python.bytecode import Mentions
 from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_shadowed
 from tracejit.frontend.python.kinds import IDENTITY, VALUES, is_tree, trusted
 from tracejit.frontend.python.purity import impure, opens, runs_library_code
-from tracejit.frontend.signature.program import (
+from tracejit.frontend.signature.expressions import (
     Const,
     Expr,
-    ReplayProgram,
-    Rule,
     attribute,
     item,
 )
+from tracejit.frontend.signature.program import ReplayProgram, Rule
 from tracejit.frontend.signature.slots import Attribute, ClassItem, Slot
 from tracejit.frontend.surroundings.executed import ExecutedCode
 

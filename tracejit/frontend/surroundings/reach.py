@@ -47,7 +47,7 @@ from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.trace_numbers import Numbers
-from tracejit.frontend.signature.program import (
+from tracejit.frontend.signature.expressions import (
     Const,
     Derived,
     Expr,
