@@ -38,6 +38,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.loops.frames import PASSING
 from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.runtime import MISS, PIECEWISE
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 
@@ -103,7 +104,12 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         """Run the body as part of another recording, or eagerly."""
         trace = thread.trace
         if trace is not None:
-            may_look = trace.looks.segments is not None and not trace.numbers.concrete
+            may_look = (
+                isinstance(trace, Trace)
+                and trace.looks.segments is not None
+                and trace.assumed.functions
+                and not trace.numbers.concrete
+            )
             function = with_own_builtins(self.__wrapped__, CALLED) if may_look else self.__wrapped__
             return function(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
