@@ -524,6 +524,7 @@ def samples(rng):
             if a.itemsize == b.itemsize and a.kind not in "bc" and b.kind not in "bc"
         ],
         "copy": [([x], {}, [x])],
+        "rounded": [([x], {}, [x])],
         "stop_gradient": [([x], {}, [x])],
         "without_gradient": [([x], {"reason": "it is drawn"}, [x])],
         "after": [([mask, x], {}, [x]), ([mask, np.float64(2)], {}, [np.full(mask.shape, 2.0)])],
@@ -773,6 +774,7 @@ REFUSED = [
         {**SAMPLES["loop"][0][1], "rounds": 3},
         "loop: the count must be an int64 number",
     ),
+    ("rounded", [], {}, "rounded takes 1 operand, got 0"),
     ("stop_gradient", [], {}, "stop_gradient takes 1 operand, got 0"),
     ("without_gradient", [], {"reason": ""}, "without_gradient takes 1 operand, got 0"),
     ("prod", ["bool[3]"], {"axes": (0,)}, "prod is not defined for bool"),
@@ -989,6 +991,7 @@ def test_gradient_conventions():
     ]
     assert gradient_at("max", np_(1, 3, 3), attrs={"axes": (0,)}) == [[0, 0.5, 0.5]]
     assert gradient_at("min", np_(1, 1, 3), attrs={"axes": (0,)}) == [[0.5, 0.5, 0]]
+    assert gradient_at("rounded", np_(1, 2)) == [[1, 1]]
     assert gradient_at("stop_gradient", np_(1, 2)) == [[0, 0]]
     assert gradient_at("floor", np_(1.5)) == [[0]]
 

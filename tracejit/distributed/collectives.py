@@ -81,7 +81,11 @@ def exchanged(
 
 
 def balanced_sum(arrays: Sequence[NDArray]) -> NDArray:
-    """The sum of arrays on one device in a balanced tree of their order, as ranks are summed."""
+    """The sum of arrays on one device in a balanced tree of their order, as ranks are summed. Each is rounded
+    before, as those of other ranks are: a product would add to another one in its own kernel, in other steps.
+    """
+    if len(arrays) > 1:
+        arrays = [dispatch.apply(ops.rounded, array) for array in arrays]
     while len(arrays) > 1:
         pairs = [a + b for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
         arrays = [*pairs, arrays[-1]] if len(arrays) % 2 else pairs

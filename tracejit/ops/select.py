@@ -88,6 +88,11 @@ def _infer_copy(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
+def _infer_rounded(*types: ArrayType) -> ArrayType:
+    check_count("rounded", types, 1)
+    return types[0]
+
+
 def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
     check_count("stop_gradient", types, 1)
     return types[0]
@@ -172,6 +177,18 @@ copy = Operator(
     admits=ALL,
 )
 register(copy)
+
+rounded = Operator(
+    "rounded",
+    _infer_rounded,
+    np.copy,
+    lambda node, cotangents: list(cotangents),
+    "copy",
+    MOVES,
+    "The operand as it would be stored: no pass combines how it is computed with what is computed of it.",
+    admits=ALL,
+)
+register(rounded)
 
 stop_gradient = Operator(
     "stop_gradient",
