@@ -432,6 +432,80 @@ def test_a_temporary_behind_a_branch_counts():
         assert bits(function(x)) == bits(body(x))
 
 
+def rate(k):
+    return 2.0 if k > 3 else 0.25
+
+
+def test_a_number_that_a_branch_has_left_on_the_stack_counts():
+    def conditional(x):
+        k = 0
+        while k < 8:
+            x = x * ((2.0 if k > 3 else 0.25) * float(x.max()))
+            k += 1
+        return x
+
+    def called(x):
+        k = 0
+        while k < 8:
+            x = x * (rate(k) * float(x.max()))
+            k += 1
+        return x
+
+    def taken(x):
+        rates = [2.0, 0.5, 0.25, 1.5, 3.0, 0.125]
+        k = 0
+        while k < 6:
+            x = x * (rates.pop() * float(x.max()))
+            rates.append(1.0)
+            rates.pop()
+            k += 1
+        return x
+
+    for body in (conditional, called, taken):
+        function = tj.jit(body)
+        for x in arrays():
+            x = x / abs(x).max()
+            assert bits(function(x)) == bits(body(x))
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        Scaled.last = self.factor
+
+
+def test_what_a_with_statement_leaves_counts():
+    def body(x):
+        k = 0
+        while k < 6:
+            with Scaled(2.0 if k > 3 else 0.25):
+                x = x * 0.5 if float(x.max()) > 0.1 else x * 1.5
+            x = x * Scaled.last
+            k += 1
+        return x
+
+    function = tj.jit(body)
+    for x in arrays():
+        assert bits(function(x)) == bits(body(x))
+
+
+TABLE = {"norm": norm}
+
+
+def test_a_helper_in_a_table_is_itself():
+    def body(x):
+        return TABLE["norm"](x) * (2.0 if TABLE["norm"] is norm else 3.0)
+
+    function = tj.jit(body)
+    for x in arrays():
+        assert bits(function(x)) == bits(body(x))
+
+
 # -- copies of helpers ---------------------------------------------------------------------------------------
 
 

@@ -16,12 +16,15 @@ from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Var
-from tracejit.frontend.signature.slots import ClosureCell, Global, Slot
+from tracejit.frontend.signature.slots import Attribute, ClosureCell, Global, Slot
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.ir.types import DTYPES
+
+NAMED = (Global, ClosureCell, Attribute)
+"""Slots whose names code mentions where it uses what they hold."""
 
 
 class InstalledStandIns:
@@ -54,7 +57,7 @@ class InstalledStandIns:
                 if self.reach.code.assigns(slot) and not self.numbers.concrete:
                     slot.var = Var("n", slot.value, slot.path)
                     slot.replace(self.numbers.argument(slot.value, slot.var))
-            elif type(slot.value) is types.FunctionType:
+            elif type(slot.value) is types.FunctionType and isinstance(slot, NAMED):
                 self._replace_function(slot)
             elif isinstance(slot, Global | ClosureCell):
                 self._replace_module(slot)

@@ -7,7 +7,9 @@ is not known to be called directly. For the same reason the instruction that loo
 once: a jump, ``float(x)``, ``max(x, y)``; not ``x in values``, ``any(values)``.
 
 Temporaries of an expression (``return -x.sum(), bool(done)``) are on a frame's stack, which cannot be read
-either. Where the code from the beginning of the statement on has no branches, they are what it computes.
+either. Where the code from the beginning of the statement on has no branches, it tells what they are: loaded
+values, results of operators on these, and results of calls, which must be arrays or numbers of the call that
+are alive and in no variable: ``rate(k) * float(x)`` may have got a literal by another branch of ``rate``.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 TRUTHS = frozenset({"UNARY_NOT", "TO_BOOL"})
 
 CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+
+LOADED, COMPUTED, ANY = "loaded", "computed", "any"
+"""Kinds of temporaries: a variable or constant, an operator's result on such, anything else."""
 
 ONE = (bool, int, float, np.generic, NumberProxy)
 """Classes of numbers."""
@@ -216,22 +221,62 @@ def _loads(steps: Sequence[StackStep], low: int, high: int) -> list[dis.Instruct
 
 
 @functools.lru_cache(maxsize=256)
-def is_straight(code: types.CodeType, offset: int) -> bool:
-    """Whether all that is on the stack at an instruction, but the iterators of the ``for`` statements around
-    it, was computed without a branch since.
+def pending(code: types.CodeType, offset: int) -> tuple[int, int] | None:
+    """What is on the stack below the operands of an instruction, but for iterators of the ``for`` statements
+    around it and what was only loaded: the number of results of operators on loaded values, and of others (a
+    call may return anything). None where this is not known, after a branch for instance.
 
-    >>> def f(x): return -x, (x if x else 0), bool(x)
+    >>> def f(x, y): return -x, f(x), y, bool(x)
     >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
-    >>> is_straight(f.__code__, calls[-1])
-    False
+    >>> pending(f.__code__, calls[-1])
+    (1, 1)
+    >>> def f(x, y): return (x if y else 1.0) * float(x)
+    >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
+    >>> pending(f.__code__, calls[-1]) is None
+    True
     """
     low = len(enclosing(code, offset))
-    for instruction, before, _after in reversed(stack_steps(code)):
-        if instruction.offset > offset:
-            continue
-        if before is not None and before <= low:
-            return True
+    steps = [step for step in stack_steps(code) if step.instruction.offset <= offset]
+    kinds = _kinds(_statement(steps, low), low)
+    if kinds is None:
+        return None
+    call, (instruction, depth, _after) = _below_called(steps), steps[-1]
+    taken = 2 if instruction.opname == "COMPARE_OP" else 1
+    left = kinds[: (call if call is not None else (depth or 0) - taken) - low]
+    return left.count(COMPUTED), left.count(ANY)
+
+
+def _statement(steps: Sequence[StackStep], low: int) -> Sequence[StackStep]:
+    """The steps since the stack was empty for the last time, without a branch; none if there is one."""
+    for k in range(len(steps) - 1, -1, -1):
+        instruction, before, _after = steps[k]
+        if before == low:
+            return steps[k:]
         is_jump = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
-        if before is None or instruction.is_jump_target or (is_jump and instruction.offset < offset):
-            return False
-    return False
+        if before is None or instruction.is_jump_target or (is_jump and k < len(steps) - 1):
+            break
+    return ()
+
+
+def _kinds(steps: Sequence[StackStep], low: int) -> list[str] | None:
+    """The kinds of what is on the stack before the last of these steps, from a depth on."""
+    if not steps:
+        return None
+    found: list[str] = []
+    for instruction, before, after in steps[:-1]:
+        if before is None or after is None:
+            return None
+        name, depth = instruction.opname, after - low
+        if name.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "PUSH_NULL")) or name in CONSTANTS:
+            found += [LOADED] * (depth - len(found))
+        elif name in ATTRIBUTES:
+            found += [found[-1]] * (depth - len(found))
+        elif name.startswith(("BINARY", "UNARY", "COMPARE")):
+            operands = [found.pop() for _ in range(len(found) - depth + 1)]
+            found.append(ANY if ANY in operands else COMPUTED)
+        elif name == "COPY":
+            found.append(found[-(instruction.arg or 1)])
+        elif name not in ("SWAP", "PRECALL", "KW_NAMES", "RESUME", "NOP"):
+            del found[max(depth - 1, 0) :]
+            found += [ANY] * (depth - len(found))
+    return found

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import sys
 import types
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ import numpy as np
 from tracejit.frontend.python.bytecode import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
-from tracejit.frontend.recording.loops.frames import frames_at_look, is_straight, places_of_ours
+from tracejit.frontend.recording.loops.frames import frames_at_look, pending, places_of_ours
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
 from tracejit.frontend.recording.sources import Computed, Source
@@ -81,15 +81,27 @@ def state_at(
         arguments = [walk.key(copy) for copy in trace.body.containers()]
         changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
         hidden = [s for s in trace.live() if s not in walk.storages and s not in looked]
-        if hidden and not all(is_straight(frame.f_code, frame.f_lasti) for frame in frames):
-            return None
         temporary = [walk.carried(storage.pending) for storage in hidden]
     except Hidden:
         return None
+    numbers = [number for number in trace.numbers.alive() if id(number) not in walk.proxies]
+    if not are_known(frames, len(hidden) + len(numbers)):
+        return None
     places = ((id(code), offset) for code, offset in ours)
     key = (*places, None, *running, plain, *written, None, *arguments, None, *changed, None, *temporary)
-    key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
+    key += None, *map(walk.key, numbers)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
+
+
+def are_known(frames: Sequence[types.FrameType], hidden: int) -> bool:
+    """Whether the temporaries of frames are known, if so many arrays and numbers are in no variable."""
+    found = [pending(frame.f_code, frame.f_lasti) for frame in frames]
+    computed, others = 0, 0
+    for each in found:
+        if each is None:
+            return False
+        computed, others = computed + each[0], others + each[1]
+    return others == 0 or hidden >= computed + others
 
 
 class Walk:
