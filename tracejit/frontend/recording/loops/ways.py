@@ -62,6 +62,7 @@ class StateGraph:
         self.ways: dict[int, dict[tuple[Hashable, int | None], int]] = {}
         self.made: set[Storage] = set()
         self._known: dict[Hashable, int] = {}
+        self._unknown: set[int] = set()
         self._places: list[int] = []  # of the looks, among the steps
         self._blind = 0
         self.again = 0
@@ -79,6 +80,8 @@ class StateGraph:
         if state is not None:
             key = state.key, *(storage.type for storage in state.carriers)
             number = self._known.setdefault(key, len(self._known))
+            if number in self._unknown:
+                state = number = None
         self.states.append(state)
         self.at.append(number)
         if begin < 0:
@@ -88,7 +91,22 @@ class StateGraph:
             found = self._way_key(begin, before, state, cut)
         self.way_keys.append(found)
         if found is not None:
-            self.ways.setdefault(self.at[begin], {}).setdefault((found, number), begin)  # type: ignore[arg-type]
+            self._add_way(self.at[begin], (found, number), begin)  # type: ignore[arg-type]
+
+    def _add_way(self, at: int, way: tuple[Hashable, int | None], begin: int) -> None:
+        """Note a way from a state. Its questions and answers decide whether it is gone: where another way has
+        the same ones, the body depends on more than the state, which counts as unknown from then on.
+        """
+        known = self.ways.setdefault(at, {})
+        if way in known:
+            return
+        if any(_answers(other) == _answers(way) for other in known):
+            self._unknown.add(at)
+            known.clear()
+            self.at = [None if number == at else number for number in self.at]
+            self.states = [None if self.at[i] is None else state for i, state in enumerate(self.states)]
+        else:
+            known[way] = begin
 
     def state(self, index: int) -> State:
         """The state at a look, where it is known."""
@@ -126,6 +144,12 @@ class StateGraph:
             return way_key(before, then, cut, self.between(begin), self)
         except Unknown:
             return None
+
+
+def _answers(way: tuple[Any, int | None]) -> Hashable:
+    """The computations, questions and answers of a way."""
+    answers: Hashable = way[0][1]
+    return answers
 
 
 def way_key(now: State, then: State | None, cut: Cut, steps: list[Any], graph: StateGraph) -> Hashable:
