@@ -117,7 +117,11 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
         made,
         functools.partial(namespace.__setitem__, place, held),
     ]
-    copies: collections.deque[Any] = collections.deque(map(operator.call, steps))
+    try:
+        copies: collections.deque[Any] = collections.deque(map(operator.call, steps))
+    except BaseException:  # no memory for a function
+        namespace[place] = held
+        raise
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
     copy.__module__ = function.__module__

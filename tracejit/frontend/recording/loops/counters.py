@@ -37,7 +37,7 @@ STATEMENT = 16  # instructions before the end of a statement ``n = n + 1``
 
 @functools.lru_cache(maxsize=256)
 def counters(code: types.CodeType) -> frozenset[str]:
-    """Local variables that a statement adds to, or multiplies: ``n += 1``, ``t = t * 0.5``."""
+    """Local variables that a statement of one line computes of their old values: ``t = t * 0.5``."""
     found: set[str] = set()
     known = operations(code)
     for position, instruction in enumerate(known):

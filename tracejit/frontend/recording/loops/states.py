@@ -200,9 +200,16 @@ class Walk:
         may change. Changes to other functions are changes of the surroundings.
         """
         self._open[id(function)] = len(self._open)
-        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-        held = *cells, None, function.__defaults__, function.__kwdefaults__, vars(function)
-        return "function", id(function.__code__), id(function.__globals__), *map(self.key, held)
+        cells = [self._cell(cell) for cell in function.__closure__ or ()]
+        held = function.__defaults__, function.__kwdefaults__, vars(function)
+        return "function", id(function.__code__), id(function.__globals__), *cells, None, *map(self.key, held)
+
+    def _cell(self, cell: types.CellType) -> Hashable:
+        """The key of a variable that functions share, if several capture it."""
+        if id(cell) in self._open:
+            return "again", self._open[id(cell)]
+        self._open[id(cell)] = len(self._open)
+        return None if cell == types.CellType() else self.key(cell.cell_contents)
 
 
 def _is_named_tuple(value: Any) -> bool:
