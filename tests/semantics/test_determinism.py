@@ -102,6 +102,7 @@ def programs():
     wide = rng(8).normal(size=(70, 18, 3, 3)).astype(np.float32)
     queries = rng(9).normal(size=(2, 3, 70, 16)).astype(np.float32)
     return {
+        "shards": (tj.distributed.data_parallel(lambda w, x: ((x @ w) ** 2).mean(), shards=2), [w, x[:256]]),
         "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
         "recomputed": (lambda x: tj.grad(lambda v: tj.checkpoint(tj.sin)(v * v).sum())(x), (x,)),
         "systems": (lambda a: (tj.linalg.inv(a), tj.linalg.solve(a, a[:, :2])), (w[:33] + w[40:73].T,)),
