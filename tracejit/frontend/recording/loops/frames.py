@@ -222,9 +222,10 @@ def _loads(steps: Sequence[StackStep], low: int, high: int) -> list[dis.Instruct
 
 @functools.lru_cache(maxsize=256)
 def pending(code: types.CodeType, offset: int) -> tuple[int, int] | None:
-    """Temporaries on the stack below the operands of an instruction: how many are results of operators on what
-    was loaded, and how many are others (a call may return anything). Iterators of the ``for`` statements around
-    it, and what was only loaded, do not count. None where nothing is known, after a branch for instance.
+    """Temporaries on the stack below the operands of an instruction: how many are results of operators on
+    what was loaded, and how many are others (a call may return anything). Iterators of the ``for`` statements
+    around it, and what was only loaded, do not count. None where nothing is known, after a branch for
+    instance.
 
     >>> def f(x, y): return -x, f(x), y, bool(x)
     >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
