@@ -12,12 +12,23 @@ import collections
 import dataclasses
 import functools
 import heapq
+import inspect
+import json.decoder
+import statistics
+import sys
+import tempfile
 import threading
+import types
 
 import numpy as np
 import pytest
 
 import tracejit as tj
+from tracejit.frontend.python.bytecode import GENERATORS, codes, stack_steps
+from tracejit.frontend.python.kinds import OURS, OWNER, USERS
+from tracejit.frontend.recording.loops import states
+from tracejit.frontend.recording.loops.frames import called_at, pending
+from tracejit.frontend.recording.loops.ways import StateGraph
 
 CALLS = 8
 
@@ -468,6 +479,35 @@ def test_a_number_that_a_branch_has_left_on_the_stack_counts():
             assert bits(function(x)) == bits(body(x))
 
 
+def every_third(x):
+    k = 0
+    while k < 9:
+        if float(x.sum()) > 0.1:
+            x = x * ((2.0 if k % 3 == 0 else 0.25) * float(x.max()))
+        k += 1
+    return x
+
+
+def once(x):
+    k = 0
+    while k < 4:
+        if float(x[k]) > 0:
+            x = x * ((0.5 if k == 2 else 0.25) * float(x.max()))
+        if x.sum() > (0.1 if k == 1 else 0.2):
+            x = x + 0.5
+        k += 1
+    return x
+
+
+@pytest.mark.parametrize("body", [every_third, once])
+def test_a_literal_that_a_branch_chose_belongs_to_the_round(body):
+    """It is on the stack while the next value is looked at, and in no variable."""
+    function, rng = tj.jit(body), np.random.default_rng(0)
+    for _ in range(24):
+        x = tj.asarray(rng.normal(size=6).astype(np.float32))
+        assert bits(function(x)) == bits(body(x))
+
+
 class Scaled:
     def __init__(self, factor):
         self.factor = factor
@@ -504,6 +544,33 @@ def test_a_helper_in_a_table_is_itself():
     function = tj.jit(body)
     for x in arrays():
         assert bits(function(x)) == bits(body(x))
+
+
+def test_a_state_with_two_ways_of_the_same_answers_is_unknown():
+    graph = StateGraph([], None, None)
+    graph.at, graph.states = [0, 1, 0, 1], [states.State((), (), ())] * 4
+    asked, other = ("segment", ("question",), (), ()), ("other segment", ("question",), (), ())
+    graph._add_way(0, (asked, 1), 0)
+    graph._add_way(1, (asked, 0), 1)
+    graph._add_way(0, (asked, 1), 2)
+    assert graph.ways == {0: {(asked, 1): 0}, 1: {(asked, 0): 1}}
+    graph._add_way(1, (other, 0), 1)
+    assert graph.at == [0, None, 0, None]
+    assert graph.ways == {0: {}, 1: {}}, "a way leads to a state of which nothing is known"
+
+
+@pytest.mark.parametrize("module", [dataclasses, inspect, functools, json.decoder, statistics, tempfile])
+def test_stacks_of_any_code_are_read(module):
+    """Whatever the code, the depth of its stack is that of the interpreter, and what is on it has a kind."""
+    functions = [each for each in vars(module).values() if isinstance(each, types.FunctionType)]
+    found = []
+    for code in (code for function in functions for code in codes(function.__code__)):
+        for step in () if code.co_flags & GENERATORS else stack_steps(code):  # they are no part of a state
+            called_at(code, step.instruction.offset)
+            found.append(pending(code, step.instruction.offset))
+            assert step.before is None or 0 <= step.before <= code.co_stacksize
+    assert {(0, 0), (0, 1), None} <= set(found)
+    assert min(min(each) for each in found if each is not None) == 0
 
 
 # -- copies of helpers ---------------------------------------------------------------------------------------
@@ -572,3 +639,10 @@ def test_strict_functions_may_look_in_helpers():
     for x in arrays():
         body(x)
     assert body.cache_info().traces == 1
+
+
+def test_a_module_is_the_users_whatever_its_name(monkeypatch):
+    """Constructors that Python generates for named tuples are in modules of such names, which none loads."""
+    monkeypatch.setitem(sys.modules, "namedtuple_helpers", types.ModuleType("namedtuple_helpers"))
+    assert OWNER["namedtuple_helpers"] == USERS
+    assert OWNER["namedtuple_Point"] == OURS

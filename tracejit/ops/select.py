@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -88,13 +89,8 @@ def _infer_copy(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
-def _infer_rounded(*types: ArrayType) -> ArrayType:
-    check_count("rounded", types, 1)
-    return types[0]
-
-
-def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
-    check_count("stop_gradient", types, 1)
+def _infer_operand(name: str, *types: ArrayType) -> ArrayType:
+    check_count(name, types, 1)
     return types[0]
 
 
@@ -180,7 +176,7 @@ register(copy)
 
 rounded = Operator(
     "rounded",
-    _infer_rounded,
+    partial(_infer_operand, "rounded"),
     np.copy,
     lambda node, cotangents: list(cotangents),
     "copy",
@@ -192,7 +188,7 @@ register(rounded)
 
 stop_gradient = Operator(
     "stop_gradient",
-    _infer_stop_gradient,
+    partial(_infer_operand, "stop_gradient"),
     np.copy,
     None,
     "copy",

@@ -172,6 +172,12 @@ def collects(code: types.CodeType, begin: int) -> bool:
     return any(begin < i.offset < end and i.opname in _COLLECTING for i in instructions(code))
 
 
+@functools.lru_cache(maxsize=256)
+def steps_to(code: types.CodeType, offset: int) -> tuple[StackStep, ...]:
+    """The steps of `code` up to the instruction at an offset, or in whose caches the offset is."""
+    return tuple(step for step in stack_steps(code) if step.instruction.offset <= offset)
+
+
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """Collect the names that `code` mentions."""

@@ -116,7 +116,8 @@ class _Owner(dict[Any, int]):
 
     def __missing__(self, module: str | None) -> int:
         root = (module or "").partition(".")[0]
-        is_ours = root == "tracejit" or root.startswith("namedtuple_")
+        is_generated = root.startswith("namedtuple_") and root not in sys.modules
+        is_ours = root == "tracejit" or is_generated
         self[module] = OURS if is_ours else LIBRARY if root in _TRUSTED else USERS
         if module is not None and is_like_users(module):
             self[module] = USERS

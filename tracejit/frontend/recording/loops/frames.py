@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import GENERATORS, StackStep, enclosing, stack_steps
+from tracejit.frontend.python.bytecode import GENERATORS, StackStep, enclosing, steps_to
 from tracejit.frontend.python.content import GONE, Attributes, inherited
 from tracejit.frontend.recording.location import is_ours, runs_body
 from tracejit.frontend.recording.number import NumberProxy
@@ -104,7 +104,7 @@ def places_of_ours() -> list[tuple[types.CodeType, int]]:
 
 def _looks_once(frame: types.FrameType, asks_equality: bool) -> bool:
     """Whether the instruction that a frame is at looks at one value at most."""
-    steps = [step for step in stack_steps(frame.f_code) if step.instruction.offset <= frame.f_lasti]
+    steps = steps_to(frame.f_code, frame.f_lasti)
     instruction = steps[-1].instruction
     if instruction.opname.startswith(("POP_JUMP", "JUMP_IF")) or instruction.opname in TRUTHS:
         return True
@@ -185,7 +185,7 @@ def called_at(code: types.CodeType, offset: int) -> tuple[dis.Instruction, ...]:
     >>> [load.argval for load in called_at(f.__code__, calls[0])]
     ['model', 'layer', 'forward']
     """
-    steps = [step for step in stack_steps(code) if step.instruction.offset <= offset]
+    steps = steps_to(code, offset)
     low = _below_called(steps)
     return () if low is None else tuple(_loads(steps, low, low + 2))
 
@@ -237,7 +237,7 @@ def pending(code: types.CodeType, offset: int) -> tuple[int, int] | None:
     True
     """
     low = len(enclosing(code, offset))
-    steps = [step for step in stack_steps(code) if step.instruction.offset <= offset]
+    steps = steps_to(code, offset)
     kinds = _kinds(_statement(steps, low), low)
     if kinds is None:
         return None

@@ -9,9 +9,9 @@ What leads from state to state: `ways`.
 `state_at` collects all that the rest of the body depends on: the places and variables of the traced function
 and of those that it calls, its writes into existing arrays, its changes to its surroundings. The state is
 None where something may be hidden: C code calls the function that looks (``sorted(x, key=f)``), the look is
-inside a comprehension or a ``for`` (whose iterator cannot be read, unless it is one of `counters`), a
-gradient is taken, a variable refers to an object of C code. Arrays that are in no variable are temporaries of
-the expressions that look.
+inside a comprehension, a ``with`` or a ``for`` (whose iterator cannot be read, unless it is one of
+`counters`), a gradient is taken, a variable refers to an object of C code, an expression has a temporary of
+which nothing is known. Arrays that are in no variable are temporaries.
 """
 
 from __future__ import annotations

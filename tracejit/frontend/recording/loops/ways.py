@@ -103,6 +103,9 @@ class StateGraph:
         if any(_answers(other) == _answers(way) for other in known):
             self._unknown.add(at)
             known.clear()
+            for ways in self.ways.values():  # none of them leads to a state that is known
+                for gone in [way for way in ways if way[1] == at]:
+                    del ways[gone]
             self.at = [None if number == at else number for number in self.at]
             self.states = [None if self.at[i] is None else state for i, state in enumerate(self.states)]
         else:
