@@ -9,6 +9,7 @@ import gc
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -17,6 +18,10 @@ os.environ.setdefault("TRACEJIT_VERIFY", "1")
 SPAN = 100
 STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
 os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by this one share it
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
