@@ -37,7 +37,7 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
-from tracejit.frontend.recording.loops.ranges import range
+from tracejit.frontend.recording.ranges.ranges import range
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # names that are imported late

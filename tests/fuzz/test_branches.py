@@ -1,8 +1,8 @@
 """Random programs that look at values in loops and branch: recorded and replayed, against NumPy, bit for bit.
 
 Loops over ranges and arrays, one in another, and ``while`` loops, change numbers of Python's and arrays in
-branches. Native rounds that go several ways (`frontend.jit.exits`) are among the replays. Half of the
-programs look in functions and methods that they call, too, and keep state in objects.
+branches. Native rounds that go several ways (`frontend.jit.state_loops.native_loop`) are among the replays.
+Half of the programs look in functions and methods that they call, too, and keep state in objects.
 """
 
 from __future__ import annotations

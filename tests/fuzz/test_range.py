@@ -18,7 +18,7 @@ import pytest
 import tracejit as tj
 from tests.fuzz.count import COUNT
 from tracejit import config
-from tracejit.frontend.recording.loops import plain as ranges_of_python
+from tracejit.frontend.recording.ranges import builtin_range as ranges_of_python
 
 VALUES = (
     *("x*0.5+y", "tj.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i+1]", "tj.maximum(x, y)", "x*(i*0.125)", "x+i"),

@@ -26,9 +26,9 @@ import pytest
 import tracejit as tj
 from tracejit.frontend.python.bytecode import GENERATORS, codes, stack_steps
 from tracejit.frontend.python.kinds import OURS, OWNER, USERS
-from tracejit.frontend.recording.loops import states
-from tracejit.frontend.recording.loops.frames import called_at, pending
-from tracejit.frontend.recording.loops.ways import StateGraph
+from tracejit.frontend.recording.look_loops import states
+from tracejit.frontend.recording.look_loops.frames import called_at, pending
+from tracejit.frontend.recording.look_loops.state_graph import StateGraph
 
 CALLS = 8
 
@@ -546,17 +546,17 @@ def test_a_helper_in_a_table_is_itself():
         assert bits(function(x)) == bits(body(x))
 
 
-def test_a_state_with_two_ways_of_the_same_answers_is_unknown():
+def test_a_state_with_two_transitions_of_the_same_answers_is_unknown():
     graph = StateGraph([], None, None)
-    graph.at, graph.states = [0, 1, 0, 1], [states.State((), (), ())] * 4
+    graph.state_ids, graph.states = [0, 1, 0, 1], [states.State((), (), ())] * 4
     asked, other = ("segment", ("question",), (), ()), ("other segment", ("question",), (), ())
-    graph._add_way(0, (asked, 1), 0)
-    graph._add_way(1, (asked, 0), 1)
-    graph._add_way(0, (asked, 1), 2)
-    assert graph.ways == {0: {(asked, 1): 0}, 1: {(asked, 0): 1}}
-    graph._add_way(1, (other, 0), 1)
-    assert graph.at == [0, None, 0, None]
-    assert graph.ways == {0: {}, 1: {}}, "a way leads to a state of which nothing is known"
+    graph._add_transition(0, (asked, 1), 0)
+    graph._add_transition(1, (asked, 0), 1)
+    graph._add_transition(0, (asked, 1), 2)
+    assert graph.transitions == {0: {(asked, 1): 0}, 1: {(asked, 0): 1}}
+    graph._add_transition(1, (other, 0), 1)
+    assert graph.state_ids == [0, None, 0, None]
+    assert graph.transitions == {0: {}, 1: {}}, "a transition leads to an unknown state"
 
 
 @pytest.mark.parametrize("module", [dataclasses, inspect, functools, json.decoder, statistics, tempfile])

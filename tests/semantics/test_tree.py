@@ -16,7 +16,8 @@ import pytest
 import tracejit as tj
 from tests.semantics.compare import Program, check
 from tracejit.errors import OutOfBoundsError, ReplayError
-from tracejit.frontend.jit import exits, trace_tree
+from tracejit.frontend.jit import trace_tree
+from tracejit.frontend.jit.state_loops import native_loop
 
 
 def bits(value):
@@ -741,9 +742,9 @@ def test_rounds_that_the_graph_ends(step, is_native):
         if function is step:
             expected = found
     assert found == expected
-    native = [path for path in f._entries[0].paths if str(exits.ROUNDS) in path.text]
+    native = [path for path in f._entries[0].paths if str(native_loop.ITERATIONS) in path.text]
     assert bool(native) == is_native, f.explain()
-    told = [line for line in f.explain().splitlines() if line.startswith("  rounds up to ")]
+    told = [line for line in f.explain().splitlines() if line.startswith("  iterations up to ")]
     assert any(line.endswith("are one launch") for line in told) == is_native
     if native:
         names = {kernel.name for schedule in native[0].schedules for kernel in schedule.kernels}
@@ -885,14 +886,17 @@ def test_explain_says_why_rounds_are_a_launch_each():
             x = x * 0.5
         return x
 
-    for body, reason in (draws, "a round draws random numbers"), (step, "numbers are computed by (x ** y)"):
+    for body, reason in (
+        (draws, "an iteration draws random numbers"),
+        (step, "numbers are computed by (x ** y)"),
+    ):
         f = tj.jit(body, strict=True)
         f(tj.full(3, 4e6), 0, 1.0)
         assert f"are a launch each: {reason}" in f.explain()
 
 
 def test_a_launch_is_a_part_of_very_many_rounds(monkeypatch):
-    monkeypatch.setattr(exits, "ROUNDS", 7)
+    monkeypatch.setattr(native_loop, "ITERATIONS", 7)
     f = tj.jit(by_difference, strict=True)
     for k in (1.0, 1e-4, 1e-2):
         for scale in (1.0, 1e6):

@@ -285,7 +285,7 @@ def test_rounds_with_branches_are_one_launch_unless_they_change_large_arrays():
 
     f = tj.jit(halved, strict=True)
     f(tj.ones(3), tj.ones(5000))
-    assert "are a launch each: rounds have branches, and change large arrays" in f.explain()
+    assert "are a launch each: iterations have branches, and change large arrays" in f.explain()
 
 
 def test_threads_replay_loops():

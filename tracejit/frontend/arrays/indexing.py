@@ -19,8 +19,8 @@ from tracejit.frontend.arrays import dispatch, in_memory, selection
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.views import broadcasted
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.loops import positions
 from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.ranges import positions
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.view import View
 from tracejit.ops import check_index, gather, iota

@@ -35,7 +35,7 @@ from tracejit.frontend.arrays.functions import elementwise, linear, manipulation
 from tracejit.frontend.arrays.hints import REMEDIES, Elsewhere
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.loops.counters import counted_rows
+from tracejit.frontend.recording.look_loops.counters import counted_rows
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 

@@ -1,15 +1,14 @@
 """Traced functions: recording a call, replaying later ones, running piecewise.
 
-Modules, from the function that users call to its parts:
+Modules, from the function that users call downwards:
 
-    jit, signatures          the function that users call: which signature serves, what it shows
-    record, complete         a call is recorded: the body runs, then its replay program is completed
-    launch_records           launches of a recorded call, as steps of that program
-    number_variables         its numbers, as variables of that program
-    look_steps               looks at values, as steps of that program
-    loop_regions, exits      which looks are a loop; which loops one launch can run
-    exit_numbers, carried    numbers of Python's in such a launch; what its rounds carry
-    entries, trace_tree      what is kept of a call; the paths of a signature
-    piecewise                the body runs itself
-    vouch, specs, explain    `pure` and `callback`; arrays without memory; reasons for people
+    jit, signatures          the function that users call: selects a signature, shows its caches
+    record, complete         records a call: the body runs, then its replay program is completed
+    look_steps               numbers and looks as steps of that program
+    state_loops              loops over looks as steps of that program
+    launch_records           launches as steps of that program
+    number_variables         numbers of the call as variables of that program
+    entries, trace_tree      what is stored of a call; the paths of a signature
+    piecewise                runs the body as eager code
+    vouch, specs, explain    `pure` and `callback`; arrays without memory; explanations for users
 """

@@ -17,17 +17,18 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import number_variables
 from tracejit.frontend.jit.entries import Answer
-from tracejit.frontend.jit.look_steps import LookEmitter, note_meaning
+from tracejit.frontend.jit.look_steps import LookEmitter
 from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
-from tracejit.frontend.recording.segments import PathPlace
+from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, described
 from tracejit.frontend.signature.describe import ResultDescription
-from tracejit.frontend.signature.expressions import Const, Expr, meaning
+from tracejit.frontend.signature.expressions import Const
+from tracejit.frontend.signature.meanings import Meanings, meaning_of
 from tracejit.frontend.signature.program import (
     Check,
     ReplayProgram,
@@ -245,18 +246,18 @@ class Completion:
             raise Unreplayable(what, "assign it by its name", line)
 
 
-def segments_of(program: ReplayProgram) -> tuple[tuple[PathPlace, tuple[Answer, ...]], ...]:
-    """The segments of a path, and what is checked after each."""
-    found: list[tuple[PathPlace, list[Answer]]] = []
-    meanings: dict[Expr, int] = {}
+def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, ...]], ...]:
+    """Return the segments of a path, each with the questions asked after it."""
+    segments: list[tuple[TreeNode, list[Answer]]] = []
+    meanings = Meanings()
     for step in program.steps:
-        note_meaning(step, meanings)
+        meanings.add(step)
         if isinstance(step, RunSegment | StateLoop):
-            found.append((step.place, []))
+            segments.append((step.node, []))
             if isinstance(step, StateLoop) and len(step.states) > 1:
-                found[-1][1].append(Answer(None, hash(("left", id(step.place))), step.ends))
-        elif isinstance(step, Check) and found and step.says is not None:
-            asked, *rest = step.operands
-            value = step.rule, *(meaning(each, meanings) for each in rest)
-            found[-1][1].append(Answer(step.says, meaning(asked, meanings), value))
-    return tuple((place, tuple(answers)) for place, answers in found)
+                segments[-1][1].append(Answer(None, meaning_of("end of loop", step.node), step.ends))
+        elif isinstance(step, Check) and segments and step.says is not None:
+            subject, *rest = step.operands
+            value = step.rule, *(meanings[each] for each in rest)
+            segments[-1][1].append(Answer(step.says, meanings[subject], value))
+    return tuple((node, tuple(answers)) for node, answers in segments)

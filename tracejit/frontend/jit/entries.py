@@ -1,4 +1,4 @@
-"""Entries of traced functions: what is kept of a recorded call for later ones, by signature or by path."""
+"""Entries of traced functions: records of recorded calls, by signature or by path, that later calls use."""
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit.look_steps import LoopReport
-from tracejit.frontend.recording.segments import PathPlace
+from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
+from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
 
 
 class Timing(NamedTuple):
-    """Seconds that the parts of a first call took: recording the body, compiling (or loading), running."""
+    """Seconds of a first call: recording the body, compiling (or loading) kernels, running them."""
 
     record: float
     compile: float
@@ -25,11 +25,11 @@ class Timing(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A question that a path asks of the numbers that it has found, and the answer that it has.
+    """A question that a path asks about a number that it has looked at, and its answer there.
 
-    says:     the path and what is required there, for people; None: nothing is told.
-    question: equal for equal questions about the same numbers.
-    value:    the answer.
+    says:     the path and the requirement on it, for `explain()`; None if it is not shown.
+    question: the meaning of the number, which paths share.
+    value:    the rule, and the meanings of its other operands.
     """
 
     says: tuple[str, str] | None
@@ -41,12 +41,13 @@ class Answer(NamedTuple):
 class Signature:
     """The record of recorded calls that later calls of the same signature use.
 
-    replay:       the function that serves a call; it returns `MISS` for one of another signature.
-    requirements: what its calls have in common, by path, for people.
-    graph:        what was recorded last; of a call that looks at values, the part after the last look.
+    replay:       the function that serves a call; it returns `MISS` for a call of another signature.
+    requirements: the requirements on its calls, by path, for `explain()`.
+    graph:        the last recorded graph; for a call with looks, the part after the last look.
     pinned:       the integers among the requirements, by their `number_key`.
     text:         the source of the replay function.
-    used:         when it served last.
+    replays:      how many calls it has served.
+    used:         the time at which it last served a call (`runtime.CLOCK`).
     """
 
     replay: Callable[..., Any]
@@ -59,25 +60,25 @@ class Signature:
 
     @property
     def paths(self) -> "Sequence[Path]":
-        """The replay functions that launch something: one, none, or one for each outcome of looks."""
+        """The paths: one, none if the calls are piecewise, or one for each outcome of looks."""
         raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False)
 class Path(Signature):
-    """A replay function that launches what one call recorded.
+    """The record of one recorded call, whose replay launches its graphs.
 
-    schedule: that of `graph`.
-    names:    of the graph's inputs.
-    segments: what is launched before `graph`, and what is asked of the numbers that are found then, with the
+    schedule: the schedule of `graph`.
+    names:    names of the graph's inputs.
+    segments: the segments that are launched before `graph`, each with the questions after it and their
               answers.
-    loops:    the rounds between looks.
-    timing:   that of the first call.
+    loops:    how the loops over looks run.
+    timing:   the timing of the first call.
     """
 
     schedule: Any = None
     names: tuple[str, ...] = ()
-    segments: tuple[tuple[PathPlace, tuple[Answer, ...]], ...] = ()
+    segments: tuple[tuple[TreeNode, tuple[Answer, ...]], ...] = ()
     loops: tuple[LoopReport, ...] = ()
     timing: Timing | None = None
 
@@ -87,19 +88,19 @@ class Path(Signature):
 
     @property
     def schedules(self) -> list[Any]:
-        """The schedules of all that it launches, in order."""
-        known = [place.segment.schedule for place, _answers in self.segments]
-        known += [told.segment.schedule for told in self.loops if told.segment is not None]
-        return [*known, self.schedule]
+        """The schedules of all launches, in order."""
+        schedules = [node.segment.schedule for node, _answers in self.segments]
+        schedules += [loop.segment.schedule for loop in self.loops if loop.segment is not None]
+        return [*schedules, self.schedule]
 
 
 @dataclass(eq=False, repr=False)
 class PiecewiseSignature(Signature):
-    """Calls that run the body; `replay` only recognises them.
+    """Calls that run the body as eager code; `replay` only recognises them.
 
-    reason:   why, and the line if one is known.
-    pieces:   how many calls ran piecewise since one was recorded.
-    interval: how many may, before one is recorded again: the reason may be gone.
+    reason:   why they are piecewise, and the line if it is known.
+    pieces:   the number of piecewise calls since a call was last recorded.
+    interval: the number of piecewise calls after which a call is recorded again, in case the reason is gone.
     """
 
     reason: tuple[str, str | None] = ("", None)
@@ -112,8 +113,11 @@ class PiecewiseSignature(Signature):
 
 
 class RecordedCall(NamedTuple):
-    """The outcome of recording a call: its result, the entry for later calls (None: record again), and
-    storages that have to enter whole.
+    """The outcome of recording a call.
+
+    result:  what the call returns.
+    entry:   the entry for later calls; None: the call must be recorded again.
+    aliased: storages that must then enter as one input each, because views of them overlap.
     """
 
     result: Any

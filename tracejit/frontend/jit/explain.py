@@ -10,7 +10,7 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
-from tracejit.frontend.jit.look_steps import LoopReport
+from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.ir.graph import Graph
 
@@ -79,13 +79,13 @@ def _describe(number: int, entry: Signature) -> list[str]:
         lines += [f"    {_path(path)}" for path in paths]
     parts: dict[int, tuple[Any, Any]] = {}
     for path in paths:
-        for place, _answers in path.segments:
-            parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
+        for node, _answers in path.segments:
+            parts[id(node.segment.schedule)] = node.segment.graph, node.segment.schedule
         for report in path.loops:
             if report.segment is not None:
                 parts[id(report.segment.schedule)] = report.segment.graph, report.segment.schedule
         parts[id(path.schedule)] = path.graph, path.schedule
-    lines += dict.fromkeys(f"  {_rounds(report)}" for path in paths for report in path.loops)
+    lines += dict.fromkeys(f"  {_iterations(report)}" for path in paths for report in path.loops)
     operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
     schedules = [schedule for _graph, schedule in parts.values()]
     kernels = [kernel for schedule in schedules for kernel in schedule.kernels]
@@ -113,11 +113,11 @@ def _path(path: Path) -> str:
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 
 
-def _rounds(report: LoopReport) -> str:
-    """The way in which equal rounds between looks run."""
+def _iterations(report: LoopReport) -> str:
+    """Return how the iterations of a loop over looks run."""
     if report.segment is not None:
-        return f"rounds up to {report.path} are one launch"
-    return f"rounds up to {report.path} are a launch each: {report.reason}"
+        return f"iterations up to {report.path} are one launch"
+    return f"iterations up to {report.path} are a launch each: {report.reason}"
 
 
 def _widened(graph: Graph) -> list[str]:

@@ -35,7 +35,7 @@ from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.signatures import Signatures
 from tracejit.frontend.python.kinds import Transparent, bound
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.loops.frames import PASSING
+from tracejit.frontend.recording.look_loops.frames import PASSING
 from tracejit.frontend.recording.partial import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.trace import Trace

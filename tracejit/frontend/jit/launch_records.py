@@ -1,17 +1,16 @@
-"""Descriptions of launches: what the recorded call (`perform`) and its replays (`text`) do alike."""
+"""Descriptions of launches, which the recorded call (`perform`) and its replays (`text`) share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.jit.number_variables import Variables, operand
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.operations import ADD
 from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.segments import Cut, PathPlace
+from tracejit.frontend.recording.segments import Cut, Segment, TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -27,11 +26,11 @@ from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
 
 Arrays = Mapping[Storage, Any]
-"""The variables of storages, and of the places where arrays begin, by storage."""
+"""By storage: its replay variable, and the variable of the offset at which its array begins, if any."""
 
 
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
-    """Names of the graph's inputs, for people."""
+    """Return the names of the graph's inputs, as users know them."""
     assert program.launch is not None
 
     def name(word: StorageAddress | Drawn | Expr) -> str:
@@ -50,7 +49,7 @@ def launch_of(
     graph: Graph,
     schedule: Any,
 ) -> Launch:
-    """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
+    """Describe how a replay launches the last graph of a path."""
     draws = range(len(trace.draws.taken), len(trace.draws.totals))
     is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
@@ -64,11 +63,9 @@ def launch_of(
     )
 
 
-def run_of(
-    cut: Cut, place: PathPlace | None, trace: Trace, arrays: Arrays, computed: Variables
-) -> RunSegment:
-    """Describe how a replay launches the segment that a look ended, where arrays and numbers are in these
-    variables. Later launches find what it makes.
+def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, computed: Variables) -> RunSegment:
+    """Describe how a replay launches the segment that a look ended, given the variables of arrays and
+    numbers. Binds the variables of its results.
     """
     graph, schedule = cut.segment.graph, cut.segment.schedule
     launch = Launch(
@@ -80,27 +77,29 @@ def run_of(
         written=(),
         is_awaited=graph_can_fail(graph),
     )
-    run = RunSegment(place, launch, tuple(arrays[storage][0] for storage in cut.made), computed[cut.source])
-    for var in (*run.made, run.found):
+    run = RunSegment(node, launch, tuple(arrays[storage][0] for storage in cut.results), computed[cut.source])
+    for var in (*run.results, run.number):
         var.bound = True
     return run
 
 
-def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Variables) -> Launch:
-    """Describe how a replay launches rounds with an exit. All that they make is awaited."""
+def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, computed: Variables) -> Launch:
+    """Describe how a replay launches a native loop, given what the inputs of its graph stand for: a storage,
+    a number, a bound input. The replay waits for all results.
+    """
 
-    def word(given: Any) -> StorageAddress | Drawn | Expr:
-        if isinstance(given, Storage):
-            return StorageAddress(*arrays[given])
-        if isinstance(given, Extent | RuntimeNumber):
-            return _words((given,), arrays, computed)[0]
-        return Literal(given) if type(given) is int else operand(given, computed)
+    def word(stands_for: Any) -> StorageAddress | Drawn | Expr:
+        if isinstance(stands_for, Storage):
+            return StorageAddress(*arrays[stands_for])
+        if isinstance(stands_for, Extent | RuntimeNumber):
+            return _words((stands_for,), arrays, computed)[0]
+        return Literal(stands_for) if type(stands_for) is int else operand(stands_for, computed)
 
     return Launch(
-        call=check.launcher(native.segment.schedule, native.segment.graph),
-        pack=native.segment.schedule.pack.pack,
+        call=check.launcher(segment.schedule, segment.graph),
+        pack=segment.schedule.pack.pack,
         storages=(),
-        words=tuple(map(word, native.words)),
+        words=tuple(map(word, inputs)),
         draws=(),
         written=(),
         is_awaited=True,
@@ -110,7 +109,7 @@ def launch_of_rounds(native: ExitLoop, arrays: Arrays, computed: Variables) -> L
 def _words(
     bound: Iterable[Bound], arrays: Arrays, computed: Variables
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
-    """Words that are packed for the inputs of a graph."""
+    """Return the words that are packed for the inputs of a graph."""
 
     def word(bound: Bound) -> StorageAddress | Drawn | Expr:
         if isinstance(bound, Extent):
@@ -127,16 +126,16 @@ def _words(
 
 
 def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int, Any, Expr], ...]:
-    """Streams that a launch draws from, by their numbers in the call, and how much of each."""
-    found = []
+    """Return the random streams that a launch draws from: position in the call, stream, number of words."""
+    draws = []
     for index in indices:
         stream, total = trace.draws.totals[index]
-        found.append((index, stream, _count(total.fixed, total.further, computed)))
-    return tuple(found)
+        draws.append((index, stream, _count(total.fixed, total.further, computed)))
+    return tuple(draws)
 
 
 def _count(fixed: int, further: Any, computed: Variables) -> Expr:
-    """The number of random numbers drawn: a whole number, and what a run-time number says."""
+    """Return the number of random words drawn: a constant, plus a run-time number if there is one."""
     if further is None:
         return Literal(fixed)
     return Compute(ADD, computed[further], Literal(fixed), value=further.value + fixed)

@@ -1,13 +1,13 @@
-"""The paths of one signature whose body looks at values of arrays.
+"""The trace tree of a signature whose body looks at values of arrays.
 
-A path is what one outcome of the looks leads to: segments that are launched, what is asked of the numbers
-they give, and a last launch with all effects (see `recording.segments`). Each has a replay function of its
-own. A call tries them, the one that served last first: what a path has launched before an answer was
-another one is found in the call's `Memo` by the next path, which has the same places up to there. Where no
-path fits, nothing has been changed, and the call is recorded: the tree gets another path.
+A path belongs to one outcome of the looks. It consists of segments to launch, questions about the numbers
+that they produce, and a last launch with all effects (see `recording.segments`). Each path has a replay
+function of its own. A call tries the paths, the most recently used one first. When an answer differs, the
+next path finds the results of common segments in the call's `Memo`, since both share the tree nodes up to
+there. If no path fits, nothing has been written, and the call is recorded: the tree gains a path.
 
-The number of paths is bounded (`PATHS`); the one that has not served for longest goes. A tree is *bushy* if
-new paths keep coming: then its function runs piecewise.
+The number of paths is bounded (`PATHS`); the least recently used one is evicted. A tree is *bushy* if new
+paths keep coming; its function then runs piecewise.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracejit.frontend.jit.entries import Path, Signature
-from tracejit.frontend.recording.segments import PathPlace
+from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.signature.runtime import MISS, Memo
 
 PATHS = 64
-"""Most paths of a signature."""
+"""The largest number of paths of a signature."""
 
 TRIES = 256
-"""Most recordings of paths without ten times as many replays; after them the function runs piecewise."""
+"""The number of recorded paths after which a function with fewer than ten times as many replays is
+piecewise.
+"""
 
 
 class TraceTree(Signature):
     """The signature of calls that look at values.
 
-    latest:   the path that served last, which is tried first.
-    recorded: the one that was recorded last, whose graph, text and requirements the tree shows as its own.
-    traces:   how many have been recorded.
+    latest:   the most recently used path, which is tried first.
+    recorded: the most recently recorded path, whose graph, text and requirements the tree shows as its own.
+    traces:   the number of recorded paths.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,8 +47,8 @@ class TraceTree(Signature):
         return self._paths
 
     @property
-    def first(self) -> PathPlace:
-        """The segment with which all paths begin."""
+    def first(self) -> TreeNode:
+        """The tree node with which all paths start."""
         return self.recorded.segments[0][0]
 
     @property
@@ -55,7 +57,7 @@ class TraceTree(Signature):
         return self.traces >= TRIES and self.replays < 10 * self.traces
 
     def add(self, path: Path) -> None:
-        """Add a path, which has just been recorded."""
+        """Add a newly recorded path."""
         self.traces += 1
         self.graph, self.text = path.graph, path.text
         self.requirements, self.pinned = path.requirements, path.pinned
@@ -71,7 +73,7 @@ class TraceTree(Signature):
                 if failed is not None and (path is latest or not _may_fit(path, *failed)):
                     continue
                 if memo.drawn:
-                    memo.keep(place for place, _answers in path.segments)
+                    memo.keep(node for node, _answers in path.segments)
                 result = path.replay(args, kwargs, memo)
                 if result is not MISS:
                     self.latest = path
@@ -87,18 +89,20 @@ class TraceTree(Signature):
 
 
 def _may_fit(path: Path, other: Path, depth: int) -> bool:
-    """Whether a path may fit a call for which `other` had a wrong answer after its segment at this depth."""
+    """Whether a path may fit a call in which an answer of `other` differed after its segment at this
+    depth.
+    """
     known, tried = path.segments, other.segments
-    alike = 0
-    while alike <= depth and alike < len(known) and known[alike][0] is tried[alike][0]:
-        alike += 1
-    if alike == 0:
+    common = 0
+    while common <= depth and common < len(known) and known[common][0] is tried[common][0]:
+        common += 1
+    if common == 0:
         return True
-    answers, wrong = known[alike - 1][1], tried[alike - 1][1]
-    if alike > depth:
-        return answers != wrong
-    for mine, right in zip(answers, wrong, strict=False):  # the call has these answers
-        if mine.question != right.question:
+    answers, others = known[common - 1][1], tried[common - 1][1]
+    if common > depth:  # an answer of `other` after the last common segment is wrong
+        return answers != others
+    for mine, right in zip(answers, others, strict=False):  # the call has the answers of `other`
+        if mine.question is not right.question:
             break
         if mine.value != right.value:
             return False
@@ -106,7 +110,9 @@ def _may_fit(path: Path, other: Path, depth: int) -> bool:
 
 
 def _failed(path: Path, memo: Memo) -> tuple[Path, int] | None:
-    """The path, and at which depth it had another answer than the call."""
+    """Return the path and the depth at which its answer differed from the call's; None if it launched
+    nothing.
+    """
     for depth in range(len(path.segments) - 1, -1, -1):
         if path.segments[depth][0] is memo.last:
             return path, depth

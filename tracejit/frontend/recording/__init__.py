@@ -11,7 +11,7 @@ Modules from the ground up; each may import those above it (a contract of import
     eager                          the open recording of a thread, and its launch
     draws, numpy_views, restart    records of a trace: random numbers, NumPy arrays, assumptions
     segments                       what the calls of a function launch between looks at values
-    loops                          loops of which a few rounds are recorded
+    look_loops, ranges             loops of which a few iterations are recorded
     looks                          a look at a value: cuts the recording, and launches what there is
     trace                          the recording of one call
 """

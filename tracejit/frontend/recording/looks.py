@@ -1,12 +1,12 @@
-"""Looks of a body at values of arrays: each ends a segment, which is launched.
+"""Looks of a body at values of arrays. Each look ends a segment, which is launched.
 
 A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut*
-there: what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all
-that the body may still use: arrays that it made and that are alive, the new content of arrays that it
-wrote, and the value that it looks at; while a gradient is taken, everything. The segment is launched, the
-value is waited for, and the recording goes on; a result that is used later enters it as an input
-(`Trace.adopt`). Nothing that existed before the call is written: that is left to the last launch of the
-path. Later calls find the segments in `segments`; equal looks make a loop (`loops`).
+there: the operations recorded since the last cut become a graph of their own, a *segment*. Its results are
+all values that the body may still use: arrays that it created and that are alive, the new content of arrays
+that it wrote, and the value that it looks at; while a gradient is taken, all values. The segment is launched,
+the recorder waits for the value, and the recording continues. A result that is used later enters the
+recording as an input (`Trace.adopt`). Nothing that existed before the call is written: the last launch of the
+path does that. Later calls look the segments up in `segments`. Equal looks form a loop (`look_loops`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 from tracejit.errors import file_and_line
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.loops.ahead import run_ahead
-from tracejit.frontend.recording.loops.counters import (
+from tracejit.frontend.recording.look_loops.counters import (
     CountedRange,
     attribute_counters,
     count_attributes,
     count_in,
     may_count,
 )
-from tracejit.frontend.recording.loops.frames import frames_of_body
-from tracejit.frontend.recording.loops.states import State, state_at
-from tracejit.frontend.recording.loops.ways import StateGraph
+from tracejit.frontend.recording.look_loops.frames import frames_of_body
+from tracejit.frontend.recording.look_loops.run_ahead import run_ahead
+from tracejit.frontend.recording.look_loops.state_graph import StateGraph
+from tracejit.frontend.recording.look_loops.states import State, state_at
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
 from tracejit.frontend.recording.recording import in_operation, thread, unwatched
@@ -55,26 +55,27 @@ SEGMENTS = 256
 class Looks:
     """The looks of a trace so far.
 
-    segments: those of all paths of the function; None: every look gives up.
-    cuts:     the looks, in order.
-    different: the segments that they ended, each once.
-    carried:  origins of the values of earlier segments.
-    found:    sources of the numbers looked at, by the value of the graph.
-    graph:    the states of the body at its looks.
-    ranges:   loops whose state is numbers of the call, by frame and place (see `loops.counters`).
-    iterates: whether there is a ``for`` over an array.
+    segments:    the segments of all paths of the function; None: every look aborts the recording.
+    cuts:        the looks, in order.
+    different:   the distinct segments that they ended.
+    origins:     origins of the values of earlier segments.
+    sources:     sources of the numbers looked at, by the value of the graph.
+    state_graph: the states of the body at its looks.
+    ranges:      ``for`` loops whose state consists of numbers of the call, by frame and offset of the
+                 instruction (see `look_loops.counters`).
+    iterates:    whether there is a ``for`` over an array.
     """
 
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
         self.segments: Any = segments
         self.cuts: list[Cut] = []
-        self.carried: dict[Value, Bound | ConstantOrigin] = {}
-        self.found: dict[Value, Source] = {}
-        self.graph = StateGraph(self.cuts, numbers, draws)
+        self.origins: dict[Value, Bound | ConstantOrigin] = {}
+        self.sources: dict[Value, Source] = {}
+        self.state_graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
         self.iterates = False
         self.different: set[Segment] = set()
-        self._visited: dict[tuple[int, ...], Any] = {}  # by place in the body: the state at the last look
+        self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
         """The reason why a look cannot end a segment; None if it can."""
@@ -93,65 +94,66 @@ class Looks:
         return None
 
     def add(self, trace: Trace, cut: Cut, state: State | None) -> None:
-        """Add a look that has just been made, and the state of the body there."""
+        """Add a look, and the state of the body there."""
         self.cuts.append(cut)
         self.different.add(cut.segment)
         trace.numbers.find(cut.source, cut)
-        self.graph.note(cut, state)
+        self.state_graph.note(cut, state)
 
     def is_other_state(self, state: State | None, codes: Iterable[types.CodeType]) -> bool:
-        """Whether the body looks again where it is now, in another state, so that counters may help.
+        """Whether the body looks again at its present position, but in another state, so that counters may
+        help.
 
-        codes: what has run.
+        codes: the code objects that have run.
         """
         frames = frames_of_body()
-        place = tuple(frame.f_lasti for frame in frames)
+        position = tuple(frame.f_lasti for frame in frames)
         key = state.key if state is not None else None
-        is_other = place in self._visited and (key is None or key != self._visited[place])
+        is_other = position in self._visited and (key is None or key != self._visited[position])
         if frames:
-            self._visited[place] = key
+            self._visited[position] = key
         may = self.iterates or any(may_count(frame.f_code) for frame in frames)
         return is_other and (may or any(map(attribute_counters, codes)))
 
 
 def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
-    """The only element of an array, as a number of the call; what was recorded so far is launched."""
+    """Launch what was recorded so far, and return the only element of an array as a number of the call."""
     looks = trace.looks
     reason = looks.refusal(trace, array)
     if reason is not None:
         trace.refuse_look(array, what, reason)
     content = _content(trace, array)
-    if content in looks.found:
-        return trace.numbers.proxy(looks.found[content])
+    if content in looks.sources:
+        return trace.numbers.proxy(looks.sources[content])
     looked = [array._storage]
     if not array.device.is_addressable:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
     location = user_location()
-    made_by = next((node.op for node in reversed(trace.nodes) if content in node.outputs), None)
-    plain: list[Any] = []
+    producer = next((node.op for node in reversed(trace.nodes) if content in node.outputs), None)
+    literals: list[Any] = []
     if trace.assumed.counted:
         frames = frames_of_body()
         for frame in frames:
-            plain += count_in(frame, trace.numbers)
-        plain += count_attributes(trace, frames)
+            literals += count_in(frame, trace.numbers)
+        literals += count_attributes(trace, frames)
     with unwatched(), _outside(trace):
         value = trace.read(array._storage, array._view)
-        made = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
-        asks = made_by is equal or made_by is not_equal
-        state = state_at(trace, made.source, looked, tuple(plain), asks_equality=asks)
-        looks.add(trace, made, state)
+        cut = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
+        asks = producer is equal or producer is not_equal
+        state = state_at(trace, cut.source, looked, tuple(literals), asks_equality=asks)
+        looks.add(trace, cut, state)
         run_ahead(trace)
     if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):
         trace.interrupt(Restart(counted=True))
     if content is not None:
-        looks.found[content] = made.source
-    return trace.numbers.proxy(made.source)
+        looks.sources[content] = cut.source
+    return trace.numbers.proxy(cut.source)
 
 
 @contextmanager
 def _outside(trace: Trace) -> Iterator[None]:
-    """A context for the work at a look: computations on arrays in it are no part of the trace."""
+    """A context for the recorder's own work at a look: its array operations are not part of the trace."""
     thread.trace = None
     try:
         yield
@@ -160,14 +162,14 @@ def _outside(trace: Trace) -> Iterator[None]:
 
 
 def _content(trace: Trace, array: Any) -> Value | None:
-    """The value of an array that this recording has made, if the array is all of it."""
+    """The graph value of an array, if this recording has produced it and the array covers it completely."""
     storage, view = array._storage, array._view
-    made = storage.pending if storage.recording is trace else None
-    return made if made is not None and view.is_whole(made.type.shape) else None
+    value = storage.pending if storage.recording is trace else None
+    return value if value is not None and view.is_whole(value.type.shape) else None
 
 
 def _cut(trace: Trace, value: Value, source: Source) -> Cut:
-    """End the segment of a trace by a look at `value`, which is to be the number `source`."""
+    """End the segment of a trace with a look at `value`, which becomes the number `source`."""
     value = trace.known(value)
     alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
     if trace.tapes:
@@ -178,20 +180,20 @@ def _cut(trace: Trace, value: Value, source: Source) -> Cut:
     graph = trace.graph(outputs)
     segment: Segment = trace.looks.segments.find(structure(graph), graph)
     draws = trace.draws.take()
-    made, source.value = segment.run(trace.bound)
+    results, source.value = segment.run(trace.bound)
     bound = tuple(trace.bound)
-    _carry(trace, outputs, made)
-    return Cut(segment, source, bound, made, draws)
+    _begin_segment(trace, outputs, results)
+    return Cut(segment, source, bound, results, draws)
 
 
-def _carry(trace: Trace, outputs: Sequence[Value], made: Sequence[Storage]) -> None:
-    """Begin the next segment, with the places of the values that the last one knew."""
-    carried = trace.looks.carried
-    for found, bound in zip(trace.inputs, trace.bound, strict=True):
-        carried.setdefault(found, bound)
+def _begin_segment(trace: Trace, outputs: Sequence[Value], results: Sequence[Storage]) -> None:
+    """Begin the next segment, and note the origins of the values of the last one."""
+    origins = trace.looks.origins
+    for value, bound in zip(trace.inputs, trace.bound, strict=True):
+        origins.setdefault(value, bound)
     for node in trace.nodes:
         if node.op is constant:
-            carried[node.output] = ConstantOrigin(node.attrs, node.location)
-    for found, storage in zip(outputs, made, strict=True):
-        carried.setdefault(found, Extent(storage, 0, storage.type.size))
+            origins[node.output] = ConstantOrigin(node.attrs, node.location)
+    for value, storage in zip(outputs, results, strict=True):
+        origins.setdefault(value, Extent(storage, 0, storage.type.size))
     trace.begin_segment()

@@ -5,7 +5,8 @@ description serves all that repeat them:
 
     LESS.written("m2", "(1.0)")     the text of a replay: "(m2 < (1.0))"
     LESS.function(2, 1)             the answer, for rounds that are run ahead of the body
-    LESS: ops.less                  what a graph can do in its place (`loops.induction`, `jit.exits`)
+    LESS: ops.less                  what a graph can do in its place (`loops.induction`,
+          `jit.state_loops.native_loop`)
 
 Each operation is one object. `OPERATIONS` has those that a file may name, by their text.
 

@@ -1,9 +1,10 @@
-"""Segments of a traced function: what its calls launch between two looks at values (see `looks`).
+"""Segments of a traced function: the operations that its calls launch between two looks (see `looks`).
 
-What always holds:
-- The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have
-  the same segments (`Segments.find`) in the same places (`Segments.place`), whatever they do later.
-- Segments with one structure have one schedule: the rounds of a loop are compiled once.
+Invariants:
+- The results of a segment are fixed when it ends, independent of what follows. Calls that start with the same
+  operations and answers therefore share segments (`Segments.find`) and nodes of the trace tree
+  (`Segments.tree_node`), whatever they do later.
+- Segments with the same structure share a schedule: the iterations of a loop are compiled once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tracejit.ops.loops import graph_can_fail
 
 
 class Segment:
-    """The part of a path between two looks."""
+    """The operations of a path between two looks: their graph and its schedule."""
 
     __slots__ = ("__weakref__", "graph", "schedule")
 
@@ -31,18 +32,20 @@ class Segment:
         self.graph, self.schedule = graph, schedule
 
     def run(self, bound: list[Bound]) -> tuple[tuple[Storage, ...], Any]:
-        """Launch it, and wait for the number that is looked at, which is element 0 of its first result.
-        Returns the results and that number.
+        """Launch the segment, and wait for the number that is looked at, element 0 of the first result.
+        Return the results and that number.
         """
-        made = tuple([Storage(value.type) for value in self.graph.outputs])
-        eager.run(self.graph, bound, list(made), self.schedule)
-        awaited = made if graph_can_fail(self.graph) else made[:1]
+        results = tuple([Storage(value.type) for value in self.graph.outputs])
+        eager.run(self.graph, bound, list(results), self.schedule)
+        awaited = results if graph_can_fail(self.graph) else results[:1]
         engine.wait(*(storage.variable for storage in awaited))
-        return made, made[0].memory().reshape(-1)[0].item()
+        return results, results[0].memory().reshape(-1)[0].item()
 
 
-class PathPlace:
-    """The place of a segment in a path, or of the rounds of a loop. Paths that begin alike share places."""
+class TreeNode:
+    """A node of a function's trace tree: a segment at its position in a path, or a loop over looks. Paths
+    with a common prefix share nodes.
+    """
 
     __slots__ = ("__weakref__", "segment")
 
@@ -51,11 +54,13 @@ class PathPlace:
 
 
 class Segments:
-    """The segments of all paths of one traced function, and their places, as long as a path refers to them.
+    """The segments of all paths of one traced function, and the nodes of its trace tree. Both live as long as
+    a path refers to them.
 
-    ended: the number of paths at which looks began to give up because new paths kept coming; else 0.
-    counted: whether what counts rounds is a run-time number (see `loops.counters`); None: this is not known
-           yet.
+    ended:         the number of paths after which looks abort recordings, because new paths kept coming; 0
+                   before that.
+    counted:       whether iteration counters are run-time numbers (see `look_loops.counters`); None: not
+                   known yet.
     computes_math: whether `math` computes with run-time numbers (see `surroundings.math_module`).
     """
 
@@ -64,36 +69,38 @@ class Segments:
         self.counted: bool | None = None
         self.computes_math = False
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
-        self._places: weakref.WeakValueDictionary[Any, PathPlace] = weakref.WeakValueDictionary()
+        self._tree: weakref.WeakValueDictionary[Any, TreeNode] = weakref.WeakValueDictionary()
 
     def find(self, key: Hashable, graph: Graph) -> Segment:
-        """The segment with this structure; a schedule is compiled if there is none yet."""
+        """Return the segment with this structure. Its schedule is compiled when it is new."""
         name = key, tuple(node.location for node in graph.nodes)  # errors name lines
-        found = self._known.get(name)
-        if found is None:
-            found = self._known[name] = Segment(graph, compile.compile_graph(copied(graph)))
-        return found
+        segment = self._known.get(name)
+        if segment is None:
+            segment = self._known[name] = Segment(graph, compile.compile_graph(copied(graph)))
+        return segment
 
-    def place(self, before: PathPlace | None, segment: Segment, loop: Hashable = None) -> PathPlace:
-        """The place of a segment after `before` (None: it is the first), or of a loop whose rounds `loop`
+    def tree_node(self, parent: TreeNode | None, segment: Segment, loop: Hashable = None) -> TreeNode:
+        """Return the child of `parent` (None: the root) for a segment, or for a loop that `loop`
         describes.
         """
-        name = before, segment, loop
-        found = self._places.get(name)
-        if found is None:
-            found = self._places[name] = PathPlace(segment)
-        return found
+        name = parent, segment, loop
+        node = self._tree.get(name)
+        if node is None:
+            node = self._tree[name] = TreeNode(segment)
+        return node
 
 
 class Cut(NamedTuple):
     """A look in a recorded call: the segment that it ended, and how it was launched.
 
-    source: the number looked at, which is element 0 of the first of `made`.
-    draws:  numbers of the random streams (in `Draws.totals`) that the segment draws from.
+    source:  the number looked at, element 0 of the first of `results`.
+    bound:   the origins of the segment's inputs.
+    results: the storages of the segment's outputs.
+    draws:   the positions, in `Draws.totals`, of the random streams that the segment draws from.
     """
 
     segment: Segment
     source: Source
     bound: tuple[Bound, ...]
-    made: tuple[Storage, ...]
+    results: tuple[Storage, ...]
     draws: range

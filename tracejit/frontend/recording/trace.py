@@ -27,13 +27,13 @@ from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looks import Looks, look_at
-from tracejit.frontend.recording.loops import plain
-from tracejit.frontend.recording.loops.induction import value_of
-from tracejit.frontend.recording.loops.ranges import Nest
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.picks import Picks
+from tracejit.frontend.recording.ranges import builtin_range
+from tracejit.frontend.recording.ranges.induction import value_of
+from tracejit.frontend.recording.ranges.ranges import Nest
 from tracejit.frontend.recording.recording import Recording, thread, unwatched
 from tracejit.frontend.recording.restart import Assumptions, Restart, Unreplayable
 from tracejit.frontend.recording.segments import Segments
@@ -245,7 +245,7 @@ class Trace(Recording):
 
     def end_operation(self) -> None:
         """Record a few rounds of loops if there are very many; refuse what takes too long to plan."""
-        if len(self.nodes) > plain.LONG and self.nest.has_plain:
+        if len(self.nodes) > builtin_range.LONG and self.nest.has_plain:
             self.interrupt(Restart(rolled=True))
         if len(self.nodes) > MOST:
             self.give_up(
@@ -301,7 +301,7 @@ class Trace(Recording):
         return look_at(self, array, what)
 
     def begin_segment(self) -> None:
-        """Drop the recording but for values of arrays (see `Looks.carried`) and those of gradients."""
+        """Drop the recording but for values of arrays (see `Looks.origins`) and those of gradients."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
@@ -310,11 +310,11 @@ class Trace(Recording):
         self.bytes = 0
         for windows in self.windows.values():
             for window in windows:
-                self.looks.carried.setdefault(window.input, window)
+                self.looks.origins.setdefault(window.input, window)
 
     def adopt(self, value: Value) -> None:
         """Make a value of an earlier segment an input of this one."""
-        bound = self.looks.carried.get(value)
+        bound = self.looks.origins.get(value)
         if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
         elif bound is not None:
@@ -332,7 +332,7 @@ class Trace(Recording):
 
     def carrier(self, storage: Storage) -> Storage | None:
         """The storage that an earlier segment made, of which `storage` holds all; None if there is none."""
-        bound = self.looks.carried.get(storage.pending) if storage.pending is not None else None
+        bound = self.looks.origins.get(storage.pending) if storage.pending is not None else None
         return bound.storage if type(bound) is Extent else None
 
     def finish(self, outputs: list[Value]) -> Graph:
@@ -347,7 +347,7 @@ class Trace(Recording):
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self.looks.carried = {}
+        self.looks.origins = {}
 
     # -- giving up -------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Values in the steps of a replay: variables, constants, and what is derived from them.
+"""Values in the steps of a replay: variables, constants, and values derived from these.
 
     x.shape[0]     GetItem(GetAttribute(x, "shape"), Literal(0))
     n * 2          Compute(MULTIPLY, n, Literal(2))
 
-Each has the `key` by which equal ones are found, and the `root` in which a replay begins to look for it. They
-are written as Python by `text`, and nowhere else.
+Each value has a `key`, which equal values share, and a `root`, the variable or constant from which a replay
+reads it. Only `text` writes them as Python.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from tracejit.frontend.recording.operations import Operation
 
 
 class Expr:
-    """A value that stands in an expression; `value` is what it was in the recorded call."""
+    """A value in an expression; `value` is the object that it was in the recorded call."""
 
     __slots__ = ()
     value: Any
 
     @property
     def key(self) -> Any:
-        """Equal for operands that mean the same."""
+        """Equal for operands that have the same value in every call."""
         raise NotImplementedError
 
     @property
     def root(self) -> Expr:
-        """The variable or constant from which the value is found."""
+        """The variable or constant from which a replay reads the value."""
         return self
 
     @property
     def is_bound(self) -> bool:
-        """Whether a replay knows it by now."""
+        """Whether a replay has bound it already."""
         return True
 
 
 class Const(Expr):
-    """This very object; the replay function keeps it alive."""
+    """One particular object, which the replay function keeps alive."""
 
     __slots__ = ("value",)
 
@@ -51,7 +51,7 @@ class Const(Expr):
 
 
 class Literal(Expr):
-    """A value that is written down: a number, a string, a tuple of such."""
+    """A literal: a number, a string, or a tuple of these."""
 
     __slots__ = ("value",)
 
@@ -64,7 +64,7 @@ class Literal(Expr):
 
 
 class Word(Expr):
-    """A name that every replay knows: a parameter of its function, a built-in type, a class of arrays."""
+    """A name that every replay function has: a parameter, a built-in type, a class of arrays."""
 
     __slots__ = ("name",)
 
@@ -80,10 +80,13 @@ ARGS, KWARGS = Word("args"), Word("kwargs")
 
 
 class Var(Expr):
-    """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
+    """A variable of the replay function.
 
-    prefix: what its name begins with: v (argument), n and m (numbers), s (storage), h (found by name),
-            o (offset), t (output), r (written back), l (found in an array), c (state of a loop).
+    value:  the object that it was in the recorded call.
+    path:   the name by which users know it.
+    prefix: the start of its name: v (argument), n and m (number), s (storage), h (read by name), o (offset),
+            t (output), r (written back), l (looked at), c (variable of a loop's state).
+    bound:  whether a step has bound it.
     """
 
     __slots__ = ("bound", "path", "prefix", "value")
@@ -102,7 +105,7 @@ class Var(Expr):
 
 
 class Derived(Expr):
-    """A value that is found by means of others, its operands; the first one is where it is found."""
+    """A value derived from others, its operands. The first operand is the object that it is read from."""
 
     __slots__ = ("operands",)
 
@@ -111,7 +114,7 @@ class Derived(Expr):
 
     @property
     def what(self) -> Hashable:
-        """Equal for those that do the same with their operands."""
+        """Equal for values that are derived from their operands in the same way."""
         raise NotImplementedError
 
     @property
@@ -142,14 +145,14 @@ class GetAttribute(Derived):
 
 
 class GetItem(Derived):
-    """An item of a container; its key is the second operand."""
+    """An item of a container: the first operand is the container, the second one the key."""
 
     __slots__ = ()
     what = "item"
 
 
 class Result(Derived):
-    """The result of a function for the operands."""
+    """The result of calling a function with the operands."""
 
     __slots__ = ("function",)
 
@@ -163,9 +166,9 @@ class Result(Derived):
 
 
 class Compute(Derived):
-    """An operation on Python's numbers.
+    """An operation on Python numbers.
 
-    value: what it gave in the recorded call, if a launch takes it.
+    value: its result in the recorded call, if a launch takes it as an input.
     """
 
     __slots__ = ("operation", "value")
@@ -189,10 +192,3 @@ def attribute(holder: Expr, *names: str) -> Expr:
 def item(holder: Expr, key: Any) -> GetItem:
     """``holder[key]``."""
     return GetItem(holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
-
-
-def meaning(operand: Expr, known: dict[Expr, int]) -> int:
-    """Equal for operands that are computed alike, where variables mean what is `known`."""
-    if isinstance(operand, Derived):
-        return hash((operand.what, *(meaning(each, known) for each in operand.operands)))
-    return known.get(operand) or hash(operand.key)

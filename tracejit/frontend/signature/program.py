@@ -1,15 +1,14 @@
-"""Records of what a replay does, in the order in which it does it.
+"""Records of the steps of a replay, in their order.
 
-A `ReplayProgram` is made while a call is recorded. Its steps are about values (`expressions`): variables, the
-very object, numbers written down, and what is derived from these. A check is a `Rule` about such values.
+A `ReplayProgram` is built while a call is recorded. Its steps refer to values (`expressions`): variables,
+particular objects, literals, and values derived from these. A check is a `Rule` about such values.
 
     n = program.bind(item(ARGS, 1), "n")                         n0 = args[1]
     program.require(Rule.TYPE, n, Const(float))                  if not (type(n0) is K1): return MISS
     m = program.bind(Compute(MULTIPLY, n, Literal(2)), "m")      m2 = (n0 * (2))
 
-The Python on the right is written by `text`, and nowhere else; nothing reads it. Each variable knows the
-object that it was in the recorded call, so one description serves the call that is recorded (`perform`) and
-the calls that are replayed.
+Only `text` writes the Python on the right, and nothing parses it. Each variable refers to the object that it
+was in the recorded call, so one description serves the recorded call (`perform`) and its replays.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tracejit.ir.view import View
 
 
 class Rule(enum.Enum):
-    """The requirements of checks on their operands; `conditions` has each as a condition in Python."""
+    """Requirements of checks on their operands; `conditions` writes each as a condition in Python."""
 
     IS = enum.auto()
     IS_NOT = enum.auto()
@@ -75,9 +74,9 @@ class Bind:
 
 @dataclass(eq=False, repr=False)
 class Check:
-    """The call is of this signature only if a rule holds.
+    """A condition of the signature: a rule about the operands.
 
-    says: a path and what is required there, for `explain()`; None if nothing is told.
+    says: a path and the requirement on it, for `explain()`; None if it is not shown.
     """
 
     rule: Rule
@@ -87,7 +86,7 @@ class Check:
 
 @dataclass(eq=False, repr=False)
 class ArrayCheck:
-    """An NDArray lies as a whole on a storage of this type and has this view; binds the storage."""
+    """An NDArray has a storage of this type and this view of it; binds the storage."""
 
     array: Var
     storage: Var
@@ -98,7 +97,7 @@ class ArrayCheck:
 
 @dataclass(eq=False, repr=False)
 class ManyArrays:
-    """A list, tuple or dict holds NDArrays that lie as wholes on storages of this type and have this view."""
+    """A list, tuple or dict contains NDArrays, each with a storage of this type and this view of it."""
 
     container: Var
     arrays: tuple[Var, ...]
@@ -110,41 +109,41 @@ class ManyArrays:
 
 @dataclass(eq=False, repr=False)
 class Distinct:
-    """Objects that were different ones are."""
+    """Objects that were distinct in the recorded call are distinct."""
 
     vars: tuple[Var, ...]
 
 
 @dataclass(eq=False, repr=False)
 class Separate:
-    """Storages that were apart are apart; binds whether Python can see the memory of one."""
+    """Storages do not overlap; binds whether the memory of one is exposed to Python."""
 
     storages: tuple[Var, ...]
 
 
 @dataclass(eq=False, repr=False)
 class RunSegment:
-    """A segment of the call is launched, and an element looked at: a number of the call from then on.
+    """The launch of a segment, and a look at an element, which is a number of the call from then on.
 
-    place: what the paths that begin alike share, by identity; a call runs it once.
-    made:  the storages that it makes; element 0 of the first is looked at.
-    found: the number.
+    node:    the segment's node of the trace tree, which paths with a common prefix share; a call runs it
+             once.
+    results: the storages that it produces; the look is at element 0 of the first.
+    number:  the number looked at.
     """
 
-    place: Any
+    node: Any
     launch: Launch
-    made: tuple[Var, ...]
-    found: Var
+    results: tuple[Var, ...]
+    number: Var
 
 
 @dataclass(eq=False, repr=False)
 class Transition:
-    """A way from one state of a loop to another: the checks that must hold, computations and launches.
+    """A transition from one state of a loop to another, or several transitions as one launch.
 
-    steps: checks and computations, the `RunSegment` whose number the next state's checks ask for, or many
-           rounds as one, and what else that makes.
-    ends:  the number of the state where it ends, or the variable that has it.
-    after: by the number of each state where it may end, what the variables of that state become.
+    steps: its checks and computations, and one `RunSegment`.
+    ends:  the position of the state where it ends, or the variable that contains it.
+    after: by the position of each state where it may end: the new values of that state's variables.
     """
 
     steps: tuple[Step, ...]
@@ -153,24 +152,27 @@ class Transition:
 
 
 @dataclass(eq=False, repr=False)
-class Standing:
-    """A state of a loop: its variables, and the ways from it; at most one has checks that hold."""
+class LoopState:
+    """A state of a loop: its variables, and the transitions from it, at most one of which passes its
+    checks.
+    """
 
     vars: tuple[Var, ...]
-    ways: tuple[Transition, ...]
+    transitions: tuple[Transition, ...]
 
 
 @dataclass(eq=False, repr=False)
 class StateLoop:
-    """Ways from state to state are gone as long as there is one whose checks hold, maybe none.
+    """A loop over looks: performs transitions until no transition from its present state passes its checks.
 
-    place:  as that of a `RunSegment`.
-    states: the first one is that where it begins; its variables hold `before` then.
-    ends:   the number of the state where this path leaves it.
+    node:   its node of the trace tree, as that of a `RunSegment`.
+    states: the loop starts in the first one.
+    before: the initial values of the first state's variables.
+    ends:   the position of the state in which this path leaves the loop.
     """
 
-    place: Any
-    states: tuple[Standing, ...]
+    node: Any
+    states: tuple[LoopState, ...]
     before: tuple[Var, ...]
     ends: int
 
@@ -183,14 +185,14 @@ Step = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment
 
 @dataclass(eq=False, repr=False)
 class Known:
-    """A value that a replay has already: an argument, a constant, a computed number, something shared."""
+    """A value that a replay has already: an argument, a constant, a computed number, a shared part."""
 
     operand: Expr
 
 
 @dataclass(eq=False, repr=False)
 class ArrayOn:
-    """A new array: a view of a storage, from `offset` on where that is a run-time value."""
+    """A new array: a view of a storage, at `offset` if that is a run-time value."""
 
     storage: Var
     view: View
@@ -199,7 +201,7 @@ class ArrayOn:
 
 @dataclass(eq=False, repr=False)
 class Container:
-    """A new container of `kind`; a defaultdict with its factory."""
+    """A new container of a kind; `factory` is that of a defaultdict."""
 
     kind: type
     keys: tuple[Any, ...]
@@ -209,18 +211,18 @@ class Container:
 
 @dataclass(eq=False, repr=False)
 class CopyOf:
-    """A copy of a NumPy array that no one else has, laid out as it is."""
+    """A fresh copy of a NumPy array with the same layout."""
 
     array: np.ndarray
 
 
 Make = Known | ArrayOn | Container | CopyOf
-"""The ways to make a value of the result."""
+"""Descriptions of how a replay creates a value of the result."""
 
 
 @dataclass(eq=False, repr=False)
 class Rebind:
-    """The value of a slot after the call; `GONE` removes it."""
+    """The assignment of a value to a slot after the call; `GONE` deletes it."""
 
     slot: Any
     value: Make | Any
@@ -228,7 +230,7 @@ class Rebind:
 
 @dataclass(eq=False, repr=False)
 class Refill:
-    """A container of the caller's gets other keys, or another length."""
+    """The replacement of the content of a container of the caller's."""
 
     container: Var
     value: Make
@@ -242,7 +244,7 @@ Effect = Rebind | Refill
 
 @dataclass(eq=False, repr=False)
 class StorageAddress:
-    """The address of a storage, or of its element `offset`, and its variable of the engine."""
+    """The address of a storage, or of its element `offset`, and the storage's engine variable."""
 
     storage: Var
     offset: Var | None = None
@@ -250,7 +252,7 @@ class StorageAddress:
 
 @dataclass(eq=False, repr=False)
 class Drawn:
-    """A word of a random stream: its key, or its counter after `drawn` others of this call."""
+    """A word of a random stream: its key, or its counter after `drawn` earlier words of this call."""
 
     stream: int
     drawn: Expr | None = None
@@ -260,12 +262,12 @@ class Drawn:
 class Launch:
     """The one call into native code.
 
-    call, pack: functions of the schedule; the call takes what the other one packs.
-    storages:   of the caller; pending eager code that touches one is launched before.
-    words:      what is packed, but for the outputs' addresses.
-    draws:      random streams by their numbers in the call, and how many words it draws of each.
-    written:    storages of the caller that it writes.
-    is_awaited: it may fail, and effects depend on its success: the call waits until it cannot any more.
+    call, pack: functions of the schedule: `call` takes the argument block that `pack` returns.
+    storages:   the caller's storages; pending eager operations on one are launched before.
+    words:      the values to pack, without the addresses of outputs.
+    draws:      random streams by their position in the call, and the number of words drawn from each.
+    written:    the caller's storages that it writes.
+    is_awaited: whether effects depend on a launch that may fail, so that the replay waits for its success.
     """
 
     call: Any
@@ -281,15 +283,15 @@ class Launch:
 class ReplayProgram:
     """The steps of a replay.
 
-    steps:   variables and checks, in order.
-    copies:  storages that a replay makes from NumPy arrays, after its checks.
-    constants: storages that stay the same in all replays.
-    outputs: storages that it makes.
-    values:  what is made before the launch, to be written back or used more than once.
-    launch:  what is computed.
-    effects: what is written back after it.
-    result:  what the call returns.
-    pinned:  integers that the call must have again, by their `number_key`.
+    steps:     variables and checks, in order.
+    copies:    storages that a replay copies from NumPy arrays, after its checks.
+    constants: storages that are the same in all replays.
+    outputs:   storages that it allocates.
+    values:    values created before the launch, to be written back or used more than once.
+    launch:    the native computation.
+    effects:   writes to the caller's objects after the launch.
+    result:    the value that the call returns.
+    pinned:    integers that the signature requires, by their `number_key`.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -305,21 +307,22 @@ class ReplayProgram:
     # -- building --------------------------------------------------------------------------------------------
 
     def bind(self, value: Expr, prefix: str = "v", *, seen: Any = None, path: str = "") -> Var:
-        """A new variable for a value, which was `seen` in the recorded call."""
+        """Return a new variable for a value, which was the object `seen` in the recorded call."""
         return self.define(Var(prefix, seen, path), value)
 
     def define(self, var: Var, value: Expr) -> Var:
-        """Bind a variable that was made before."""
+        """Bind an existing variable."""
         var.bound = True
         self.steps.append(Bind(var, value))
         return var
 
     def require(self, rule: Rule, *operands: Expr, says: tuple[str, str] | None = None) -> None:
-        """The call is of this signature only if the rule holds for these operands."""
+        """Add a condition of the signature: the rule about these operands."""
         self.steps.append(Check(rule, operands, says))
 
     def same(self, operand: Expr, value: Any, says: tuple[str, str], key: Hashable = None) -> None:
-        """Require that a plain value is what it was: equal, of the same type, and the same zero or nan.
+        """Require that a value of a built-in type equals the recorded one, with the same type, and the same
+        zero or nan.
 
         key: the `number_key` of a number, if that is not its path.
         """
@@ -329,7 +332,7 @@ class ReplayProgram:
         self.require(rule, *operands, says=says)
 
     def keys(self, operand: Expr, keys: tuple[Any, ...], says: tuple[str, str]) -> None:
-        """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
+        """Require that a dict has these keys, in this order, of the same types (1 and True are equal)."""
         given = Const(keys)
         if all(type(key) is str for key in keys):
             self.require(Rule.KEYS, operand, given, says=says)
@@ -339,7 +342,9 @@ class ReplayProgram:
     def array(
         self, operand: Var, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
     ) -> Var:
-        """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
+        """Require an NDArray with this view (at any offset, for a window); return the variable of its
+        storage.
+        """
         kind = storage.type
         var = Var("s", storage, operand.path)
         if window:
@@ -355,21 +360,21 @@ class ReplayProgram:
             self.steps.append(ArrayCheck(operand, var, kind, view, says))
         return var
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------
 
     def requirements(self) -> dict[str, str]:
-        """Requirements by path, for people."""
-        found: dict[str, str] = {}
+        """Return the requirements by path, as `explain()` shows them."""
+        requirements: dict[str, str] = {}
         for step in self.steps:
             if isinstance(step, ManyArrays):
-                found.update(dict.fromkeys([array.path for array in step.arrays], step.shown))
+                requirements.update(dict.fromkeys([array.path for array in step.arrays], step.shown))
             elif isinstance(step, Check | ArrayCheck) and step.says is not None:
-                found.update([step.says])
-        return found
+                requirements.update([step.says])
+        return requirements
 
 
 def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
-    """Rule and operands by which a plain value is what it was."""
+    """Return the rule and operands that require a value of a built-in type to equal the recorded one."""
     kind = type(value)
     if value is None or kind is bool or value is Ellipsis:
         return Rule.IS, operand, Literal(value)

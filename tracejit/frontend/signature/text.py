@@ -1,9 +1,9 @@
 """Replay functions: the Python that a repeated call runs instead of the body, written from a `ReplayProgram`.
 
-For every recorded signature a function is generated that is straight-line Python: walk the arguments, check
-them (return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write
-back what the body rebound, return. Nothing in it is generic, which is what keeps a replay at a few
-microseconds (`runtime` has what it calls):
+Each recorded signature has a generated function of straight-line Python. It unpacks the arguments, checks
+them (and returns `MISS` if they are not of this signature), computes numbers, binds addresses, launches,
+writes back what the body rebound, and returns. It contains no generic code, which keeps a replay at a few
+microseconds; `runtime` has the functions that it calls:
 
     def replay(args, kwargs):
         try:
@@ -19,11 +19,11 @@ microseconds (`runtime` has what it calls):
         launch(pack(s1.address, m4, t5.address, s1.variable.address, 0, t5.variable.address), (s1, t5, ))
         entry.replays += 1; entry.used = next(CLOCK); return NDArray(t5, K8)
 
-An error in a check (an attribute that is gone, a division by zero) is a miss as well: the body runs, and
-raises where it does. Nothing after the checks can fail because of the arguments, so a replay that raises has
-changed nothing. The launch is one call into native code, so an interrupt (Ctrl-C) finds arrays written wholly
-or not at all; rebindings are as atomic as Python's own statements. All that will be written back is computed
-before the launch; a launch that may fail is waited for before anything is written back.
+An error in a check (a missing attribute, a division by zero) is a miss as well: the body runs, and raises
+where it does. Nothing after the checks can fail because of the arguments, so a replay that raises has changed
+nothing. The launch is one call into native code, so after an interrupt (Ctrl-C) arrays are written completely
+or not at all; rebindings are as atomic as Python's own statements. Values to be written back are computed
+before the launch. A replay waits for a launch that may fail before it writes anything back.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from tracejit.frontend.signature.source import function_of
 
 
 class Writer:
-    """A replay function under construction: its lines, and the objects its names stand for."""
+    """A replay function under construction: its lines, and the objects that its names refer to."""
 
     def __init__(self) -> None:
         self.checks: list[str] = []
@@ -97,20 +97,20 @@ class Writer:
         return f"{prefix}{self._serial - 1}"
 
     def constant(self, value: Any) -> str:
-        """A name that stands for this very object."""
-        found = self._constants.get(id(value))
-        if found is None:
-            found = self._constants[id(value)] = self._name("K")
-            self.names[found] = value
-        return found
+        """Return a name for an object."""
+        name = self._constants.get(id(value))
+        if name is None:
+            name = self._constants[id(value)] = self._name("K")
+            self.names[name] = value
+        return name
 
     def write(self, operand: Expr) -> str:
-        """An operand as Python."""
+        """Return an operand as Python."""
         if isinstance(operand, Var):
-            found = self._variables.get(operand)
-            if found is None:
-                found = self._variables[operand] = self._name(operand.prefix)
-            return found
+            name = self._variables.get(operand)
+            if name is None:
+                name = self._variables[operand] = self._name(operand.prefix)
+            return name
         if isinstance(operand, Const):
             return self.constant(operand.value)
         if isinstance(operand, Literal):
@@ -133,17 +133,17 @@ class Writer:
         return f"{self.write(value.function)}({', '.join(operands)})"
 
     def _number(self, operand: Expr) -> str:
-        """An operand of an operation: ``-1 ** x`` is not ``(-1) ** x``."""
+        """Return an operand of an operation; a negative literal is in parentheses, as in ``(-1) ** x``."""
         return source_of(operand.value) if isinstance(operand, Literal) else self.write(operand)
 
     def let(self, var: Var, value: Any) -> None:
-        """Make a variable stand for one object in all replays."""
+        """Let a variable be the same object in all replays."""
         self.names[self.write(var)] = value
 
     # -- checks ----------------------------------------------------------------------------------------------
 
     def steps(self, steps: Sequence[Step]) -> None:
-        """Variables and checks, those of many arrays together."""
+        """Write steps; the checks of many consecutive arrays become one."""
         position = 0
         while position < len(steps):
             arrays = many.arrays_from(steps, position)
@@ -159,37 +159,37 @@ class Writer:
 
     def _arrays(self, arrays: Sequence[ArrayCheck]) -> None:
         kind, view = self.constant(interned(arrays[0].type)), self.constant(arrays[0].view)
-        given = ", ".join([self.write(check.array) for check in arrays])
-        found = ", ".join([self.write(check.storage) for check in arrays])
-        self.checks.append(f"{found} = storages({kind}, {view}, {given})")
+        names = ", ".join([self.write(check.array) for check in arrays])
+        storages = ", ".join([self.write(check.storage) for check in arrays])
+        self.checks.append(f"{storages} = storages({kind}, {view}, {names})")
 
     def _many(self, step: ManyArrays) -> None:
-        """The arrays of a container and their storages, as two lists."""
-        held, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
+        """Bind the arrays of a container and their storages, as two lists."""
+        items, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
         kind, view = self.constant(interned(step.type)), self.constant(step.view)
-        held += ".values()" * isinstance(step.container.value, dict)
-        self.checks += [f"{arrays} = [*{held}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
+        items += ".values()" * isinstance(step.container.value, dict)
+        self.checks += [f"{arrays} = [*{items}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
         self._variables.update(
             zip(step.arrays, [f"{arrays}[{i}]" for i in range(len(step.arrays))], strict=True)
         )
         self._variables.update(zip(step.storages, self._lists.add(storages, len(step.storages)), strict=True))
 
     def _tuple(self, names: Sequence[str], lines: list[str]) -> str:
-        """The name of a tuple of many variables, which is made in one of `lines` when it is first needed."""
+        """Return the name of a tuple of many variables, which is added to `lines` when it is first needed."""
         key = tuple(names)
-        found = self._tuples.get(key)
-        if found is None:
-            found = self._tuples[key] = self._name("a")
-            lines.append(f"{found} = {self._display(names)}")
-        return found
+        name = self._tuples.get(key)
+        if name is None:
+            name = self._tuples[key] = self._name("a")
+            lines.append(f"{name} = {self._display(names)}")
+        return name
 
     def _display(self, names: Sequence[str]) -> str:
-        """A tuple of many variables."""
-        whole, picked = self._lists.display(names)
-        return whole if picked is None else f"{self.constant(picked)}({whole})"
+        """Return a tuple of many variables as Python."""
+        items, getter = self._lists.display(names)
+        return items if getter is None else f"{self.constant(getter)}({items})"
 
     def step(self, step: Step) -> None:
-        """One variable or check."""
+        """Write a step."""
         if isinstance(step, Bind):
             name = self.write(step.var)
             self.checks.append(f"{name} = {self.write(step.value)}")
@@ -241,32 +241,32 @@ class Writer:
 
     def _run(self, run: RunSegment) -> None:
         """Launch a segment, unless a path that was tried before has done so in this call."""
-        place = self.constant(run.place)
+        node = self.constant(run.node)
         lines = self._segment(run)
-        drawn = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
-        known = ", ".join([*map(self.write, run.made), self.write(run.found), *drawn])
-        lines.append(f"memo[{place}] = {known}")
-        self.checks.append(f"if {place} in memo: {known} = memo[{place}]")
+        draws = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
+        results = ", ".join([*map(self.write, run.results), self.write(run.number), *draws])
+        lines.append(f"memo[{node}] = {results}")
+        self.checks.append(f"if {node} in memo: {results} = memo[{node}]")
         self.checks.append("else:")
         self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"memo.last = {place}")
+        self.checks.append(f"memo.last = {node}")
 
     def _segment(self, run: RunSegment) -> list[str]:
-        """The lines that launch a segment and find the number that is looked at."""
-        launch, made = run.launch, [self.write(var) for var in run.made]
+        """Return the lines that launch a segment and read the number that is looked at."""
+        launch, results = run.launch, [self.write(var) for var in run.results]
         lines = []
         for index, stream, total in launch.draws:
-            held = self.constant(stream)
-            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {self.write(total)})")
-        lines += [self._new(var.value, var) for var in run.made]
-        lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
-        lines.append(f"wait({self._waited(made if launch.is_awaited else made[:1])})")
-        element = self.constant(element_of(run.made[0].value.type.dtype))
-        return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
+            name = self.constant(stream)
+            lines.append(f"key{index} = {name}.key; counter{index} = memo.draw({name}, {self.write(total)})")
+        lines += [self._new(var.value, var) for var in run.results]
+        lines.append(self._call(launch, results, self.constant(launch.call), self.constant(launch.pack)))
+        lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
+        element = self.constant(element_of(run.results[0].value.type.dtype))
+        return [*lines, f"{self.write(run.number)} = {element}({results[0]})"]
 
     def _loop(self, loop: StateLoop) -> None:
-        """Ways from state to state, unless a path that was tried before has gone them in this call."""
-        place = self.constant(loop.place)
+        """Run a loop over looks, unless a path that was tried before has done so in this call."""
+        node = self.constant(loop.node)
         many = len(loop.states) > 1
         self._states = [state.vars for state in loop.states]
         lines = ["at = 0"] * many
@@ -276,40 +276,40 @@ class Writer:
             indent = 2 if many else 1
             if many:
                 lines.append(f"    {'el' * (number > 0)}if at == {number}:")
-            body = [line for way in state.ways for line in self._way(way, many)]
+            body = [line for each in state.transitions for line in self._transition(each, many)]
             body.append(f"held = {self._state(state.vars)}; break")
             lines += ["    " * indent + line for line in body]
-        lines.append(f"memo[{place}] = {'at' if many else 0}, held")
-        self.checks.append(f"if {place} not in memo:")
+        lines.append(f"memo[{node}] = {'at' if many else 0}, held")
+        self.checks.append(f"if {node} not in memo:")
         self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"at, held = memo[{place}]; memo.last = {place}")
+        self.checks.append(f"at, held = memo[{node}]; memo.last = {node}")
         if many:
             self._require(f"at == {loop.ends}")
         if loop.states[loop.ends].vars:
             self.checks.append(f"{self._state(loop.states[loop.ends].vars)} = held")
 
     def _state(self, vars: Sequence[Var]) -> str:
-        """A tuple of variables."""
+        """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _way(self, way: Transition, many: bool) -> list[str]:
-        """The lines of a way; one whose checks do not hold falls through to the next."""
+    def _transition(self, transition: Transition, many: bool) -> list[str]:
+        """Return the lines of a transition. If its checks fail, the next transition follows."""
         lines, indent = [], 0
-        for step in way.steps:
+        for step in transition.steps:
             if isinstance(step, Check):
                 lines.append("    " * indent + f"if {self._condition(step)}:")
                 indent += 1
                 continue
             if isinstance(step, Bind):
-                found = [f"{self.write(step.var)} = {self.write(step.value)}"]
+                statements = [f"{self.write(step.var)} = {self.write(step.value)}"]
             else:
                 assert isinstance(step, RunSegment)
-                found = self._segment(step)
-            lines += ["    " * indent + line for line in found]
-        ends = way.ends if isinstance(way.ends, int) else self.write(way.ends)
+                statements = self._segment(step)
+            lines += ["    " * indent + line for line in statements]
+        ends = transition.ends if isinstance(transition.ends, int) else self.write(transition.ends)
         end = f"at = {ends}; continue" if many else "continue"
-        vars = [var for number in way.after for var in self._states[number]]
-        after = [var for values in way.after.values() for var in values]
+        vars = [var for number in transition.after for var in self._states[number]]
+        after = [var for values in transition.after.values() for var in values]
         if after:
             end = f"{self._state(vars)} = {self._state(after)}; {end}"
         return [*lines, "    " * indent + end]
@@ -317,7 +317,7 @@ class Writer:
     # -- actions ---------------------------------------------------------------------------------------------
 
     def make(self, make: Make) -> str:
-        """The expression that makes a value of the result."""
+        """Return the expression that creates a value of the result."""
         if isinstance(make, Known):
             return self.write(make.operand)
         if isinstance(make, ArrayOn):
@@ -342,7 +342,7 @@ class Writer:
         return f"{self.constant(trees.build)}({kind}, {keys}, [{', '.join(parts)}], {factory})"
 
     def effect(self, effect: Rebind | Refill) -> str:
-        """The statement that writes something back."""
+        """Return the statement that performs an effect."""
         if isinstance(effect, Refill):
             container, value = self.write(effect.container), self.make(effect.value)
             is_dict = isinstance(effect.container.value, dict)
@@ -351,13 +351,13 @@ class Writer:
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
     def _new(self, storage: Storage, var: Var) -> str:
-        """The statement that makes a storage like this one."""
+        """Return the statement that allocates a storage of the same type."""
         kind = self.constant(interned(storage.type))
         shelf = self.constant(engine.pool_of(storage.type.device.number).shelf(storage.type.nbytes))
         return f"{self.write(var)} = Storage({kind}, {shelf}.take())"
 
     def prepare(self, launch: Launch, program: ReplayProgram, lines: list[str]) -> None:
-        """Before the first launch, launch pending eager code and copy NumPy arrays in."""
+        """Write what precedes the first launch: pending eager operations and copies of NumPy arrays."""
         storages = [self.write(var) for var in launch.storages]
         if len(storages) >= many.MANY:
             lines.append(f"release_all({self._tuple(storages, lines)})")
@@ -366,30 +366,32 @@ class Writer:
         lines += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
 
     def launch(self, launch: Launch, program: ReplayProgram) -> None:
-        """The call into native code, and what is made before and waited for around it."""
+        """Write the call into native code, with allocations before it and waits around it."""
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
         storages = [self.write(var) for var in launch.storages]
         actions += [self._new(storage, var) for storage, var in program.outputs.items()]
         for var, value in program.values:
-            made = self.make(value)
-            actions.append(f"{self.write(var)} = {made}")
+            expression = self.make(value)
+            actions.append(f"{self.write(var)} = {expression}")
         written = sorted({self.write(var) for var in launch.written}) if launch.is_awaited else []
         if written:
-            actions.append(f"wait_unsettled({self._waited(written)})")  # older failures are not this call's
+            actions.append(
+                f"wait_unsettled({self._variables_of(written)})"
+            )  # older failures are not this call's
         for index, stream, total in launch.draws:
-            held = self.constant(stream)
-            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({self.write(total)})")
+            name = self.constant(stream)
+            actions.append(f"key{index} = {name}.key; counter{index} = {name}.advance({self.write(total)})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if written:
-            actions.append(f"settle({self._waited(written)})")
+            actions.append(f"settle({self._variables_of(written)})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
-            actions.append(f"if shared: wait({self._waited(storages)}, exclusive=True)")
+            actions.append(f"if shared: wait({self._variables_of(storages)}, exclusive=True)")
 
-    def _waited(self, names: Sequence[str]) -> str:
-        """The variables of storages."""
+    def _variables_of(self, names: Sequence[str]) -> str:
+        """Return the engine variables of storages."""
         if len(names) >= many.MANY:
             return f"*variables({self._display(names)})"
         return ", ".join(f"{name}.variable" for name in names)
@@ -397,15 +399,17 @@ class Writer:
     def _call(
         self, launch: Launch, outputs: list[str], call: str, pack: str, lines: list[str] | None = None
     ) -> str:
-        """The `call` of what `pack` makes of addresses and numbers, and the engine's variables after them.
-        `lines`: what comes before it in every call, if names may be made there.
+        """Return the `call` with the block that `pack` builds from addresses and numbers, followed by the
+        engine's variables.
+
+        lines: statements that always run before it, to which names of tuples may be added.
         """
         values: list[str] = []
         variables: list[str] = []
         keep: list[str] = []
 
         def add(names: Sequence[str]) -> None:
-            """Pass storages."""
+            """Pass the addresses of storages."""
             if len(names) >= many.MANY:
                 every = self._display(names) if lines is None else self._tuple(names, lines)
                 values.append(f"*addresses({every})")
@@ -416,8 +420,8 @@ class Writer:
                 variables.extend([f"{name}.variable.address" for name in names])
                 keep.extend(names)
 
-        for is_plain, words in itertools.groupby(launch.words, _is_plain):
-            if is_plain:
+        for is_start, words in itertools.groupby(launch.words, _is_start):
+            if is_start:
                 add([self.write(word.storage) for word in words if isinstance(word, StorageAddress)])
                 continue
             for word in words:
@@ -431,23 +435,23 @@ class Writer:
                     values.append(self._drawn(word) if isinstance(word, Drawn) else self.write(word))
                     variables.append("0")
         add(outputs)
-        held = "".join(f"{name}, " for name in dict.fromkeys(keep))
-        return f"{call}({pack}({', '.join(values + variables)}), ({held}))"
+        kept = "".join(f"{name}, " for name in dict.fromkeys(keep))
+        return f"{call}({pack}({', '.join(values + variables)}), ({kept}))"
 
     def _drawn(self, word: Drawn) -> str:
-        """A word of a random stream."""
+        """Return a word of a random stream as Python."""
         if word.drawn is None:
             return f"key{word.stream}"
         return f"((counter{word.stream} + {self.write(word.drawn)}) & {WORD - 1})"
 
 
-def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
-    """Whether a word of a launch is a storage from its start on."""
+def _is_start(word: StorageAddress | Drawn | Expr) -> bool:
+    """Whether a word of a launch is the start address of a storage."""
     return isinstance(word, StorageAddress) and word.offset is None
 
 
 def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[..., Any], str]:
-    """The replay function of a program, and its source. It counts its calls in `entry`."""
+    """Return the replay function of a program and its source. It counts its calls in `entry`."""
     assert program.launch is not None
     assert program.result is not None
     writer = Writer()
@@ -467,7 +471,7 @@ def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[.
 
 
 def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
-    """A function that says `PIECEWISE` for the calls of a program, and its source."""
+    """Return a function that returns `PIECEWISE` for the calls of a program, and its source."""
     writer = Writer()
     writer.steps(program.steps)
     writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")

@@ -5,7 +5,7 @@ number. Python allows no such result from ``__float__``. So the traced function 
 the same code, globals and closure, but with builtins of its own, in which these names are functions that
 give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's. The
 smaller of two numbers is one that a replay computes if both are of one type; else Python compares them, and
-the answer is guarded. What `range` does: `recording.loops.plain`.
+the answer is guarded. What `range` does: `recording.ranges.builtin_range`.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
 body finds by name, and only calls, are copied, too; those that it defines have Python's builtins. In other
@@ -25,8 +25,8 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
-from tracejit.frontend.recording.loops.plain import range_of_body, range_of_called
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
+from tracejit.frontend.recording.ranges.builtin_range import range_of_body, range_of_called
 from tracejit.frontend.recording.recording import thread
 
 

@@ -22,10 +22,10 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.loops.frames import LOOPS
-from tracejit.frontend.recording.loops.ranges import LEAST, may_roll, record_all
-from tracejit.frontend.recording.loops.ranges import range as rounds_of
+from tracejit.frontend.recording.look_loops.frames import LOOPS
 from tracejit.frontend.recording.number import NumberProxy, unproxied
+from tracejit.frontend.recording.ranges.ranges import LEAST, may_roll, record_all
+from tracejit.frontend.recording.ranges.ranges import range as rounds_of
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray

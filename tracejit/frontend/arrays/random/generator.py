@@ -27,7 +27,7 @@ from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.random.request import UINT64, is_small, refuse, words_at
 from tracejit.frontend.arrays.random.streams import WORD
-from tracejit.frontend.recording.loops.states import OBJECTS
+from tracejit.frontend.recording.look_loops.states import OBJECTS
 from tracejit.frontend.recording.recording import lock
 from tracejit.frontend.recording.storage import memory_lock
 

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit.frontend.recording.location import is_ours, runs_body, user_location
-from tracejit.frontend.recording.loops.induction import does_move, ends_of
 from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.ranges.induction import does_move, ends_of
 from tracejit.ir import moving
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.moving import Differs
@@ -31,7 +31,7 @@ from tracejit.ir.view import LateView, View
 from tracejit.ops import update, view
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.ranges import RangeLoop
+    from tracejit.frontend.recording.ranges.ranges import RangeLoop
 
 DEPTH = 3
 """Nested loops that may move a place."""

@@ -1,10 +1,11 @@
-"""Numbers of Python's in the body of a native loop (see `exits`): computed, and asked, by the graph.
+"""Python's numbers in the body of a native loop (see `native_loop`): the graph computes and compares them.
 
     while n % 3 or float(err) > tol:     remainder, equal, greater: nodes on arrays without dimensions
         n += 1
 
-Whole numbers are int64, others float64, and results are those of Python: the sizes of whole numbers are
-bounded from what they are computed of, and `RoundNumbers.ask` adds the conditions under which that holds.
+Integers are int64, other numbers float64, and the results are those of Python: bounds on the magnitude of
+integers are derived from their operands, and `LoopNumbers.evaluate` adds the conditions under which the
+bounds hold.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tracejit.ir.graph import Builder, Value, constant_of
 from tracejit.ir.types import Device
 
 EXACT = 1 << 52
-"""Whole numbers with which a round begins are at most as large."""
+"""The largest magnitude of an integer with which an iteration starts."""
 
 EXACT_IN_FLOATS, LARGEST, HUGE = 1 << 53, 1 << 62, (1 << 63) - 1
-"""Whole numbers up to the first one become floats as in Python; those that are computed are up to the second
-one, literals up to the third one.
+"""The largest magnitudes of integers that are converted to float as in Python does, of computed integers, and
+of literals.
 """
 
 FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
@@ -60,43 +61,43 @@ BY_LITERALS = {
     operations.RIGHT_SHIFT: ops.bitwise_right_shift,
     operations.LEFT_SHIFT: ops.multiply,
 }
-"""Operations of whole numbers and a literal, which is positive; the last one by a power of two."""
+"""Operations of an integer and a positive literal; a left shift multiplies by a power of two."""
 
-MOST_BITS = 61
-"""The largest literal by which the graph shifts."""
+MAX_SHIFT = 61
+"""The largest number of bits by which the graph shifts."""
 
 CHOICES = {
     operations.OPERATIONS["max({}, {})"]: ops.greater,
     operations.OPERATIONS["min({}, {})"]: ops.less,
 }
-"""Python's choice of two numbers: the second one, if it compares so with the first one."""
+"""Python's choice between two numbers: the second one, if it compares to the first one in this way."""
 
 
 def _form(operation: Operation, operands: Sequence[Any]) -> str:
-    """An operation of so many operands, for people: ``max(x, y, z)``."""
+    """Return an operation on these operands as users know it: ``max(x, y, z)``."""
     return operation.written(*"xyzuvw"[: len(operands)]) if len(operands) <= 6 else operation.text
 
 
-class Unfit(Exception):
-    """The graph cannot ask what the body asks; the message says why."""
+class Unsupported(Exception):
+    """The graph cannot compute or ask what the body does; the message says why."""
 
 
-class RoundNumbers:
+class LoopNumbers:
     """Numbers in the body of a loop under construction."""
 
     def __init__(self, body: Builder, device: Device) -> None:
         self.body, self.device = body, device
         self._literals: dict[Value, Any] = {}
-        self._bounds: dict[Value, int] = {}  # of whole numbers that are computed
+        self._bounds: dict[Value, int] = {}  # of computed integers
         self._conditions: list[Value] = []
         self._limited: set[Value] = set()  # by one of the conditions
 
-    def ask(
+    def evaluate(
         self, steps: Sequence[Any], numbers: dict[Any, Value], outside: Callable[[Any], Value]
     ) -> list[Value]:
-        """Compute what a round computes of its numbers, which are added to them, and ask what it asks; other
-        numbers are found `outside`. Gives truth values: all are true, where Python computes the same and has
-        the same answers.
+        """Perform the computations and questions of an iteration. Computed values are added to `numbers`;
+        numbers that are not in it come from `outside`. Return truth values that are all true if Python
+        computes the same numbers and its questions have the recorded answers.
         """
         self._conditions, self._limited = [], set()
         for step in steps:
@@ -108,32 +109,32 @@ class RoundNumbers:
                 if isinstance(truth, Value):
                     self._conditions.append(truth if step.value else self._emit(ops.logical_not, truth))
             else:
-                raise Unfit(f"the value of {step.path} is asked for")
+                raise Unsupported(f"the value of {step.path} is asked for")
         return self._conditions
 
     def array(self, number: Value) -> Value:
-        """A number as an array without dimensions."""
+        """Return a number as an array without dimensions."""
         return self.filled(self.body, number) if number.type.on_host else number
 
     def filled(self, builder: Builder, number: Value) -> Value:
-        """An array without dimensions that holds a number of the host."""
-        found: Value = builder.emit(ops.full, number, shape=(), device=self.device)
-        return found
+        """Return an array without dimensions that contains a number of the host."""
+        array: Value = builder.emit(ops.full, number, shape=(), device=self.device)
+        return array
 
     def literal(self, value: Any) -> Value:
-        """A plain number in the body."""
-        found: Value = self._emit(ops.constant, **constant_of(value, DTYPES[type(value)]))
-        self._literals[found] = value
+        """Return a Python number as a constant of the body."""
+        constant: Value = self._emit(ops.constant, **constant_of(value, DTYPES[type(value)]))
+        self._literals[constant] = value
         if type(value) is int:
-            self._bounds[found] = abs(value)
-        return found
+            self._bounds[constant] = abs(value)
+        return constant
 
     def all(self, conditions: Sequence[Value]) -> Value:
-        """Whether all conditions hold."""
-        found = conditions[0]
+        """Return whether all conditions are true."""
+        result = conditions[0]
         for condition in conditions[1:]:
-            found = self._emit(ops.logical_and, found, condition)
-        return found
+            result = self._emit(ops.logical_and, result, condition)
+        return result
 
     # -- computing -------------------------------------------------------------------------------------------
 
@@ -144,124 +145,125 @@ class RoundNumbers:
         if isinstance(operand, Computed | Source | Var):
             return numbers[operand] if operand in numbers else outside(operand)
         if type(operand) not in DTYPES:
-            raise Unfit(f"{operand} is no number that the graph has")
-        if type(operand) is int:  # a larger one compares alike with all that is computed
+            raise Unsupported(f"{operand} is no number that the graph has")
+        if type(operand) is int:  # larger ones compare to all computed integers as this one does
             operand = max(-HUGE, min(operand, HUGE))
         return self.literal(operand)
 
     def _compute(self, operation: Operation, operands: list[Value]) -> Value:
         if any(value.type.dtype == TRUTH for value in operands):
-            raise Unfit(TRUTHS)
+            raise Unsupported(TRUTHS)
         if operation is operations.IDENTITY_FUNCTION:
-            return self._sized(self.array(operands[0]), self._bounded(operands[0]))
+            return self._with_bound(self.array(operands[0]), self._bound_of(operands[0]))
         if operation is operations.FLOAT:
             return self._as_float(operands[0])
         if operation in UNARY:
-            bound = self._bounded(operands[0])
-            made = self._emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
-            return self._sized(made, bound)
+            bound = self._bound_of(operands[0])
+            result = self._emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
+            return self._with_bound(result, bound)
         if operation is operations.DIVIDE:
             x, y = [self._as_float(value) for value in operands]
             self._conditions.append(self._emit(ops.not_equal, y, self.literal(0.0)))
             return self._arithmetic(ops.divide, x, y)
         if operation in CHOICES:
-            return self._chosen(CHOICES[operation], *operands)
+            return self._choose(CHOICES[operation], *operands)
         if operation in ARITHMETIC:
-            x, y = self._together(operands)
-            a, b = self._bounded(x), self._bounded(y)
-            made = self._arithmetic(ARITHMETIC[operation], x, y)
-            return self._sized(made, a * b if operation is operations.MULTIPLY else a + b)
+            x, y = self._promote(operands)
+            a, b = self._bound_of(x), self._bound_of(y)
+            result = self._arithmetic(ARITHMETIC[operation], x, y)
+            return self._with_bound(result, a * b if operation is operations.MULTIPLY else a + b)
         if all(value.type.dtype == INTEGER for value in operands):
             return self._of_integers(operation, operands)
-        raise Unfit(f"numbers are computed by {_form(operation, operands)}")
+        raise Unsupported(f"numbers are computed by {_form(operation, operands)}")
 
     def _of_integers(self, operation: Operation, operands: list[Value]) -> Value:
-        """The result of an operation of whole numbers only."""
-        bounds = [self._bounded(value) for value in operands]
+        """Return the result of an operation on integers."""
+        bounds = [self._bound_of(value) for value in operands]
         if operation is operations.INVERT:
-            return self._sized(self._emit(ops.bitwise_invert, self.array(operands[0])), bounds[0] + 1)
+            inverted = self._emit(ops.bitwise_invert, self.array(operands[0]))
+            return self._with_bound(inverted, bounds[0] + 1)
         if operation in BITWISE:
             bound = (1 << max(bounds).bit_length()) - 1
             positive = [self._literals[v] for v in operands if self._literals.get(v, -1) >= 0]
             if positive and operation is operations.AND:
                 bound = min(positive)
-            return self._sized(self._arithmetic(BITWISE[operation], *operands), bound + 1)
+            return self._with_bound(self._arithmetic(BITWISE[operation], *operands), bound + 1)
         literal = self._literals.get(operands[-1], -1)
         is_shift = operation in (operations.LEFT_SHIFT, operations.RIGHT_SHIFT)
-        if operation not in BY_LITERALS or not (0 <= literal <= MOST_BITS if is_shift else literal > 0):
-            raise Unfit(f"numbers are computed by {_form(operation, operands)}")
+        if operation not in BY_LITERALS or not (0 <= literal <= MAX_SHIFT if is_shift else literal > 0):
+            raise Unsupported(f"numbers are computed by {_form(operation, operands)}")
         if operation is operations.LEFT_SHIFT:
             literal = 1 << literal
-        made = self._arithmetic(BY_LITERALS[operation], operands[0], self.literal(literal))
+        result = self._arithmetic(BY_LITERALS[operation], operands[0], self.literal(literal))
         bound = bounds[0] * literal if operation is operations.LEFT_SHIFT else max(bounds[0], literal)
-        return self._sized(made, bound)
+        return self._with_bound(result, bound)
 
     def _arithmetic(self, op: Any, x: Value, y: Value) -> Value:
         if x.type.on_host and y.type.on_host:
             x = self.array(x)
-        made: Value = self._emit(op, x, y)
-        return made
+        result: Value = self._emit(op, x, y)
+        return result
 
-    def _chosen(self, compare: Any, x: Value, y: Value) -> Value:
-        """The second number if it compares so with the first one, else that."""
+    def _choose(self, compare: Any, x: Value, y: Value) -> Value:
+        """Return y if the comparison of y to x is true, else x."""
         if x.type.dtype != y.type.dtype:
-            raise Unfit("one of two numbers of different types is chosen")
+            raise Unsupported("one of two numbers of different types is chosen")
         is_second = self._arithmetic(compare, y, x)
-        bound = max(self._bounded(x), self._bounded(y))
-        return self._sized(self._emit(ops.where, is_second, y, x), bound)
+        bound = max(self._bound_of(x), self._bound_of(y))
+        return self._with_bound(self._emit(ops.where, is_second, y, x), bound)
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def _truth(self, operation: Operation, operands: list[Value]) -> Value | bool:
-        """The answer to a question; a truth of Python's where every round has it."""
+        """Return the answer to a question; a Python bool if it is the same in every iteration."""
         if operation in COMPARISONS:
             huge = {v: n for v in operands if abs(n := self._literals.get(v, 0)) > LARGEST}
             if huge and all(value.type.dtype == INTEGER for value in operands):
                 for value in operands:
-                    self._bounded(value)
+                    self._bound_of(value)
                 return bool(operation.function(*(huge.get(value, 0) for value in operands)))
-            return self._arithmetic(COMPARISONS[operation], *self._together(operands))
+            return self._arithmetic(COMPARISONS[operation], *self._promote(operands))
         if operation is not operations.TRUTH:
-            raise Unfit(f"a round asks for {_form(operation, operands)}")
+            raise Unsupported(f"a round asks for {_form(operation, operands)}")
         x = self.array(operands[0])
         if x.type.dtype == TRUTH:
             return x
         return self._arithmetic(ops.not_equal, x, self.literal(0.0 if x.type.dtype == FLOAT else 0))
 
-    def _together(self, operands: list[Value]) -> list[Value]:
-        """Operands of one dtype, as Python compares and adds them."""
+    def _promote(self, operands: list[Value]) -> list[Value]:
+        """Return the operands in one dtype, as Python compares and adds them."""
         dtypes = {value.type.dtype for value in operands}
         if len(dtypes) == 1:
             return operands
         if TRUTH in dtypes:
-            raise Unfit(TRUTHS)
+            raise Unsupported(TRUTHS)
         return [self._as_float(value) for value in operands]
 
     def _as_float(self, value: Value) -> Value:
         if value.type.dtype == FLOAT:
             return value
         if value.type.dtype != INTEGER:
-            raise Unfit(TRUTHS)
-        if self._bounded(value) > EXACT_IN_FLOATS:
-            raise Unfit("large whole numbers become floats")
+            raise Unsupported(TRUTHS)
+        if self._bound_of(value) > EXACT_IN_FLOATS:
+            raise Unsupported("large integers become floats")
         if value in self._literals:
             return self.literal(float(self._literals[value]))
-        made: Value = self._emit(ops.astype, value, dtype=FLOAT)
-        return made
+        converted: Value = self._emit(ops.astype, value, dtype=FLOAT)
+        return converted
 
-    # -- sizes -----------------------------------------------------------------------------------------------
+    # -- bounds ----------------------------------------------------------------------------------------------
 
-    def _sized(self, value: Value, bound: int) -> Value:
-        """A computed number, with the bound of its size."""
+    def _with_bound(self, value: Value, bound: int) -> Value:
+        """Note the bound on the magnitude of a computed number, and return the number."""
         if value.type.dtype == INTEGER:
             if bound > LARGEST:
-                raise Unfit("whole numbers may become large")
+                raise Unsupported("integers may become large")
             self._bounds[value] = bound
         return value
 
-    def _bounded(self, value: Value) -> int:
-        """The bound of a whole number. What a round begins with, or finds, is at most `EXACT`: this becomes a
-        condition.
+    def _bound_of(self, value: Value) -> int:
+        """Return the bound on the magnitude of an integer. That an integer with which an iteration starts, or
+        that it looks at, is at most `EXACT` becomes a condition.
         """
         if value.type.dtype != INTEGER:
             return 0

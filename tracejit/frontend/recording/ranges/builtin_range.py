@@ -25,9 +25,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from tracejit.config import config
-from tracejit.frontend.recording.loops.counters import counted_range, for_after, is_whole
-from tracejit.frontend.recording.loops.ranges import Range, RangeLoop, may_roll, site_of
+from tracejit.frontend.recording.look_loops.counters import counted_range, for_after, is_integer
 from tracejit.frontend.recording.number import unproxied
+from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.passes.rolling.roll import LONG_SCALE, check_size
 from tracejit.passes.rolling.wiring import Unlike
@@ -45,7 +45,7 @@ ROUNDS = 16
 def range_of_body(*bounds: Any) -> Any:
     """Python's `range` as a traced body finds it."""
     trace, frame = thread.trace, sys._getframe(1)
-    if trace is None or not all(is_whole(bound, trace) for bound in bounds):
+    if trace is None or not all(is_integer(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     if trace.assumed.counted:
         return counted_range(trace, frame, bounds)
@@ -62,7 +62,7 @@ def range_of_body(*bounds: Any) -> Any:
 def range_of_called(*bounds: Any) -> Any:
     """Python's `range` as a function finds it that a traced body calls: it counts rounds with looks."""
     trace = thread.trace
-    if trace is None or not trace.assumed.counted or not all(is_whole(bound, trace) for bound in bounds):
+    if trace is None or not trace.assumed.counted or not all(is_integer(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     return counted_range(trace, sys._getframe(1), bounds)
 

@@ -1,16 +1,16 @@
-"""Numbers that count the rounds of loops with looks (induction variables), as run-time numbers.
+"""Iteration counters of loops over looks (induction variables), as run-time numbers.
 
     n = 0
-    while n < 300:                       n is a number of Python's, another one in each round
+    while n < 300:                       n is a Python number with another value in each iteration
         x = f(x); n += 1
         if x.max() < 1e-5: break
 
-Rounds are equal (`states`) if numbers that differ are run-time numbers. A variable that begins as a literal
-is none, so each count of rounds would be a path of its own. When a body looks at the same place again in
-another state, the call is recorded anew with counters: at each look, variables that the code adds to become
-run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array counts
-its rows. If a body asks for the value itself of such a number (`losses[n]` of a list), the answer would
-differ in each round: then the function has no counters.
+Iterations are equal (`states`) if all numbers that differ are run-time numbers. A variable that starts as a
+literal is not, so each trip count would be a path of its own. When a body looks again at the same position in
+another state, the call is recorded again *with counters*: at each look, variables that the code updates
+become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A ``for`` over an array
+counts its rows. If a body depends on the value of such a number itself (`losses[n]` of a list), the answer
+would differ in each iteration; such a function is recorded without counters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.python.bytecode import GENERATORS, instructions, operations, stack_steps
-from tracejit.frontend.recording.loops.frames import frames_of_body
+from tracejit.frontend.recording.look_loops.frames import frames_of_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
 from tracejit.frontend.recording.trace_numbers import Numbers
 
@@ -37,33 +37,35 @@ STATEMENT = 16  # instructions before the end of a statement ``n = n + 1``
 
 @functools.lru_cache(maxsize=256)
 def counters(code: types.CodeType) -> frozenset[str]:
-    """Local variables that a statement of one line computes of their old values: ``t = t * 0.5``."""
-    found: set[str] = set()
-    known = operations(code)
-    for position, instruction in enumerate(known):
-        if position == 0 or known[position - 1].opname != "BINARY_OP":
+    """Return the local variables that a one-line statement computes from their old values: ``t = t *
+    0.5``.
+    """
+    updated: set[str] = set()
+    code_operations = operations(code)
+    for position, instruction in enumerate(code_operations):
+        if position == 0 or code_operations[position - 1].opname != "BINARY_OP":
             continue
         stored = _names(instruction)[:1] if instruction.opname.startswith("STORE_FAST") else ()
-        before = known[max(0, position - STATEMENT) : position]
+        before = code_operations[max(0, position - STATEMENT) : position]
         line = instruction.positions.lineno if instruction.positions else None
         loads = [i for i in before if i.opname.startswith("LOAD_FAST")]
         loads = [i for i in loads if i.positions is not None and i.positions.lineno == line]
-        found |= {name for name in stored if any(name in _names(i) for i in loads)}
-    return frozenset(found - set(code.co_cellvars))
+        updated |= {name for name in stored if any(name in _names(i) for i in loads)}
+    return frozenset(updated - set(code.co_cellvars))
 
 
 @functools.lru_cache(maxsize=256)
 def attribute_counters(code: types.CodeType) -> frozenset[str]:
-    """Attributes that a statement computes of their old values: ``self.t += 1``."""
+    """Return the attributes that a statement computes from their old values: ``self.t += 1``."""
     lines: dict[int | None, set[str]] = {}
-    found: set[str] = set()
+    updated: set[str] = set()
     for i in operations(code):
         line = i.positions.lineno if i.positions else None
         if i.opname == "LOAD_ATTR":
             lines.setdefault(line, set()).add(i.argval)
         elif i.opname == "STORE_ATTR" and i.argval in lines.get(line, ()):
-            found.add(i.argval)
-    return frozenset(found)
+            updated.add(i.argval)
+    return frozenset(updated)
 
 
 def may_count(code: types.CodeType) -> bool:
@@ -73,103 +75,105 @@ def may_count(code: types.CodeType) -> bool:
 
 
 def count_attributes(trace: Trace, frames: Sequence[types.FrameType]) -> tuple[Any, ...]:
-    """Make attributes that code adds to, and that the body has set, run-time numbers. Gives names and values
-    of those which an expression may have loaded already, as `count_in` does.
+    """Turn attributes that the code updates, and that the body has set, into run-time numbers. Return the
+    names and values of those that an expression may have loaded already, as `count_in` does.
     """
     names = frozenset[str]().union(*map(attribute_counters, list(trace.body.executed)))
     if not names:
         return ()
     pending = frozenset[str]().union(*(loaded(frame.f_code, frame.f_lasti) for frame in frames))
-    plain = []
+    literals = []
     for slot, now in trace.body.changes():
         if type(now) in (int, float) and slot.assignable and slot.key in names:
             if "." + slot.key in pending:
-                plain.append((slot.key, repr(now)))
+                literals.append((slot.key, repr(now)))
             slot.put(counter(now, trace.numbers))
-    return tuple(plain)
+    return tuple(literals)
 
 
 def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
-    """Make the counters of a frame run-time numbers, where they are plain ones. Gives names and values of
-    those which the expression that is being evaluated may have loaded already, as plain ones: in
-    ``n += int(x[k])`` n is loaded before the look.
+    """Turn the counters of a frame into run-time numbers, if they are ordinary ones. Return the names and
+    values of those that the present expression may already have loaded as ordinary numbers: ``n +=
+    int(x[k])`` loads n before the look.
     """
     names = [n for n in counters(frame.f_code) if type(frame.f_locals.get(n)) in (int, float)]
     if not names:
         return ()
-    held = frame.f_locals
+    variables = frame.f_locals
     pending = loaded(frame.f_code, frame.f_lasti)
-    plain = tuple((name, repr(held[name])) for name in names if name in pending)
+    literals = tuple((name, repr(variables[name])) for name in names if name in pending)
     for name in names:
-        held[name] = counter(held[name], numbers)
+        variables[name] = counter(variables[name], numbers)
     if sys.version_info < (3, 13):  # there, `f_locals` is a copy
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    return plain
+    return literals
 
 
 @functools.lru_cache(maxsize=256)
 def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Variables, and attributes with a dot before them, whose values, or what was computed of them, may be on
-    the stack of an instruction.
+    """Return the variables, and the attributes (with a leading dot), whose values, or results computed from
+    them, may be on the stack at an instruction.
     """
-    found: list[tuple[int, str]] = []  # depths of the stack below them
+    stacked: list[tuple[int, str]] = []  # the depth of the stack below each, and its name
     for i, before, after in stack_steps(code):
         if i.offset >= offset:
             break
         if before is None:  # an exception handler
             return frozenset((*code.co_varnames, *(f".{name}" for name in code.co_names)))
         if i.opname.startswith("LOAD_FAST"):
-            found += ((before, name) for name in _names(i))
+            stacked += ((before, name) for name in _names(i))
         elif i.opname == "STORE_FAST_LOAD_FAST":  # from Python 3.13 on, of one line
-            found.append((before - 1, _names(i)[1]))
+            stacked.append((before - 1, _names(i)[1]))
         elif i.opname == "LOAD_ATTR":
-            found.append((before - 1, f".{i.argval}"))
+            stacked.append((before - 1, f".{i.argval}"))
         if i.opname != "PRECALL" and after is not None:
-            found = [(below, name) for below, name in found if below < after]
-    return frozenset(name for _, name in found)
+            stacked = [(below, name) for below, name in stacked if below < after]
+    return frozenset(name for _, name in stacked)
 
 
 def counter(value: Any, numbers: Numbers) -> Any:
-    """A run-time number that is a literal at first."""
+    """Return a run-time number that starts as a literal."""
     return numbers.proxy(numbers.begin(value))
 
 
 def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...]) -> Any:
-    """Python's ``range(*bounds)``, whole numbers, as a body with counters finds it in this frame."""
+    """Return Python's ``range(*bounds)`` of integers for a body with counters, which is running this
+    frame.
+    """
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
-    place = for_after(frame.f_code, frame.f_lasti)
-    if place is None or type(step) is not int or step == 0:
+    loop = for_after(frame.f_code, frame.f_lasti)
+    if loop is None or type(step) is not int or step == 0:
         return builtins.range(*bounds)
     numbers = trace.numbers
     first = start if type(start) is NumberProxy else counter(start, numbers)
-    made = CountedRange(first, stop, step)
-    trace.looks.ranges[id(frame), place] = weakref.ref(made)
-    return made
+    counted = CountedRange(first, stop, step)
+    trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
+    return counted
 
 
 def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
-    """The rows of an array, as a ``for`` of a body with counters finds them; None elsewhere."""
+    """Return the iterator over the rows of an array for a ``for`` of a body with counters; None elsewhere."""
     frames = frames_of_body()
     if not frames or frames[0] is not frame:
         return None
-    place = for_at(frame.f_code, frame.f_lasti)
-    trace.looks.iterates = trace.looks.iterates or place is not None
-    if place is None or not trace.assumed.counted:
+    loop = for_at(frame.f_code, frame.f_lasti)
+    trace.looks.iterates = trace.looks.iterates or loop is not None
+    if loop is None or not trace.assumed.counted:
         return None
-    made = CountedRows(counter(0, trace.numbers), array.shape[0], 1)
-    made.array = array
-    trace.looks.ranges[id(frame), place] = weakref.ref(made)
-    return made
+    rows = CountedRows(counter(0, trace.numbers), array.shape[0], 1)
+    rows.array = array
+    trace.looks.ranges[id(frame), loop] = weakref.ref(rows)
+    return rows
 
 
-def is_whole(bound: Any, trace: Trace) -> bool:
-    """Whether a bound of a range is a whole number, perhaps one of the call."""
+def is_integer(bound: Any, trace: Trace) -> bool:
+    """Whether a bound of a range is an integer, maybe a run-time one."""
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
 
 
 class CountedRange:
-    """The iterator of a ``for`` over a range, whose state is numbers of the call."""
+    """The iterator of a ``for`` over a range. Its state consists of numbers of the call."""
 
     __slots__ = ("__weakref__", "next", "step", "stop")
 
@@ -200,9 +204,12 @@ class CountedRows(CountedRange):
 
 @functools.lru_cache(maxsize=256)
 def for_after(code: types.CodeType, offset: int) -> int | None:
-    """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
-    known = operations(code)
-    following = [i for i in known if i.offset > offset][:2]  # the offset of a call may be in its caches
+    """Return the offset of the ``for`` that iterates over the result of the call at an instruction, if no
+    other code can reach that ``for``.
+    """
+    following = [i for i in operations(code) if i.offset > offset][
+        :2
+    ]  # the offset of a call may be in its caches
     if [i.opname for i in following] != ["GET_ITER", "FOR_ITER"] or following[0].is_jump_target:
         return None
     return following[1].offset
@@ -210,17 +217,17 @@ def for_after(code: types.CodeType, offset: int) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def for_at(code: types.CodeType, offset: int) -> int | None:
-    """The place of the ``for`` whose iterator is made at an instruction, if nothing else uses it."""
+    """Return the offset of the ``for`` whose iterator an instruction creates, if nothing else uses it."""
     if code.co_flags & GENERATORS:
         return None
-    known = operations(code)
-    here = next((k for k, i in enumerate(known) if i.offset == offset), None)
-    if here is None or [i.opname for i in known[here : here + 2]] != ["GET_ITER", "FOR_ITER"]:
+    code_operations = operations(code)
+    here = next((k for k, i in enumerate(code_operations) if i.offset == offset), None)
+    if here is None or [i.opname for i in code_operations[here : here + 2]] != ["GET_ITER", "FOR_ITER"]:
         return None
-    return known[here + 1].offset
+    return code_operations[here + 1].offset
 
 
 def _names(instruction: Any) -> tuple[str, ...]:
-    """The variables of an instruction that loads or stores one, or two at once."""
-    named = instruction.argval
-    return named if isinstance(named, tuple) else (named,)
+    """Return the variables of an instruction that loads or stores one or two."""
+    names = instruction.argval
+    return names if isinstance(names, tuple) else (names,)

@@ -28,7 +28,7 @@ from tracejit.ops import add, constant, divide, multiply, negative, subtract
 from tracejit.passes.rolling.wiring import EXACT
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.ranges import RangeLoop
+    from tracejit.frontend.recording.ranges.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 OPERATORS = {

@@ -28,8 +28,8 @@ from tracejit.passes.copier import CopiedStep, Copier
 from tracejit.passes.gradient import Items, ReverseStep, gradient, nodes_between
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.loop_node import LoopBody
-    from tracejit.frontend.recording.loops.ranges import RangeLoop
+    from tracejit.frontend.recording.ranges.loop_node import LoopBody
+    from tracejit.frontend.recording.ranges.ranges import RangeLoop
 
 AGAIN = frozenset({constant, full, iota})
 """Operators whose results are computed again instead of kept."""

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.recording.location import is_ours, user_location
-from tracejit.frontend.recording.loops.counters import for_at
-from tracejit.frontend.recording.loops.headers import Header, header_at
-from tracejit.frontend.recording.loops.induction import after, follow
-from tracejit.frontend.recording.loops.loop_node import loop_of
-from tracejit.frontend.recording.loops.positions import Outside, Unequal, fixed, left, slope_of
+from tracejit.frontend.recording.look_loops.counters import for_at
 from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.operations import Operation
+from tracejit.frontend.recording.ranges.headers import Header, header_at
+from tracejit.frontend.recording.ranges.induction import after, follow
+from tracejit.frontend.recording.ranges.loop_node import loop_of
+from tracejit.frontend.recording.ranges.positions import Outside, Unequal, fixed, left, slope_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying

@@ -17,12 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracejit.frontend.recording.draws import DrawCounter, Total
-from tracejit.frontend.recording.loops.headers import Header
-from tracejit.frontend.recording.loops.induction import OPERATORS
-from tracejit.frontend.recording.loops.loop_gradient import Keeper
-from tracejit.frontend.recording.loops.positions import MovingSlice, Unequal, fixed, moves, slice_of, slope_of
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.ranges.headers import Header
+from tracejit.frontend.recording.ranges.induction import OPERATORS
+from tracejit.frontend.recording.ranges.loop_gradient import Keeper
+from tracejit.frontend.recording.ranges.positions import (
+    MovingSlice,
+    Unequal,
+    fixed,
+    moves,
+    slice_of,
+    slope_of,
+)
 from tracejit.frontend.recording.sources import Progression, Varying
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
@@ -36,7 +43,7 @@ from tracejit.passes.gradient import Items, ReverseStep
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.ranges import RangeLoop
+    from tracejit.frontend.recording.ranges.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
@@ -310,7 +317,7 @@ class LoopBody(Copier):
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
             (found,) = self.builder.copy(self.constants[value], ())
-        elif number is None and isinstance(literal := self.trace.looks.carried.get(value), ConstantOrigin):
+        elif number is None and isinstance(literal := self.trace.looks.origins.get(value), ConstantOrigin):
             found = self.builder.emit(constant, **literal.attrs)
         else:
             found = self._input(value.type, number or value, (0, 0))

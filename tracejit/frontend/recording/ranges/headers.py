@@ -6,7 +6,7 @@ the body's rebindings and writes elsewhere; and of all arrays of the recording t
 the same at both headers if no variable refers to them. Something that cannot be compared (an object of the
 user's own class, an iterator) makes a header that equals no other.
 
->>> from tracejit.frontend.recording.loops.headers import difference_of
+>>> from tracejit.frontend.recording.ranges.headers import difference_of
 >>> difference_of((("x", 1), ("y", 2)), (("x", 1), ("y", 3)))
 'y'
 """
@@ -17,17 +17,17 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.recording.loops.positions import at_start
-from tracejit.frontend.recording.loops.states import Hidden, Walk
+from tracejit.frontend.recording.look_loops.states import Hidden, Walk
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import TrackedExtent
+from tracejit.frontend.recording.ranges.positions import at_start
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.sources import Progression, Varying
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 
 if TYPE_CHECKING:
-    from tracejit.frontend.recording.loops.ranges import RangeLoop
+    from tracejit.frontend.recording.ranges.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
 Parts = Sequence[tuple[str, Hashable]]
@@ -124,7 +124,7 @@ class _HeaderWalk(Walk):
         self.loop = loop
         self.moving: list[Any] = []
 
-    def carried(self, value: Any) -> Hashable:
+    def origin(self, value: Any) -> Hashable:
         return value.type.shape, value.type.dtype, value.type.device
 
     def view(self, array: Any) -> Hashable:

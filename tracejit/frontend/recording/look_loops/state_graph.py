@@ -1,0 +1,209 @@
+"""The state graph of a trace: states of the body at its looks, and the transitions between them.
+
+    while float(err) > tol:                  look A
+        y = step(x, t)
+        if float(loss(y)) < float(loss(x)):  looks B and C
+            x = y
+        else:
+            t *= 0.5
+
+What the rest of a body does depends on its state at a look (`states.State`) and on the answers to the
+questions that it asks of numbers. Looks with equal states therefore share one id. The recording between two
+consecutive looks is a *transition*: numbers to compute, questions with their answers, and a segment to
+launch. Every call that is in the state where a transition starts, and gets the same answers, performs the
+same transition. The example has a transition from A to B, one from B to C, and two from C to A.
+
+The state of a look may be unknown (for example when `sorted` calls the function that looks). Such a look gets
+a state of its own, which consists of the last known state and all results since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.frontend.recording.draws import Draws
+from tracejit.frontend.recording.look_loops.states import State
+from tracejit.frontend.recording.origins import Bound, RuntimeNumber
+from tracejit.frontend.recording.sources import Computed, Question, Source
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace_numbers import Numbers
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.segments import Cut
+
+MAX_UNKNOWN = 16
+"""The largest number of consecutive looks whose state is unknown."""
+
+
+class Unresolved(Exception):
+    """A transition uses a value that is not part of the state where it starts."""
+
+
+class StateGraph:
+    """The states of a body at its looks, and the transitions between them. The graph refers to the cuts,
+    numbers and random draws of its trace.
+
+    states:          the state at each look; None where even the results since the last known state are
+                     unknown.
+    state_ids:       the id of each state; equal states share one.
+    transition_keys: the key of the transition from each look to the next; None if it uses a value that is not
+                     part of the state where it starts.
+    transitions:     by state id: the looks at which the distinct transitions from that state start.
+    produced:        the storages that segments have produced.
+    recordings_left: how many looks with known states are still recorded before `run_ahead` is tried again.
+    """
+
+    def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
+        self.cuts, self.numbers, self.draws = cuts, numbers, draws
+        self.states: list[State | None] = []
+        self.state_ids: list[int | None] = []
+        self.transition_keys: list[Hashable] = []
+        self.transitions: dict[int, dict[tuple[Hashable, int | None], int]] = {}
+        self.produced: set[Storage] = set()
+        self.recordings_left = 0
+        self._ids: dict[Hashable, int] = {}
+        self._ambiguous: set[int] = set()
+        self._positions: list[int] = []  # of the looks, among the steps of the trace
+        self._unknown_in_a_row = 0
+
+    def note(self, cut: Cut, state: State | None) -> None:
+        """Add a look, which is the last of the trace's steps, and the state of the body there if it is
+        known.
+        """
+        self._positions.append(len(self.numbers.steps) - 1)
+        self.produced.update(cut.results)
+        start = len(self.states) - 1
+        before = self.states[-1] if self.states else None
+        self._unknown_in_a_row = 0 if state is not None else self._unknown_in_a_row + 1
+        if state is None and before is not None and self._unknown_in_a_row <= MAX_UNKNOWN:
+            state = self._state_after(start, before, cut)
+        state_id = None
+        if state is not None:
+            types = tuple(storage.type for storage in state.arrays)
+            state_id = self._ids.setdefault((state.key, types), len(self._ids))
+            if state_id in self._ambiguous:
+                state = state_id = None
+        self.states.append(state)
+        self.state_ids.append(state_id)
+        if start < 0:
+            return
+        key: Hashable = None
+        if before is not None and state is not None:
+            key = self._transition_key(start, before, state, cut)
+        self.transition_keys.append(key)
+        if key is not None:
+            self._add_transition(self.state_ids[start], (key, state_id), start)  # type: ignore[arg-type]
+
+    def _add_transition(self, state_id: int, transition: tuple[Hashable, int | None], start: int) -> None:
+        """Add a transition from a state. Its questions and answers select it. If another transition from the
+        same state has the same ones, the body depends on more than its state, so the state becomes unknown.
+        """
+        known = self.transitions.setdefault(state_id, {})
+        if transition in known:
+            return
+        if any(_answers(other) == _answers(transition) for other in known):
+            self._ambiguous.add(state_id)
+            known.clear()
+            for transitions in self.transitions.values():  # none of them ends in a known state any more
+                for stale in [each for each in transitions if each[1] == state_id]:
+                    del transitions[stale]
+            self.state_ids = [None if each == state_id else each for each in self.state_ids]
+            pairs = zip(self.states, self.state_ids, strict=True)
+            self.states = [None if each is None else state for state, each in pairs]
+        else:
+            known[transition] = start
+
+    def state(self, index: int) -> State:
+        """The state at a look, which must be known."""
+        state = self.states[index]
+        assert state is not None
+        return state
+
+    def state_id(self, index: int) -> int:
+        """The id of the state at a look, which must be known."""
+        state_id = self.state_ids[index]
+        assert state_id is not None
+        return state_id
+
+    def steps_between(self, index: int) -> list[Any]:
+        """The computations and questions between a look and the next one."""
+        return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
+
+    def steps_since(self, index: int) -> list[Any]:
+        """All steps after a look."""
+        return self.numbers.steps[self._positions[index] + 1 :]
+
+    def _state_after(self, start: int, before: State, cut: Cut) -> State | None:
+        """A state for a look whose own one is unknown: the state before it, and all results since."""
+        steps = self.steps_between(start)
+        try:
+            key = "after", self.state_ids[start], transition_key(before, None, cut, steps, self)
+        except Unresolved:
+            return None
+        arrays = dict.fromkeys((*before.arrays, *cut.results))
+        computed = (step for step in steps if isinstance(step, Computed))
+        numbers = dict.fromkeys((*before.numbers, *computed, cut.source))
+        return State(key, tuple(arrays), tuple(numbers))
+
+    def _transition_key(self, start: int, before: State, after: State, cut: Cut) -> Hashable:
+        try:
+            return transition_key(before, after, cut, self.steps_between(start), self)
+        except Unresolved:
+            return None
+
+
+def _answers(transition: tuple[Any, int | None]) -> Hashable:
+    """The computations, questions and answers of a transition."""
+    answers: Hashable = transition[0][1]
+    return answers
+
+
+def transition_key(
+    before: State, after: State | None, cut: Cut, steps: list[Any], graph: StateGraph
+) -> Hashable:
+    """Return a key that is equal for transitions from one state with the same segment, computations,
+    questions, answers, and origins of the values in the state where they end.
+
+    Raises Unresolved if a transition uses a value that is neither in the state where it starts nor older than
+    all looks.
+    """
+    names: dict[Any, Hashable] = {storage: ("state", k) for k, storage in enumerate(before.arrays)}
+    names |= {source: ("number", k) for k, source in enumerate(before.numbers)}
+
+    def name(operand: Any) -> Hashable:
+        if operand in names:
+            return names[operand]
+        if isinstance(operand, Computed | Source) or operand in graph.produced:
+            raise Unresolved
+        return operand
+
+    def name_of_number(operand: Any) -> Hashable:
+        is_literal = operand is None or isinstance(operand, bool | int | float | np.generic)
+        return (type(operand), repr(operand)) if is_literal else name(operand)
+
+    def origin(bound: Bound) -> Hashable:
+        """The origin of an input of the segment: an extent of a storage, or a number."""
+        if not isinstance(bound, RuntimeNumber):
+            return name(bound.storage), bound.lo, bound.hi
+        source = bound.source
+        if not hasattr(source, "stream"):
+            return name_of_number(source)
+        stream = graph.draws.totals[source.stream][0]
+        return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
+
+    described: list[Hashable] = []
+    for step in steps:
+        described.append((type(step), step.operation, *map(name_of_number, step.operands)))
+        if isinstance(step, Question):
+            described.append((type(step.value), repr(step.value)))
+        else:
+            names[step] = "computed", len(described)
+    inputs = [origin(bound) for bound in cut.bound]
+    totals = [graph.draws.totals[index][1] for index in cut.draws]
+    inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
+    names |= {storage: ("result", k) for k, storage in enumerate(cut.results)} | {cut.source: "looked at"}
+    ends = () if after is None else (*map(name, after.arrays), *map(name, after.numbers))
+    return cut.segment, tuple(described), tuple(inputs), ends
