@@ -28,7 +28,7 @@ FILE_WIDTH = 180
 
 
 def sections(run: Run, peers: Iterable[str]) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Measurements besides the workloads, by name."""
+    """Measurements other than the workloads, by name."""
     rounds = 1 if run.quick else BANDWIDTH_ROUNDS
     return {
         "cold": lambda: cold.measure(run),
@@ -76,7 +76,7 @@ def _chosen(name: str, patterns: list[str] | None) -> bool:
 
 
 def list_names(console: Console) -> None:
-    """Print all names that can be chosen."""
+    """Print all names that can be selected."""
     for name in TIMED:
         console.print(f"{name:28s}{', '.join(WORKLOADS[name].sides)}", soft_wrap=True)
     for name, title in report.SECTIONS.items():
@@ -84,7 +84,7 @@ def list_names(console: Console) -> None:
 
 
 def measure(console: Console, options: argparse.Namespace, findings: dict[str, Any]) -> None:
-    """Fill `findings`, and show every part when it is done."""
+    """Fill `findings`, and show every section when it is complete."""
     rounds, seconds = (2, 0.1) if options.quick else (10, options.seconds)
     with Run(threads=options.threads, seconds=seconds, rounds=rounds, quick=options.quick) as run:
         parts = sections(run, options.peers)
@@ -102,7 +102,7 @@ def measure(console: Console, options: argparse.Namespace, findings: dict[str, A
 
 
 def main() -> None:
-    """Measure the chosen parts and report them."""
+    """Measure the selected sections and report them."""
     options = parse()
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if options.list:

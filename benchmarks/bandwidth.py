@@ -2,9 +2,9 @@
 
     python -m benchmarks.bandwidth THREADS ROUNDS
 
-prints bytes per second as one line of JSON. Bytes are counted as the STREAM benchmark does: what the kernel
-must read and write, once each. The triad ``a[i] = b[i] + s * c[i]`` is a Numba `prange` loop into memory
-that exists. It and the kernels take turns.
+prints bytes per second as one line of JSON. Bytes are counted as in the STREAM benchmark: the bytes that the
+kernel must read and write, once each. The triad ``a[i] = b[i] + s * c[i]`` is a Numba `prange` loop into
+existing memory. The triad and the kernels take turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def triad(a, b, c, s):
 
 
 def kernels() -> dict[str, tuple[int, Callable[[], Any]]]:
-    """Our kernels: arrays moved, and the call."""
+    """Our kernels: the number of arrays moved, and the call."""
     x, y = (tj.asarray(np.full((SIDE, SIDE), value, np.float32)) for value in (1, 2))
 
     @tj.jit

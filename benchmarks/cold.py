@@ -3,7 +3,7 @@ batch size.
 
     python -m benchmarks.cold NAME
 
-is the process in which a new batch size is tried; it prints its findings as one line of JSON.
+is the process that measures a new batch size; it prints its findings as one line of JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _imported(run: Run, module: str, repeats: int, caches: pathlib.Path) -> floa
 
 
 def _first(run: Run, workload: str, caches: list[pathlib.Path]) -> dict[str, float]:
-    """The median first call, part by part, over processes with these caches."""
+    """The median of each part of the first call, over processes with the given caches."""
     calls = []
     for folder in caches:
         worker = run.worker(WORKLOADS[workload], OURS, folder)
@@ -62,8 +62,8 @@ def _first(run: Run, workload: str, caches: list[pathlib.Path]) -> dict[str, flo
 
 
 def new_batches(workload: str) -> dict[str, float]:
-    """Median seconds of the first call with a batch size not seen before, and how many kernels that
-    compiled."""
+    """Median seconds of the first call with a batch size not seen before, and the number of
+    kernels that it compiled."""
     import tracejit as tj  # timed elsewhere; here after NumPy, as in the other processes
 
     data = WORKLOADS[workload].data()

@@ -1,20 +1,20 @@
-"""Devices, KVStore and overlap: what a step pays for them.
+"""Devices, KVStore and overlap: their costs for a step.
 
     python -m benchmarks.devices THREADS        one process, prints one line of JSON
 
 two devices    seconds of a training step on one device with one thread, over those of the same step whose
-               halves of the batch lie on two devices
+               halves of the batch are on two devices
 one rank       seconds of a step with `tj.distributed.all_reduce`, over those of the same step without
 eager          microseconds of push and pull of one small key outside of a traced step, without the work
-replay         microseconds of Python for each key that a replayed step pushes and pulls: what calls with
-               80 keys take more than calls with 16
-overlap        a training step of two ranks whose link takes as long as the computation: seconds of the step
-               without those of the first layer's exchange, over the longer of computation and exchange
+replay         microseconds of Python for each key that a replayed step pushes and pulls: from the difference
+               between calls with 80 keys and with 16
+overlap        a training step of two ranks, in which exchange and computation take equal time: seconds of the
+               step minus those of the first layer's exchange, over the longer of computation and exchange
                (`python -m benchmarks.devices overlap FILE`, started by `measure`). Ranks wait for the end of
                each step, so its forward pass, during which there is no gradient yet, is not hidden: it is at
                least 1.27 here
-in a row       the same for a step of many in a row, each of which begins while gradients of the one before
-               travel
+in a row       the same for a step in a sequence of steps, each of which begins while gradients of the
+               previous step are in flight
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ ROW = 24
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Findings of one process, and of two ranks twice: without a link, and with one as slow as they are."""
+    """Findings of one process, and of two ranks: without an imitated link, and with one that takes as long
+    as the computation."""
     found = run.module("devices", run.threads)
     with tempfile.TemporaryDirectory() as folder:
         alone = _ranks(run, pathlib.Path(folder) / "alone.json", None)
         link = f"{LATENCY},{LAYERS * WIDTH * WIDTH * 4 / alone['step']}"
         together = _ranks(run, pathlib.Path(folder) / "together.json", link)
-    first = alone["step"] / LAYERS + 2 * LATENCY  # the link is as slow as steps that are waited for
+    first = alone["step"] / LAYERS + 2 * LATENCY  # the link takes as long as the computation of a step
     longer = max(alone["row"], alone["step"])
     return {
         **found,
@@ -63,7 +64,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def _ranks(run: Run, result: pathlib.Path, link: str | None) -> dict[str, float]:
-    """Two ranks that train; what rank 0 has found."""
+    """Run two ranks that train; return the findings of rank 0."""
     outer = os.environ.get("TRACEJIT_LINK")
     try:
         if link is not None:
@@ -91,7 +92,7 @@ def _ranks(run: Run, result: pathlib.Path, link: str | None) -> dict[str, float]
 
 
 def overlap(result: pathlib.Path, summed: bool) -> None:
-    """One of two ranks: the seconds of a step, and of a step in a row of many, of the slower rank."""
+    """Run one of two ranks; report the seconds of a step, and of a step in a sequence, of the slower rank."""
     tj.distributed.init()
     weights, x, y = _perceptron(), _tensor(BATCH, WIDTH), _tensor(BATCH, WIDTH)
 
@@ -159,13 +160,13 @@ def two_devices() -> float:
 
 
 def _best(action: Callable[[], None]) -> float:
-    """Median seconds after two calls that do not count."""
+    """Median seconds after two untimed calls."""
     action(), action()
     return median(action, 9)
 
 
 def one_rank() -> float:
-    """Seconds of a step with an exchange among one rank over those without."""
+    """Seconds of a step with an exchange on a single rank, over those of the step without it."""
     tj.distributed.init()
     weights, x, y = _perceptron(), _tensor(BATCH, WIDTH), _tensor(BATCH, WIDTH)
 
@@ -187,7 +188,7 @@ def one_rank() -> float:
 
 
 def eager() -> float:
-    """Microseconds of a push and a pull; those of a group are waited for before the next."""
+    """Microseconds of a push and a pull. A group of calls is completed before the next group starts."""
     kv, value, out, times = tj.kvstore.create(), tj.ones(4), tj.zeros(4), []
     kv.init(0, tj.zeros(4))
     for _ in range(60):
@@ -201,7 +202,7 @@ def eager() -> float:
 
 
 def replay() -> float:
-    """Microseconds of Python that a further key takes in a replayed step."""
+    """Microseconds of Python for each additional key in a replayed step."""
     return (_call(KEYS[1]) - _call(KEYS[0])) / (KEYS[1] - KEYS[0]) * 1e6
 
 
@@ -227,7 +228,7 @@ def _call(keys: int) -> float:
 
 
 def main() -> None:
-    """Measure everything and print it, or be a rank."""
+    """Measure everything and print it, or run as a rank."""
     if sys.argv[1] == "overlap":
         overlap(pathlib.Path(sys.argv[2]), sys.argv[3] == "sum")
         return

@@ -3,14 +3,14 @@ replay.
 
     python -m benchmarks.engine THREADS
 
-prints its findings as one line of JSON. Kernels that count or only spin are compiled here, outside the
+prints its findings as one line of JSON. Kernels that count or spin are compiled here, outside the
 store.
 
-chain       nanoseconds per task in a launch of 1,000 counting tasks, each after the one before, with the wait
-branches    seconds of two tasks one after the other, over seconds of the same two side by side
-push        microseconds of `push` of a Python function, without running it
-replay      microseconds of a replayed call with 12 arrays and 2 numbers, tiny and waited for
-python      the same without the native launch: the cost of Python
+chain       nanoseconds per task in a launch of 1,000 counting tasks, each dependent on the previous one,
+including the wait branches    seconds of two tasks in sequence, over seconds of the same two in parallel
+push        microseconds of `push` of a Python function, without running it replay      microseconds of a
+replayed call with 12 tiny arrays and 2 numbers, including the wait python      the same without the native
+launch: the cost of Python
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def branches(function: int) -> float:
 
 
 def push() -> float:
-    """Microseconds of a push. Tasks of a group are waited for before the next group."""
+    """Microseconds of a push. A group of tasks is completed before the next group starts."""
     variable, times = engine.Variable(), []
     for _ in range(50):
         for _ in range(20):
@@ -114,7 +114,7 @@ def _nothing() -> None:
 
 
 def replay() -> tuple[float, float]:
-    """Microseconds of a tiny replayed call, waited for; and of its Python part."""
+    """Microseconds of a tiny replayed call including the wait, and of its Python part."""
 
     @tj.jit
     def step(params, gradients, rate, decay):
@@ -137,7 +137,7 @@ def replay() -> tuple[float, float]:
         call()
     assert changed()
     complete = median(call, 5000)
-    # The native entry point is taken out of the launch; nothing is computed from here on.
+    # The native entry point is removed from the launch; nothing is computed from here on.
     step.schedules()[0].program._launch = lambda instance, packed, thread, started: FINISHED
     assert not changed()
     python = median(lambda: step(params, gradients, 1e-3, 1e-4), 5000)

@@ -2,13 +2,13 @@
 
     python -m benchmarks.exchange RANKS MIB...      starts the ranks, prints one line of JSON
 
-An array of ones is summed over the ranks where it lies, by each side in turn. A call takes as long as on the
-slowest rank. By ranks and MiB:
+Each side in turn sums an array of ones over the ranks, in place. The time of a call is that of the slowest
+rank. By ranks and MiB:
 
-exchange, mpi, gloo    microseconds, the best of all rounds
+exchange, mpi, gloo    microseconds, the minimum of all rounds
 step                   the same in a traced step that keeps its operand: a copy, the exchange, the agreement
 
-An array is filled with ones again before each call, so every sum is checked. Gloo is missing where torch is
+The array is filled with ones before each call, so that every sum can be checked. Gloo is omitted if torch is
 not installed.
 """
 
@@ -42,7 +42,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def start(ranks: int, sizes: list[str]) -> dict[str, Any]:
-    """Run the ranks; what rank 0 has found."""
+    """Run the ranks; return the findings of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "found.json"
         with contextlib.redirect_stdout(sys.stderr):
@@ -54,8 +54,8 @@ def start(ranks: int, sizes: list[str]) -> dict[str, Any]:
 
 
 def rank(result: pathlib.Path, sizes: list[int]) -> None:
-    """One rank's part; rank 0 writes what was found."""
-    import tracejit as tj  # the process that starts ranks is none
+    """Run one rank; rank 0 writes the findings."""
+    import tracejit as tj  # the process that starts the ranks is not a rank
 
     tj.distributed.init()
     from mpi4py import MPI  # after init, which starts MPI
@@ -108,7 +108,7 @@ def _sides(tj: Any, mpi: Any, world: Any, array: np.ndarray) -> dict[str, Callab
 
 
 def _gloo(world: Any, folder: pathlib.Path) -> Callable[[np.ndarray], Callable[[], np.ndarray]] | None:
-    """A factory of Gloo's call for an array; None without torch."""
+    """A factory of Gloo's call for an array; None if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -133,7 +133,7 @@ def _gloo(world: Any, folder: pathlib.Path) -> Callable[[np.ndarray], Callable[[
 
 
 def main() -> None:
-    """Start ranks, or be one."""
+    """Start the ranks, or run as one."""
     first, *sizes = sys.argv[1:]
     if first.isdigit():
         print(json.dumps(start(int(first), sizes)))

@@ -1,11 +1,11 @@
-"""Kernels on a GPU: how much memory they move in a second, and what a launch takes. Prints one JSON.
+"""Kernels on a GPU: their memory bandwidth, and the cost of a launch. Prints one line of JSON.
 
     python -m benchmarks.gpu                    # on gpu:0, with arrays of 256 MB
     python -m benchmarks.gpu --bytes 1048576
 
-Each function is checked against the CPU on a small array before it is timed; times are the shortest of
-several runs of many replays, each run ended by a wait. `launch_us` is what a replay of a step of ten small
-kernels in a chain takes, `look_us` that step with a look at its result.
+Each function is checked against the CPU on a small array before it is timed; times are the minimum of
+several runs of many replays, each run ended by a wait. `launch_us` is the time of a replay of a chain of ten
+small kernels, `look_us` the time of the same step with a look at its result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
 
 
 def operands(nbytes: int, columns: int, device: Any) -> list[Any]:
-    """Two arrays of about so many bytes each."""
+    """Two arrays of approximately the given number of bytes each."""
     rows = max(1, nbytes // (4 * columns))
     generator = np.random.default_rng(0)
     return [
@@ -74,14 +74,14 @@ def operands(nbytes: int, columns: int, device: Any) -> list[Any]:
 
 
 def check(name: str, device: Any) -> None:
-    """Raise unless the function gives the CPU's results."""
+    """Raise if the results of the function differ from the CPU's."""
     function, columns, _ = CASES[name]
     results = [tj.jit(function)(*operands(1 << 14, columns, where)).numpy() for where in (device, tj.cpu(0))]
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4)
 
 
 def shortest(call: Callable[[], Any], seconds: float) -> float:
-    """Seconds of a call, of which many are made before a wait."""
+    """Seconds per call, for many calls before each wait."""
     call().wait()
     start = time.perf_counter()
     call().wait()
@@ -97,7 +97,7 @@ def shortest(call: Callable[[], Any], seconds: float) -> float:
 
 
 def chain(x: Any) -> Any:
-    """Ten kernels, one after the other: each sum needs all of the one before."""
+    """Ten dependent kernels: each sum needs the complete result of the previous one."""
     for _ in range(5):
         x = x - x.sum() * 0.5
     return x

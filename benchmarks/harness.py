@@ -3,17 +3,17 @@
     with Run(threads=2, seconds=3) as run:
         result = run.workload(WORKLOADS["stencil"], peers={"numpy", "jax"})
 
-For every side two processes are started. The first one finds empty caches (for tracejit: a kernel store
-that holds the native executor and nothing else) and measures the cold first call. The second one finds the
+For every side two processes are started. The first one starts with empty caches (for tracejit: a kernel store
+that contains only the native executor) and measures the cold first call. The second one starts with the
 caches of the first, measures the warm first call, and is then timed. `quick` omits the first.
 
-All sides of a workload are prepared and compared with the reference before anything is timed; then they
-take turns, in another order each round, so that a machine that drifts drifts for all of them. A turn is a
-pause in which threads of the other sides go to sleep, one call that does not count, and calls for its
-share of the time.
+All sides of a workload are prepared and compared with the reference before anything is timed. Then they
+take turns, in a new order in each round, so that drift of the machine affects all of them. A turn is a
+pause in which threads of the other sides go to sleep, one untimed call, and timed calls for its share of the
+time.
 
-The failure of a side (not installed, raises, crashes, takes too long, differs) is its `status` and never
-stops the others.
+The failure of a side (not installed, raises, crashes, times out, wrong results) is recorded as its `status`
+and never stops the others.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from benchmarks.peers import PEERS, environment, peer_of
 from benchmarks.workload import OURS, Arrays, Workload, largest_difference
 
 ROOT = pathlib.Path(__file__).parent.parent
-MOST_CALLS = 2000  # calls of one turn
-PATIENCE = 600.0  # seconds that preparing a side may take
-ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")  # how a traceback names one
+MOST_CALLS = 2000  # maximum number of calls in one turn
+PATIENCE = 600.0  # time limit in seconds for the preparation of a side
+ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")  # an error's name in a traceback
 
 
 class SideFailed(Exception):
@@ -50,7 +50,7 @@ class SideFailed(Exception):
 
 @dataclass
 class Column:
-    """The measurements of one side: seconds, except `times`, nanoseconds of the calls by rounds."""
+    """The measurements of one side in seconds, except `times`: nanoseconds of the calls, by round."""
 
     status: str = "ok"
     imported: float | None = None
@@ -81,7 +81,8 @@ class Column:
 
 
 def ratios(ours: Column, other: Column) -> dict[str, float]:
-    """Our time over another's: of the medians over all rounds, and the quartiles of the rounds' own ratios.
+    """Our time over another's: the ratio of the medians over all rounds, and the quartiles of the ratios of
+    single rounds.
 
     >>> a, b = Column(times=[[2, 2], [4, 4]]), Column(times=[[4, 4], [8, 8]])
     >>> ratios(a, b)["ratio"]
@@ -96,7 +97,7 @@ def ratios(ours: Column, other: Column) -> dict[str, float]:
 
 
 class Worker:
-    """The process of one side (`benchmarks.worker`), to which commands are sent."""
+    """The process of one side (`benchmarks.worker`), which executes commands."""
 
     def __init__(self, workload: str, side: str, caches: pathlib.Path, threads: int) -> None:
         self.log = caches / f"{side.replace(':', '-')}.log"
@@ -112,7 +113,7 @@ class Worker:
             )
 
     def ask(self, do: str, patience: float = PATIENCE, **parameters: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; `SideFailed` if there is none."""
+        """Send a command and return its answer; raise `SideFailed` if there is none."""
         write, read = self._pipes()
         timer = threading.Timer(patience, self.process.kill)
         timer.start()
@@ -148,7 +149,7 @@ class Worker:
         self.process.wait()
         write, read = self._pipes()
         read.close()
-        with contextlib.suppress(BrokenPipeError):  # it ended before it had read everything
+        with contextlib.suppress(BrokenPipeError):  # the process ended before it had read all input
             write.close()
 
 
@@ -169,7 +170,7 @@ class Run:
     # -- caches ----------------------------------------------------------------------------------------------
 
     def caches(self, *, executor: bool = True) -> pathlib.Path:
-        """A new folder of caches: empty, but for our native executor if wanted."""
+        """Create a new folder of caches: empty, or with our native executor if requested."""
         self._caches += 1
         folder = self.folder / f"caches-{self._caches}"
         if executor:
@@ -179,7 +180,7 @@ class Run:
         return folder
 
     def _executor(self) -> pathlib.Path:
-        """Caches that hold what the engine needs to run one Python task."""
+        """Caches that contain everything the engine needs to run one Python task."""
         folder = self.folder / "executor"
         if not folder.exists():
             folder.mkdir()
@@ -190,7 +191,7 @@ class Run:
     def python(
         self, *arguments: str, caches: pathlib.Path, patience: float = PATIENCE, **settings: str
     ) -> str:
-        """Run Python in the environment of our side, with these variables; return its output.
+        """Run Python in the environment of our side, with the given variables; return its output.
 
         Raises SideFailed if it fails.
         """
@@ -212,7 +213,7 @@ class Run:
         return done.stdout
 
     def module(self, name: str, *arguments: object, caches: pathlib.Path | None = None) -> dict[str, Any]:
-        """Run a module of this package in a process of its own; return its output, one line of JSON."""
+        """Run a module of this package in a separate process; return its output, one line of JSON."""
         where = self.caches() if caches is None else caches
         return json.loads(self.python("-m", f"benchmarks.{name}", *map(str, arguments), caches=where))
 
@@ -223,7 +224,7 @@ class Run:
         return Worker(workload.name, side, caches, self.threads)
 
     def workload(self, workload: Workload, peers: Iterable[str]) -> dict[str, Any]:
-        """Prepare, compare and time the sides of these peers (and ours); return JSON data."""
+        """Prepare, compare and time the sides of the given peers (and ours); return JSON data."""
         wanted = {OURS, *peers}
         columns = {side: Column() for side in workload.sides if peer_of(side) in wanted}
         workers: dict[str, Worker] = {}
@@ -247,7 +248,7 @@ class Run:
     def _prepare(
         self, workload: Workload, side: str, columns: Mapping[str, Column], workers: dict[str, Worker]
     ) -> None:
-        """First calls, from empty and from filled caches; leaves the second process in `workers`."""
+        """Measure first calls with empty and with filled caches; leave the second process in `workers`."""
         column = columns[side]
         if PEERS[peer_of(side)].missing():
             column.status = "missing: not installed here"
@@ -268,8 +269,8 @@ class Run:
             column.warm = first
 
     def _compare(self, workload: Workload, columns: dict[str, Column], workers: dict[str, Worker]) -> None:
-        """Compare results after the same number of steps; NumPy's are the reference, or else another
-        peer's."""
+        """Compare results after the same number of steps; the reference is NumPy, or another peer if
+        NumPy has no side."""
         found: dict[str, Arrays] = {}
         for side in sorted(workers, key=lambda side: (side != "numpy", peer_of(side) == OURS)):
             column = columns[side]
@@ -298,7 +299,7 @@ class Run:
             return dict(file)
 
     def _time(self, columns: dict[str, Column], workers: dict[str, Worker]) -> None:
-        """Take turns. A side that fails now is left out from then on."""
+        """Time the sides in turns. A side that fails is omitted from then on."""
         share = self.seconds / self.rounds
         counts: dict[str, int] = {}
         for side, column in columns.items():
@@ -316,13 +317,13 @@ class Run:
 
     @staticmethod
     def _count(worker: Worker, share: float) -> int:
-        """The number of calls that fill a share of the time."""
+        """The number of calls that fill the given share of the time."""
         once = statistics.median(worker.ask("burst", count=3, warm=1)["times"]) / 1e9
         return max(1, min(MOST_CALLS, int(share / once)))
 
 
 def _summary(workload: Workload, columns: dict[str, Column]) -> dict[str, Any]:
-    """JSON data: all columns, our ratio to each that could be timed, and which was the best peer."""
+    """JSON data: all columns, our ratio to each timed side, and the name of the best peer."""
     ours = columns[OURS]
     timed = {
         side: column

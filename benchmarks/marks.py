@@ -1,7 +1,7 @@
 """The marks: the expectations of the comparison, each with its measurement.
 
 A mark is a limit and a function from the findings of a run to labelled values; there is one row for every
-value, also where it was not measured. Ratios are our time over the best peer's, unless the text says
+value, including unmeasured ones. Ratios are our time over the best peer's, unless the text says
 otherwise.
 """
 
@@ -31,7 +31,7 @@ KERNELS = [name for name, workload in WORKLOADS.items() if workload.kind == "ker
 
 @dataclass(frozen=True)
 class Mark:
-    """A limit; `unit` scales and names the values, which are ratios where it is empty."""
+    """A limit on values; `unit` scales and labels them. Values without a unit are ratios."""
 
     text: str
     limit: float
@@ -42,7 +42,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Row:
-    """A mark against one measured value. `met` is None where nothing was measured."""
+    """A mark compared with one measured value. `met` is None if nothing was measured."""
 
     text: str
     label: str
@@ -52,7 +52,7 @@ class Row:
 
 
 def dig(findings: Any, *path: str) -> Any:
-    """The value at a path of keys, None if it is not there."""
+    """The value at a path of keys, None if it is missing."""
     for key in path:
         if not isinstance(findings, dict) or key not in findings:
             return None
@@ -79,7 +79,7 @@ def _at(label: str, *path: str) -> Callable[[Findings], Labelled]:
 
 
 def _first(workload: str) -> Callable[[Findings], Labelled]:
-    """The first call with a store that holds the executor only."""
+    """The first call with a store that contains only the executor."""
     return _at(workload, "cold", f"executor {workload}", "first")
 
 
@@ -88,7 +88,7 @@ def _firsts(names: Iterable[str]) -> Callable[[Findings], Labelled]:
 
 
 def _again(workload: str, part: str = "") -> Callable[[Findings], Labelled]:
-    """The first call of a process with what an earlier one left on disk, less the step that it takes; or a
+    """The first call of a process with the caches of an earlier process, minus the time of the step; or a
     part of that call."""
 
     def values(found: Findings) -> Labelled:
@@ -124,7 +124,7 @@ def _geometric_mean(names: Sequence[str]) -> Callable[[Findings], Labelled]:
 
 
 def _single_kernels(found: Findings) -> Labelled:
-    """The ratios of single kernels. The Adam update has another mark against the hand-written loop; here it
+    """The ratios of single kernels. The Adam update has a separate mark against the handwritten loop; here it
     is compared with the other peers."""
     for name in KERNELS:
         ratios = dig(found, "workloads", name, "ratios") or {}

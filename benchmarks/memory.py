@@ -1,13 +1,13 @@
 """Memory: the plan against one buffer per result, and the step's footprint against JAX's.
 
-planned, naive  bytes for intermediate results, of training steps and of forward passes
+planned, naive  bytes of intermediate results, for training steps and forward passes
 scratch         bytes of the scratch memory of all threads
 step            bytes of arguments, results and intermediate results together, and of tracejit's scratch;
-                JAX's as its compiler says, which leaves out what its threads and products take
-peak            resident memory at its highest in twenty steps (whole nets: three), over what it was after the
-                import; of whole nets in a process that finds its kernels in the store
+                JAX's as reported by its compiler, which excludes memory of its threads and products
+peak            peak resident memory in twenty steps (complete nets: three), minus that after the import; for
+                complete nets in a process that loads its kernels from the store
 faults          page faults in these steps
-allocations     how often tracejit took memory from the system in these steps
+allocations     number of times tracejit allocated memory from the system in these steps
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _weigh(run: Run, name: str, side: str, steps: int) -> dict[str, Any]:
     caches = run.caches(executor=peer_of(side) == OURS)
     worker = run.worker(WORKLOADS[name], side, caches)
     try:
-        if name in WHOLE and peer_of(side) == OURS:  # another process compiles, as of every later run
+        if name in WHOLE and peer_of(side) == OURS:  # compiled by another process, as in later runs
             worker.ask("first")
             worker.stop()
             worker = run.worker(WORKLOADS[name], side, caches)

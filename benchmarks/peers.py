@@ -14,12 +14,12 @@ from benchmarks.workload import OURS
 
 
 def _at_once(_module: Any) -> Callable[[Any], Any]:
-    """Do not wait: calls of these peers return when they are done."""
+    """Do not wait: calls of these peers are synchronous."""
     return lambda result: result
 
 
 def _wait_all(tracejit: Any) -> Callable[[Any], Any]:
-    """Wait for everything launched, not only for the result: a step has also updated its parameters."""
+    """Wait for everything launched, not only for the result: a step also updates its parameters."""
     wait = tracejit.wait_all
     return lambda _result: wait()
 
@@ -33,7 +33,7 @@ class Peer:
     packages: tuple[str, ...] = ()
 
     def missing(self) -> bool:
-        """Whether it is not installed here."""
+        """Whether the package is not installed."""
         return importlib.util.find_spec(self.name) is None
 
     def versions(self) -> dict[str, str]:
@@ -60,8 +60,8 @@ def peer_of(side: str) -> str:
 
 
 def environment(caches: pathlib.Path, threads: int) -> dict[str, str]:
-    """The environment of a side's process: the same number of threads for all, caches in a folder of its
-    own. Python keeps the bytecode of our modules, as it does for packages that were installed."""
+    """The environment of a side's process: the same number of threads for all sides, and a separate folder
+    for caches. Python caches the bytecode of our modules, as for installed packages."""
     count = str(threads)
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {
@@ -81,6 +81,6 @@ def environment(caches: pathlib.Path, threads: int) -> dict[str, str]:
 
 
 def pin(threads: int) -> None:
-    """Keep this process on the first `threads` processors, where the system can do that."""
+    """Keep this process on the first `threads` processors, if the system supports it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

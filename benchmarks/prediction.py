@@ -1,16 +1,16 @@
 """The simulator's prediction of a step on several ranks, against the measured step.
 
     python -m benchmarks.prediction NET     one process that measures the costs of the step of
-                                            `benchmarks.scaling`, prints one line of JSON
+                                            `benchmarks.scaling`, and prints one line of JSON
 
-The ranks share this machine, so each has a part of its processors, and the link between them is imitated. On
-the *slow* link it is the limit, on the *fast* one the ranks compute most of the time. By link and ranks:
+The ranks share this machine, so each has a share of its processors, and the link between them is imitated.
+The *slow* link limits the step; with the *fast* one the ranks compute most of the time. By link and ranks:
 
-predicted, measured    seconds from step to step; measured: the best of some runs, as what else a machine does
-                       only ever adds
-error                  of the prediction, as a part of what was measured
+predicted, measured    seconds from step to step; measured: the minimum of several runs, because other load
+                       of the machine can only add time
+error                  of the prediction, relative to the measured value
 
-The machine has to be free: a prediction knows nothing of other programs.
+The machine must be idle: the prediction does not model other programs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def _measured(run: Run, caches: pathlib.Path, ranks: int, link: str) -> float:
-    """The best time from step to step on so many ranks."""
+    """The minimum time from step to step on the given number of ranks."""
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "found.json"
         runs = "1" if run.quick else str(RUNS)
@@ -60,8 +60,8 @@ def _measured(run: Run, caches: pathlib.Path, ranks: int, link: str) -> float:
 
 
 def predict(net: str) -> dict[str, dict[str, float]]:
-    """Seconds from step to step, by link and number of ranks, from the costs on this process."""
-    from tracejit import engine  # the process that starts all this needs none
+    """Seconds from step to step, by link and number of ranks, from the costs in this process."""
+    from tracejit import engine  # the parent process does not need the engine
     from tracejit.distributed.measuring import measure_program
     from tracejit.distributed.simulation import WITHIN
 

@@ -6,14 +6,14 @@ prints its findings as one line of JSON. Three bodies on tiny arrays:
 
 deep      a chain of 2,000 operations on one array
 wide      one momentum update for each of 500 parameters, all of them arguments: 2,000 operations
-looping   a Python loop of 200 rounds of a helper with six operations
+looping   a Python loop of 200 iterations that call a helper with six operations
 
-Each is recorded once to fill the kernel store and the analyses that the process keeps, and then, as another
-function each time, REPEATS times. Medians of these:
+Each is recorded once to fill the kernel store and the cached analyses of the process, and then REPEATS times,
+as a new function each time. Medians of these:
 
-record     microseconds for each operation that the body does: arguments, body and watch, without passes
+record     microseconds for each operation of the body: arguments, body and monitoring, without passes
 passes     microseconds of all passes, from the graph to its memory plan, for each recorded node
-assembly   microseconds from the plan to the schedule, with kernels that are known, for each recorded node
+assembly   microseconds from the plan to the schedule, with stored kernels, for each recorded node
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEEP, WIDE, ROUNDS = 1000, 500, 200
 
 
 class Body(NamedTuple):
-    """A function to record, its arguments, and how many operations on arrays it does."""
+    """A function to record, its arguments, and the number of its array operations."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -45,7 +45,7 @@ def _tiny() -> tj.NDArray:
 
 
 def deep() -> Body:
-    """A chain: products and sums in turn."""
+    """A chain of alternating products and sums."""
 
     def chain(x: Any, y: Any) -> Any:
         for _ in range(DEEP):
@@ -70,7 +70,7 @@ def wide() -> Body:
 
 
 def looping() -> Body:
-    """A recurrence whose round is a function of its own."""
+    """A recurrence whose loop body is a separate function."""
 
     def cell(h: Any, x: Any, w: Any) -> Any:
         candidate = tj.tanh(x * w + h)

@@ -1,4 +1,4 @@
-"""The report of a run: tables on the console and in Markdown, a plot, and a file with everything.
+"""The report of a run: tables on the console and in Markdown, a plot, and a file with all findings.
 
 Findings are JSON data:
 
@@ -73,7 +73,7 @@ def _processor() -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits and a unit.
+    """Format a duration with three digits and a unit.
 
     >>> duration(0.00123), duration(4.2e-07)
     ('1.23 ms', '420 ns')
@@ -112,7 +112,7 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
 
 
 def section_rows(findings: Any, prefix: str = "") -> list[list[str]]:
-    """Nested findings of a section as rows of a path and a value."""
+    """Flatten the nested findings of a section into rows of a path and a value."""
     rows = []
     for key, value in findings.items():
         path = f"{prefix}{key}"
@@ -139,7 +139,7 @@ SECTIONS = {
 
 
 def show_workload(console: Console, name: str, result: dict[str, Any]) -> None:
-    """One workload's table."""
+    """Print the table of one workload."""
     console.print(name, style="italic")
     table = Table(show_edge=False)
     for number, column in enumerate(COLUMNS):
@@ -153,7 +153,7 @@ def show_workload(console: Console, name: str, result: dict[str, Any]) -> None:
 
 
 def show_section(console: Console, name: str, findings: dict[str, Any]) -> None:
-    """One section's findings."""
+    """Print the findings of one section."""
     console.print(SECTIONS[name], style="italic")
     table = Table("what", "value", show_edge=False)
     for row in section_rows(findings):
@@ -175,7 +175,7 @@ def show_marks(console: Console, findings: dict[str, Any]) -> None:
 
 
 def write_json(findings: dict[str, Any], path: pathlib.Path) -> None:
-    """Everything, with the marks as they were judged."""
+    """Write all findings, with the judged marks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     marks = [vars(row) for row in judge(findings)]
     path.write_text(json.dumps(findings | {"marks": marks}, indent=1) + "\n")
@@ -214,7 +214,7 @@ def markdown(findings: dict[str, Any]) -> str:
 
 
 def write_readme(findings: dict[str, Any], path: pathlib.Path = README) -> None:
-    """Put plot and tables between the two comments of the README."""
+    """Write the plot and the tables between the two comments of the README."""
     text = path.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
@@ -224,7 +224,8 @@ def write_readme(findings: dict[str, Any], path: pathlib.Path = README) -> None:
 
 
 def plot(findings: dict[str, Any], path: pathlib.Path) -> bool:
-    """Our time over each peer's, one line per workload, as PNG; False if matplotlib is not installed."""
+    """Plot our time over each peer's, one line per workload, as PNG; return False if matplotlib is not
+    installed."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
     pyplot = _pyplot()
@@ -254,6 +255,6 @@ def plot(findings: dict[str, Any], path: pathlib.Path) -> bool:
 
 
 def _pyplot() -> Any:
-    """matplotlib.pyplot, drawing into files."""
+    """Import matplotlib.pyplot with the backend that draws into files."""
     importlib.import_module("matplotlib").use("agg")
     return importlib.import_module("matplotlib.pyplot")

@@ -1,10 +1,10 @@
-"""Data parallel steps of three nets: the programs behind docs/scaling.md.
+"""Data-parallel steps of three nets: the programs behind docs/scaling.md.
 
     tracejit simulate -n 2,8,64,1000 benchmarks/scaling.py mlp
-    TRACEJIT_LINK=1e-3,4e7 tracejit run -n 2 benchmarks/scaling.py mlp     # the time itself, to compare with
+    TRACEJIT_LINK=1e-3,4e7 tracejit run -n 2 benchmarks/scaling.py mlp     # the measured time, for comparison
 
-On several ranks the time from step to step is printed: the best and the median of some runs, as a machine
-that is used by others only ever adds to it.
+On several ranks it prints the time from step to step: the minimum and the median of several runs, because
+other load of the machine can only add time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 import tracejit as tj
 
-STEPS = 6  # of a run
+STEPS = 6  # steps per run
 
 
 class MLP(tj.nn.Module):
@@ -38,7 +38,7 @@ class MLP(tj.nn.Module):
 
 
 class Block(tj.nn.Module):
-    """Attention and a small network, each added to what comes in."""
+    """Attention and a small network, each with a residual connection."""
 
     def __init__(self, width):
         self.norms = [tj.nn.LayerNorm(width), tj.nn.LayerNorm(width)]
@@ -65,7 +65,7 @@ class GPT(tj.nn.Module):
 
 
 class Residual(tj.nn.Module):
-    """Two convolutions, added to what comes in."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, inputs, outputs):
         self.first = tj.nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
@@ -78,7 +78,8 @@ class Residual(tj.nn.Module):
 
 
 class ResNet(tj.nn.Module):
-    """Six residual blocks of 16, 32 and 64 channels on 16 images of 32 by 32, halved between them."""
+    """Six residual blocks of 16, 32 and 64 channels on 16 images of 32 by 32, with halved extents between
+    them."""
 
     shape = (16, 16, 32, 32)
 

@@ -1,16 +1,15 @@
-"""The process of one side: imports its peer, prepares the workload, and then executes commands, line by
-line.
+"""The process of one side: imports its peer, prepares the workload, and then executes commands.
 
     python -m benchmarks.worker WORKLOAD SIDE THREADS
 
 Started by `benchmarks.harness`. Commands are JSON lines on standard input, answers JSON lines on standard
 output (anything that a peer prints goes to standard error):
 
-    {"do": "first"}                     import, make the side, call it once: seconds of each
+    {"do": "first"}                     import, create the side, call it once: seconds of each
     {"do": "step", "count": 2}          call it again
     {"do": "read", "path": "a.npz"}     write the results
-    {"do": "burst", "count": 10, "warm": 1}    nanoseconds of ten calls, after one that does not count
-    {"do": "watch", "count": 20}        page faults, memory taken from the system and peak memory during calls
+    {"do": "burst", "count": 10, "warm": 1}    nanoseconds of ten calls, after one untimed call
+    {"do": "watch", "count": 20}        page faults, system allocations and peak memory during calls
     {"do": "memory"}                    the compiled function's report of its memory
 """
 
@@ -37,7 +36,8 @@ PAUSE = 0.002  # seconds before a burst, in which threads of the other sides sto
 
 
 def resident(key: str) -> int:
-    """Bytes of resident memory of this process: "VmRSS" now, "VmHWM" at most since the last reset."""
+    """Bytes of resident memory of this process: "VmRSS" is the current value, "VmHWM" the
+    maximum since the last reset."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024
@@ -45,7 +45,7 @@ def resident(key: str) -> int:
 
 
 class Worker:
-    """The side, and the commands it understands."""
+    """The side, and the commands that it executes."""
 
     side: Side
     finish: Callable[[Any], Any]
@@ -138,7 +138,7 @@ class Worker:
 
 
 def _timing(function: Any) -> dict[str, Any]:
-    """Parts of the first call, and where its kernels came from."""
+    """The parts of the first call, and the origin of its kernels."""
     timing, info = function.first_call(), function.cache_info()
     return {
         "record": timing.record,

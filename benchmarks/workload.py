@@ -1,5 +1,5 @@
-"""The compared workloads: a `Workload` is data and one *side* per peer, written the way that peer's users
-would write it.
+"""The compared workloads: a `Workload` is data and one *side* per peer, written in the style of that
+peer's users.
 
     def in_numpy(np, data):
         x, out = data["x"], np.empty_like(data["x"])
@@ -7,12 +7,13 @@ would write it.
 
     Workload("exp", data=lambda: {"x": normal(1 << 20)}, sides={"numpy": in_numpy})
 
-A side is made by ``function(module, data)``: the peer's module (imported by the worker process of that
-side, which imports nothing else) and a dict of NumPy arrays, the same for all peers. Its `step` is one timed
-call and returns the objects to wait for; its `read` returns results as NumPy
-arrays, which are compared with the first side's after the same number of steps.
+``function(module, data)`` creates a side: `module` is the peer's module (imported by the worker process of
+that side, which imports no other peer), `data` a dict of NumPy arrays, the same for all peers. The side's
+`step` is one timed call and returns the objects to wait for; its `read` returns results as NumPy arrays,
+which are compared with the first side's after the same number of steps.
 
-A side's name is the peer's, or ``peer:variant`` where a peer has several good ways (``torch:eager``).
+A side's name is the peer's, or ``peer:variant`` if a peer has several good implementations
+(``torch:eager``).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Side:
 
     step:      one call; returns the objects to wait for
     read:      the results after the steps so far
-    function:  the compiled function, if the peer can say more about it (memory, time to record)
-    arguments: the arguments that `step` would call it with now
+    function:  the compiled function, if the peer can report more about it (memory, time to record)
+    arguments: the arguments of the next call by `step`
     """
 
     step: Callable[[], Any]
@@ -48,7 +49,7 @@ class Workload:
     """A computation and its sides.
 
     kind:      "kernel", "training", "graph" (several kernels), "eager" (undecorated code) or "memory" (not
-               timed, only planned and weighed)
+               timed; only its memory is planned and measured)
     tolerance: largest difference from the reference, relative to the reference's largest element
     steps:     calls before results are compared
     """
@@ -62,12 +63,12 @@ class Workload:
 
 
 def normal(*shape: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:
-    """Normal float32 numbers, the same in every process."""
+    """Normally distributed float32 numbers, the same in every process."""
     return (np.random.default_rng((seed, *shape)).standard_normal(shape) * scale).astype(np.float32)
 
 
 def training_results(loss: Any, params: dict[str, Any], data: dict[str, Any]) -> Arrays:
-    """The loss, and by how much each parameter has changed (a wrong gradient hardly shows in its value)."""
+    """The loss, and the change of each parameter (its value would hardly show a wrong gradient)."""
     found = {"loss": np.asarray(loss)}
     for name, initial in data["params"].items():
         found[name] = np.asarray(params[name]).astype(np.float64) - initial

@@ -1,7 +1,8 @@
-"""Data parallel training on several ranks, with checkpoints: the same bits on one rank, two or four.
+"""Data-parallel training on several ranks, with checkpoints: the same bits on one, two or four ranks.
 
-The data are made here: noisy 8x8 pictures of ten random patterns. Started alone, the program is one rank; a
-job that was ended goes on where it was, if it is started again with the same folder.
+The data are synthetic: noisy 8x8 pictures of ten random patterns. Started without `tracejit run`, the program
+is the only rank. A job that was interrupted continues from its latest checkpoint if it is started again with
+the same folder.
 
     python examples/data_parallel.py
     tracejit run -n 4 examples/data_parallel.py --folder checkpoints
@@ -19,8 +20,8 @@ import tracejit as tj
 
 SIZES = (64, 128, 10)
 EXAMPLES = 2048
-BATCH = 128  # of all ranks together
-SHARDS = 4  # the batch is computed in as many parts, on up to as many ranks
+BATCH = 128  # total over all ranks
+SHARDS = 4  # of each batch; also the maximum number of ranks
 RATE = 0.05
 
 
@@ -47,7 +48,8 @@ def loss_of(weights, x, labels):
 
 
 def train(epochs, folder=None):
-    """Train, from the latest checkpoint in `folder` on; returns the losses of this run and the weights."""
+    """Train, starting from the latest checkpoint in `folder`; return the losses of this run and the
+    weights."""
     x, labels = pictures()
     state = {"weights": initial_weights(), "velocity": tj.optim.zeros_like(initial_weights())}
     first = 0
@@ -71,7 +73,7 @@ def train(epochs, folder=None):
 
 
 def main(arguments=None):
-    """Train; returns the losses and a digest of the weights."""
+    """Train; return the losses and a digest of the weights."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--folder", help="of checkpoints, which all ranks share")

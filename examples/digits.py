@@ -2,8 +2,7 @@
 
 A 64-256-128-10 network, cross entropy, momentum, mini-batches of 64. The training step is ordinary imperative
 code on a dict of parameters, which it updates in place; `@tj.jit` records it once and replays it afterwards.
-The same step written by hand in NumPy runs beside it, on the same batches, and both are timed and their
-losses compared.
+An equivalent step in NumPy runs on the same batches; the times and losses of both are compared.
 
     python examples/digits.py [--epochs 30] [--seed 0]
 """
@@ -43,7 +42,7 @@ def forward(params, x):
 
 @tj.jit
 def train_step(params, velocity, x, y, learning_rate):
-    """One step of momentum: updates `params` and `velocity` in place, returns the batch's loss."""
+    """One step of momentum: update `params` and `velocity` in place, return the batch's loss."""
 
     def loss_of(params):
         return tj.nn.cross_entropy(forward(params, x), y)
@@ -63,7 +62,7 @@ def predict(params, x):
 
 
 def train_step_numpy(params, velocity, x, y, learning_rate):
-    """The same step written by hand in NumPy."""
+    """The same step in NumPy, with handwritten gradients."""
     h1 = np.maximum(x @ params["w1"] + params["b1"], 0)
     h2 = np.maximum(h1 @ params["w2"] + params["b2"], 0)
     scores = h2 @ params["w3"] + params["b3"]
@@ -90,7 +89,7 @@ def train_step_numpy(params, velocity, x, y, learning_rate):
 
 
 def load(seed: int):
-    """Images scaled to [0, 1] and labels, shuffled; a fifth held out."""
+    """Images scaled to [0, 1] and labels, shuffled; a fifth is the test set."""
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))
     images, labels = (digits.data / 16).astype(np.float32)[order], digits.target.astype(np.int64)[order]

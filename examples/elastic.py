@@ -1,15 +1,16 @@
-"""A job that loses a rank and goes on with fewer: the same bits as without the loss.
+"""A job that loses a rank and continues with fewer ranks: the same bits as without the loss.
 
-A checkpoint is written every few steps; it holds the weights, the state of the optimizer and the number of
-the step, and is loaded on any number of ranks. Each rank keeps a part of Adam's state only; its parts are
-gathered for the checkpoint, and divided again. The batches and their order depend on the step alone.
+A checkpoint is written every few steps; it contains the weights, the state of the optimizer and the step
+number, and can be loaded on any number of ranks. Each rank keeps only a shard of Adam's state; the shards are
+gathered for the checkpoint, and scattered again after loading. The batches and their order depend only on the
+step.
 
     tracejit run -n 4 examples/elastic.py checkpoints --lose 17      # rank 1 is killed in step 17
-    tracejit run -n 2 examples/elastic.py checkpoints                # goes on from step 15 on two ranks
-    python examples/elastic.py other-checkpoints                     # all at once, on one: the same digest
+    tracejit run -n 2 examples/elastic.py checkpoints                # continues from step 15 on two ranks
+    python examples/elastic.py other-checkpoints                     # one rank, uninterrupted: same digest
 
-`tracejit run --restarts 3 -n 4 ...` starts a job that fails again by itself, on as many ranks: a rank is lost
-in the first run only.
+`tracejit run --restarts 3 -n 4 ...` restarts a failed job automatically, on the same number of ranks: a rank
+is lost only in the first run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STEPS, EVERY, RATE = 40, 5, 0.02
 
 
 def data():
-    """Points, shape (EXAMPLES, 16), and what is to be learned of them, (EXAMPLES, 1)."""
+    """Points, shape (EXAMPLES, 16), and their targets, shape (EXAMPLES, 1)."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(EXAMPLES, 16))
     return x.astype(np.float32), np.sin(x.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -46,7 +47,7 @@ def loss_of(weights, x, y):
 
 
 def positions():
-    """For each step the examples of this rank, epoch after epoch."""
+    """The indices of this rank's examples for each step, epoch after epoch."""
     epoch = 0
     while True:
         yield from tj.distributed.sampler(EXAMPLES, BATCH, seed=2, epoch=epoch)
@@ -54,7 +55,8 @@ def positions():
 
 
 def main(arguments=None):
-    """Train, from the latest checkpoint on; returns the first step of this run and a digest of the state."""
+    """Train, starting from the latest checkpoint; return the first step of this run and a digest of the
+    state."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", help="of checkpoints, which all ranks share")
     parser.add_argument("--lose", type=int, metavar="STEP", help="kill rank 1 in this step")

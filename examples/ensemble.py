@@ -1,9 +1,10 @@
 """An ensemble of networks, trained together: `tj.vmap` of an ordinary training step.
 
 The step is written for one network and updates it in place. Mapped over parameters that are stacked along
-axis 0, and over the learning rates, it trains all networks at once: products of matrices become batches of
-products, and one call of Python is one step of every member. The members see the same data, start from
-different weights and draw different dropout masks; where their predictions disagree, the ensemble is unsure.
+axis 0, and over the learning rates, it trains all networks simultaneously: matrix products become batched
+products, and one Python call performs one step of every member. The members see the same data, start from
+different weights and draw different dropout masks; where their predictions disagree, the ensemble is
+uncertain.
 
     python examples/ensemble.py
 """
@@ -16,14 +17,14 @@ MEMBERS, HIDDEN, STEPS = 8, 32, 150
 
 
 def network(params, x):
-    """One network: a number for each row of `x`."""
+    """The output of one network: a number for each row of `x`."""
     hidden = tj.tanh(x @ params["w1"] + params["b1"])
     hidden = tj.tanh(hidden @ params["w2"] + params["b2"])
     return (hidden @ params["w3"])[:, 0]
 
 
 def step(params, x, y, rate):
-    """One step of gradient descent on one network, in place; returns the loss."""
+    """One step of gradient descent on one network, in place; return the loss."""
 
     def loss_of(params):
         noise = tj.nn.dropout(tj.ones(x.shape[0]), 0.2)  # each member drops other rows
@@ -48,7 +49,7 @@ def initial(_):
 
 @tj.jit
 def train(ensemble, x, y, rates):
-    """One step of all members; returns their losses."""
+    """One step of all members; return their losses."""
     return tj.vmap(step, in_axes=(0, None, None, 0))(ensemble, x, y, rates)
 
 
@@ -60,7 +61,8 @@ def predict(ensemble, x):
 
 
 def main(steps: int = STEPS):
-    """Train on a sine with a gap in the middle; print and return losses, and spreads there and elsewhere."""
+    """Train on a sine with a gap in the middle; print and return the losses, and the spreads in the gap
+    and elsewhere."""
     tj.random.seed(0)
     x = tj.concat([tj.random.uniform(-2.0, -0.7, shape=(64, 1)), tj.random.uniform(0.7, 2.0, shape=(64, 1))])
     y = tj.sin(3 * x[:, 0])

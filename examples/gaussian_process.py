@@ -1,8 +1,9 @@
-"""Gaussian process regression: the marginal likelihood is maximised, functions are drawn from the posterior.
+"""Gaussian process regression: maximise the marginal likelihood, and draw functions from the posterior.
 
-Hourly measurements of a tide with gaps (made here, so that the truth is known). The covariance is a smooth
-part plus a periodic one; its six parameters, by their logarithms, follow the gradient of the log marginal
-likelihood through a Cholesky factorization (Rasmussen and Williams 2006, algorithm 2.1).
+The data are hourly measurements of a tide with gaps, simulated so that the truth is known. The covariance is
+the sum of a smooth and a periodic kernel. Its six parameters, represented by their logarithms, follow the
+gradient of the log marginal likelihood through a Cholesky factorization (Rasmussen and Williams 2006,
+algorithm 2.1).
 
     python examples/gaussian_process.py
 """
@@ -39,7 +40,7 @@ def factor(logs, x):
 
 @tj.jit
 def fit_step(logs, state, x, y):
-    """One step of Adam; returns the negative log marginal likelihood."""
+    """One step of Adam; return the negative log marginal likelihood."""
 
     def loss_of(logs):
         root = factor(logs, x)
@@ -72,7 +73,7 @@ def measurements(seed=0):
 
 
 def main():
-    """Fit and predict; returns the fitted parameters, and the error of the mean, in deviations."""
+    """Fit and predict; return the fitted parameters, and the error of the mean in standard deviations."""
     times, heights, truth = measurements()
     x, y = tj.asarray(times), tj.asarray(heights)
     logs = {name: tj.asarray(math.log(value), dtype=tj.float64) for name, value in START.items()}

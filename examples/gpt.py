@@ -1,8 +1,8 @@
-"""A small language model: it learns the characters of the Zen of Python, then writes some of its own.
+"""A small language model: it learns the Zen of Python character by character, then generates text.
 
-Two blocks of causal attention, as in GPT-2, as modules; AdamW with a warm-up and a cosine, gradients clipped.
-The step updates the model in place and is recorded once. Sampling draws from a generator of its own, so the
-same seed writes the same text.
+The model has two blocks of causal attention, as in GPT-2, written as modules. The optimizer is AdamW with
+warm-up, a cosine schedule and gradient clipping. The step updates the model in place and is recorded once.
+Sampling draws from a separate generator, so the same seed generates the same text.
 
     python examples/gpt.py
 """
@@ -29,7 +29,7 @@ codes = np.array([alphabet.index(c) for c in TEXT])
 
 
 class Block(tj.nn.Module):
-    """Attention and a small network, each added to what comes in."""
+    """Attention and a small network, each with a residual connection."""
 
     def __init__(self):
         self.before_attention, self.before_mlp = tj.nn.LayerNorm(WIDTH), tj.nn.LayerNorm(WIDTH)
@@ -42,7 +42,7 @@ class Block(tj.nn.Module):
 
 
 class GPT(tj.nn.Module):
-    """Characters (batch, time) to scores for the next one (batch, time, alphabet)."""
+    """Map characters (batch, time) to scores of the next character (batch, time, alphabet)."""
 
     def __init__(self):
         self.characters = tj.nn.Embedding(len(alphabet), WIDTH)
@@ -59,7 +59,7 @@ class GPT(tj.nn.Module):
 
 @tj.jit
 def train_step(model, state, codes, step):
-    """One step of AdamW on a batch of (batch, CONTEXT + 1) characters; returns the loss."""
+    """One step of AdamW on a batch of (batch, CONTEXT + 1) characters; return the loss."""
 
     def loss_of(model):
         return tj.nn.cross_entropy(model(codes[:, :-1]), codes[:, 1:])
@@ -72,15 +72,15 @@ def train_step(model, state, codes, step):
 
 @tj.jit
 def next_character(model, window, last, temperature, rng):
-    """A character drawn after the one at `last` in a window (1, CONTEXT). `last` is an array, an index that
-    replays take anew; as a number it would be part of what is recorded.
+    """Draw the character after index `last` of a window (1, CONTEXT). `last` is an array, so its value is an
+    input of each replay; a Python number would become a constant of the recording.
     """
     scores = model(window)[0, last]
     return tj.random.categorical(scores / temperature, generator=rng)
 
 
 def write(model, start, count, temperature=0.5, seed=0):
-    """`start`, and `count` characters that the model goes on with."""
+    """Return `start`, continued by `count` characters of the model."""
     rng = tj.random.Generator(seed)
     text = [alphabet.index(c) for c in start]
     for _ in range(count):
@@ -91,7 +91,7 @@ def write(model, start, count, temperature=0.5, seed=0):
 
 
 def batches(seed=0):
-    """Pieces of the text from random places."""
+    """Windows of the text at random offsets."""
     rng = np.random.default_rng(seed)
     for _ in range(STEPS):
         starts = rng.integers(0, len(codes) - CONTEXT, BATCH)
@@ -99,7 +99,7 @@ def batches(seed=0):
 
 
 def main():
-    """Train, and write; returns the losses and the text."""
+    """Train, and generate text; return the losses and the text."""
     tj.random.seed(1)
     model = GPT()
     state = tj.optim.adam_state(model)

@@ -1,8 +1,8 @@
 """Message passing on a graph: which group does a node belong to, if a few nodes of each group are known?
 
 A graph convolution (Kipf and Welling 2017) on a random graph with four groups, in which edges within a group
-are more likely. Messages are gathered along edges and added up at their ends. There is room for more edges
-than a graph has, and a mask of those that count, so one recording serves graphs of any number of edges.
+are more likely. Messages are gathered along edges and summed at their target nodes. The edge array is padded
+to a fixed size, with a mask of the valid edges, so one recording serves graphs with any number of edges.
 
     python examples/graphs.py
 """
@@ -19,7 +19,7 @@ ROOM = 4096  # edges
 
 
 def random_graph(rng, within=0.12, between=0.01):
-    """Ends of edges in both directions, and of each node with itself: (2, ROOM), and which of them count."""
+    """Edges in both directions and self-loops as pairs of nodes, (2, ROOM), and the mask of valid edges."""
     group = np.arange(NODES) // SIZE
     chance = np.where(group[:, None] == group, within, between)
     upper = np.triu(rng.random((NODES, NODES)) < chance, 1)
@@ -30,7 +30,7 @@ def random_graph(rng, within=0.12, between=0.01):
 
 
 def propagate(x, edges, counts):
-    """Sums over neighbours, each message divided by the roots of both ends' degrees."""
+    """Sums over neighbours, each message divided by the square roots of the degrees of both nodes."""
     source, target = edges
     degree = tj.scatter_add(tj.zeros(NODES), target, counts.astype(tj.float32))
     weight = tj.where(counts, 1 / tj.sqrt(degree[source] * degree[target]), 0.0)
@@ -38,7 +38,7 @@ def propagate(x, edges, counts):
 
 
 class GraphNet(tj.nn.Module):
-    """A vector for each node, learned, and two rounds of messages; scores (nodes, groups)."""
+    """A learned vector for each node and two message-passing layers; returns scores (nodes, groups)."""
 
     def __init__(self):
         self.nodes = tj.nn.init.normal((NODES, WIDTH), std=0.3)
@@ -52,7 +52,7 @@ class GraphNet(tj.nn.Module):
 
 @tj.jit
 def train_step(net, state, edges, counts, known, labels):
-    """One step of AdamW on the known nodes; returns the loss."""
+    """One step of AdamW on the known nodes; return the loss."""
 
     def loss_of(net):
         return tj.nn.cross_entropy(net(edges, counts)[known], labels)
@@ -63,7 +63,7 @@ def train_step(net, state, edges, counts, known, labels):
 
 
 def learned(edges, counts):
-    """Train on one graph; returns the share of unknown nodes whose group is found."""
+    """Train on one graph; return the share of unknown nodes that are classified correctly."""
     net = GraphNet()
     state = tj.optim.adam_state(net)
     known = np.concatenate([group * SIZE + np.arange(KNOWN) for group in range(GROUPS)])
@@ -78,7 +78,7 @@ def learned(edges, counts):
 
 
 def main():
-    """Learn on two graphs; returns the shares of nodes whose group was found."""
+    """Train on two graphs; return the shares of correctly classified nodes."""
     tj.random.seed(0)
     rng = np.random.default_rng(0)
     shares = []

@@ -1,9 +1,9 @@
 """A two-layer network with backpropagation written by hand, after Minerva's `mnist_mlp` (784-256-10 there).
 
-The step is array code, without automatic gradients. It runs once undecorated, where the same operations
-are recorded lazily and launched together, and once under `@tj.jit`. Three of its results need only the hidden
-layer's error and the output error: `s2` (the error going back), `gw2` and `gb2`. No path in the schedule
-connects them, so with two workers the engine runs them at the same time, and the profile shows it.
+The step is array code without automatic gradients. It runs undecorated, where its operations are recorded
+lazily and launched together, and under `@tj.jit`. Three of its results need only the hidden layer's
+activations, the output error and the weights: `s2` (the backpropagated error), `gw2` and `gb2`. No path in
+the schedule connects them, so two workers execute them simultaneously, and the profile shows it.
 
     python examples/handwritten_backprop.py
 """
@@ -19,7 +19,7 @@ HIDDEN, RATE, EPOCHS, BATCH = 256, 0.1, 8, 128
 
 
 def step(w1, b1, w2, b2, x, target):
-    """One step of gradient descent, in place; returns the number of errors in the batch."""
+    """One step of gradient descent, in place; return the number of errors in the batch."""
     a1 = tj.nn.sigmoid(x @ w1 + b1)
     a2 = tj.nn.softmax(a1 @ w2 + b2, axis=1)
     errors = (tj.argmax(a2, axis=1) != tj.argmax(target, axis=1)).sum()

@@ -1,8 +1,9 @@
-"""A Kalman filter: many aircraft are tracked at once, with measurements that are noisy and often missing.
+"""A Kalman filter: track many aircraft simultaneously, with measurements that are noisy and often missing.
 
-Position and speed in the plane, measured positions (Kalman 1960). One traced step moves the belief about all
-aircraft forward, in place, and corrects it where there is a measurement; a mask says where. The noise that
-the filter assumes is found first, by the gradient of the log likelihood of a part of the data.
+The state is position and velocity in the plane; positions are measured (Kalman 1960). One traced step
+predicts the state estimates of all aircraft, in place, and corrects those with a measurement, which a mask
+selects. The noise parameters of the filter are fitted first, by the gradient of the log likelihood of a
+subset of the data.
 
     python examples/kalman.py
 """
@@ -16,7 +17,7 @@ import numpy as np
 import tracejit as tj
 
 TRACKS, TIMES, MISSING = 50, 120, 0.3
-PUSH, BLUR = 0.3, 2.0  # the true deviations of accelerations and of measurements
+PUSH, BLUR = 0.3, 2.0  # the true standard deviations of accelerations and of measurements
 
 MOTION = np.eye(4) + np.eye(4, k=2)  # x, y, speed in x, speed in y
 SEEN = np.eye(2, 4)
@@ -24,7 +25,7 @@ SHAKEN = np.block([[np.eye(2) / 4, np.eye(2) / 2], [np.eye(2) / 2, np.eye(2)]])
 
 
 def simulated(seed=0):
-    """Positions (TIMES, TRACKS, 2), measurements of them, and which of these there are (TIMES, TRACKS)."""
+    """Positions (TIMES, TRACKS, 2), their measurements, and the mask of available ones (TIMES, TRACKS)."""
     rng = np.random.default_rng(seed)
     state = np.concatenate([rng.normal(0, 20, (TRACKS, 2)), rng.normal(0, 2, (TRACKS, 2))], axis=1)
     states = []
@@ -39,7 +40,7 @@ def simulated(seed=0):
 
 
 def start():
-    """What is believed at first: means (TRACKS, 4) and covariances (TRACKS, 4, 4)."""
+    """The initial estimate: means (TRACKS, 4) and covariances (TRACKS, 4, 4)."""
     return {
         "mean": tj.zeros((TRACKS, 4), dtype=tj.float64),
         "spread": tj.asarray(np.tile(np.diag([400.0, 400, 4, 4]), (TRACKS, 1, 1))),
@@ -47,7 +48,7 @@ def start():
 
 
 def filtered(belief, noise, measured, there):
-    """The belief after one tick and measurements (TRACKS, 2), and the log likelihood of these."""
+    """The estimate after one tick and measurements (TRACKS, 2), and their log likelihood."""
     push, blur = tj.exp(noise["push"]), tj.exp(noise["blur"])
     mean = belief["mean"] @ MOTION.T
     spread = MOTION @ belief["spread"] @ MOTION.T + push**2 * SHAKEN
@@ -66,7 +67,7 @@ def filtered(belief, noise, measured, there):
 
 @tj.jit
 def track(belief, noise, measured, there):
-    """Move the belief on, in place; returns the positions, (TRACKS, 2)."""
+    """Update the estimate in place; return the positions, (TRACKS, 2)."""
     after, _ = filtered(belief, noise, measured, there)
     for name, value in after.items():
         belief[name][...] = value
@@ -75,7 +76,8 @@ def track(belief, noise, measured, there):
 
 @tj.jit
 def fit_step(noise, state, measured, there):
-    """One step of Adam on the noise; returns the log likelihood of several ticks per measurement."""
+    """One step of Adam on the noise parameters; return the log likelihood of several ticks per
+    measurement."""
 
     def loss_of(noise):
         belief, total = start(), 0.0
@@ -90,7 +92,8 @@ def fit_step(noise, state, measured, there):
 
 
 def main():
-    """Fit and track; returns the fitted deviations, and the errors of measurements and of the filter."""
+    """Fit and track; return the fitted standard deviations, and the errors of measurements and of the
+    filter."""
     positions, measured, there = simulated()
     noise = {name: tj.zeros((), dtype=tj.float64) for name in ("push", "blur")}
     state = tj.optim.adam_state(noise)

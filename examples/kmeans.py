@@ -1,8 +1,8 @@
-"""k-means with masks: groups of different size, and some measurements that are missing, in one recording.
+"""k-means with masks: data sets of different sizes, with missing coordinates, share one recording.
 
-Several data sets are clustered in turn. Each is padded to the same number of points, and of each point some
-coordinates may be missing; masks say what is there (compare Chi, Chi and Baraniuk, k-POD, 2016). Centres
-begin far apart, by the rule of k-means++ (Arthur and Vassilvitskii 2007).
+Several data sets are clustered in turn. Each is padded to the same number of points, and some coordinates of
+each point may be missing; masks mark the valid values (compare Chi, Chi and Baraniuk, k-POD, 2016). The
+initial centres are chosen by k-means++ (Arthur and Vassilvitskii 2007).
 
     python examples/kmeans.py
 """
@@ -18,7 +18,7 @@ MISSING, RESTARTS, TOLERANCE = 0.1, 3, 1e-4
 
 
 def data(count, rng):
-    """`count` points of space around GROUPS centres, padded to POINTS, and masks of what is there."""
+    """`count` points around GROUPS centres, padded to POINTS, and masks of the valid values."""
     centres = rng.uniform(-10, 10, (GROUPS, 3))
     group = rng.integers(0, GROUPS, count)
     points = np.zeros((POINTS, 3), np.float32)
@@ -30,14 +30,15 @@ def data(count, rng):
 
 
 def distances(points, there, centres):
-    """Mean squares of the differences that are known, (POINTS, centres)."""
+    """Mean squared differences over the known coordinates, (POINTS, centres)."""
     difference = tj.where(there[:, None], points[:, None] - centres, 0.0)
     return (difference**2).sum(axis=2) / tj.maximum(there.sum(axis=1, dtype=tj.float32), 1)[:, None]
 
 
 @tj.jit
 def first_centres(points, there, rng):
-    """GROUPS of the points, each with a probability that grows with its distance from those before."""
+    """GROUPS of the points, each drawn with a probability that grows with its distance from the
+    centres chosen before."""
     whole = there.all(axis=1)
     weight = whole.astype(tj.float32)
     centres = []
@@ -51,8 +52,8 @@ def first_centres(points, there, rng):
 
 @tj.jit
 def improve(points, there, centres):
-    """Move each centre, in place, to the mean of what is known of its points; returns how far at most, the
-    groups of all points, and the mean distance.
+    """Move each centre, in place, to the mean of the known coordinates of its points; return the largest
+    movement, the groups of all points, and the mean distance.
     """
     apart = distances(points, there, centres)
     group = tj.argmin(apart, axis=1)
@@ -68,7 +69,7 @@ def improve(points, there, centres):
 
 
 def cluster(points, there, rng):
-    """The best of some restarts: groups of the points, mean distance, and how many steps all took."""
+    """The best of several restarts: groups of the points, mean distance, and the total number of steps."""
     best = None
     steps = 0
     for _ in range(RESTARTS):
@@ -90,7 +91,7 @@ def agreement(found, truth):
 
 
 def main():
-    """Cluster; returns how well groups agree with the truth."""
+    """Cluster; return the agreement of the groups with the truth."""
     generator = np.random.default_rng(1)
     rng = tj.random.Generator(2)
     shares = []

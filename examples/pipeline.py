@@ -1,8 +1,8 @@
-"""A pipeline: each half of a network lies on a device of its own, and a batch goes through it in parts.
+"""Pipeline parallelism: each half of a network has its own device, and a batch is split into micro-batches.
 
-While the second device computes one part, the first computes the next; the backward passes go the other way.
-Nothing here says when what runs: the step is serial code, and its dependencies are found when it is recorded.
-The data are made here: noisy 8x8 pictures of ten random patterns.
+While the second device computes one micro-batch, the first computes the next; backward passes run in the
+opposite direction. The example contains no explicit scheduling: the step is serial code, and the recording
+determines its dependencies. The data are synthetic: noisy 8x8 pictures of ten random patterns.
 
     python examples/pipeline.py [--parts 4]
 """
@@ -30,7 +30,7 @@ def batches(seed=0):
 
 
 def initial_weights(devices):
-    """The layers; each device gets as many, one after the other."""
+    """The layers, in order, divided equally between the devices."""
     generator = np.random.default_rng(1)
     count = len(SIZES) - 1
     return [
@@ -42,7 +42,7 @@ def initial_weights(devices):
 
 
 def loss_of(weights, x, labels):
-    """The cross entropy; what a layer needs goes to where its weights lie."""
+    """The cross entropy; the input of each layer is moved to the device of its weights."""
     for w in weights[:-1]:
         x = tj.tanh(x.to(w.device) @ w)
     place = weights[-1].device
@@ -70,7 +70,7 @@ def train(devices, parts):
 
 
 def overlap(step, x, labels):
-    """The part of the first device's time in which the second is busy, too."""
+    """The fraction of the first device's busy time in which the second is also busy."""
     with tj.profile() as profile:
         for _ in range(5):
             step(x, labels)
@@ -81,7 +81,7 @@ def overlap(step, x, labels):
 
 
 def main(arguments=None):
-    """Train on two devices and on one; returns the losses, whether the bits are equal, and the schedule."""
+    """Train on two devices and on one; return the losses, whether the bits are equal, and the schedule."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", type=int, default=4, help="of a batch, which has 256 examples")
     parts = parser.parse_args(arguments).parts

@@ -1,8 +1,9 @@
-"""Deep Q-learning with a replay buffer: many carts learn to balance a pole each (Mnih et al. 2015).
+"""Deep Q-learning with a replay buffer: many carts each learn to balance a pole (Mnih et al. 2015).
 
-The world is array code, too: sixteen carts at once, and a cart whose pole has fallen starts again. One traced
-step chooses actions, moves the world, writes what happened into the replay buffer in place, draws old
-experience from it, and learns. What it reads and writes are the attributes of one object.
+The environment is array code, too: it simulates sixteen carts, and a cart whose pole has fallen starts
+again. One traced step chooses actions, advances the environment, writes the transitions into the replay
+buffer in place, samples earlier transitions from it, and learns. All of its state is stored in attributes of
+one object.
 
     python examples/q_learning.py
 """
@@ -19,7 +20,7 @@ GRAVITY, POLE, MASS_CART, MASS_POLE, FORCE, TICK = 9.8, 0.5, 1.0, 0.1, 10.0, 0.0
 
 
 class Network(tj.nn.Module):
-    """States (batch, 4) to the values of both actions (batch, 2)."""
+    """Map states (batch, 4) to the values of both actions (batch, 2)."""
 
     def __init__(self):
         self.layers = [tj.nn.Linear(4, 64), tj.nn.Linear(64, 64), tj.nn.Linear(64, 2)]
@@ -66,7 +67,7 @@ class Learner:
         self.stored = tj.zeros((), dtype=tj.int64)
 
     def act(self, exploration):
-        """Move all carts and remember what happened; returns the sum of the ages of those that failed, and
+        """Move all carts and store the transitions; return the sum of the ages of those that failed, and
         their number.
         """
         best = tj.argmax(self.network(self.carts), axis=1)
@@ -88,7 +89,7 @@ class Learner:
         return ended
 
     def learn(self):
-        """One step of Adam on experience drawn from the buffer."""
+        """One step of Adam on transitions sampled from the buffer."""
         chosen = self.rng.integers(0, tj.minimum(self.stored, SIZE), BATCH)
         past = {name: values[chosen] for name, values in self.buffer.items()}
         ahead = self.target(past["next"]).max(axis=1)
@@ -107,12 +108,12 @@ class Learner:
 
 @tj.jit
 def step(learner, exploration):
-    """Act and learn; returns ages and number of the carts that failed, and the loss."""
+    """Act and learn; return the sum of ages and the number of the carts that failed, and the loss."""
     return *learner.act(exploration), learner.learn()
 
 
 def main():
-    """Learn; returns how long a pole stayed up, on average, in each tenth of the time."""
+    """Learn; return the mean time until a pole falls, for each tenth of the run."""
     learner = Learner(seed=3)
     lengths = []
     for part in range(10):

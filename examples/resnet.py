@@ -1,7 +1,7 @@
 """A residual network on handwritten digits: batch norm with running statistics, training and evaluation.
 
-The 1,797 scans that ship inside scikit-learn, 8x8 pixels. Images are shifted at random while training. The
-trained network is saved as a safetensors file and read into a new one, which must say the same.
+The data are the 1,797 scans that ship inside scikit-learn, 8x8 pixels. Training shifts images at random. The
+trained network is saved as a safetensors file and loaded into a new one, whose predictions must be equal.
 
     python examples/resnet.py
 """
@@ -20,7 +20,7 @@ EPOCHS, BATCH, RATE = 3, 64, 0.1
 
 
 class Residual(tj.nn.Module):
-    """Two convolutions, added to what comes in; with a stride, that is convolved, too."""
+    """Two convolutions with a residual connection, which is convolved, too, if there is a stride."""
 
     def __init__(self, inputs, outputs, stride=1):
         self.first = tj.nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
@@ -35,7 +35,7 @@ class Residual(tj.nn.Module):
 
 
 class ResNet(tj.nn.Module):
-    """Images (batch, 1, 8, 8) to scores (batch, 10)."""
+    """Map images (batch, 1, 8, 8) to scores (batch, 10)."""
 
     def __init__(self):
         self.stem, self.norm = tj.nn.Conv2d(1, 16, 3, padding=1, bias=False), tj.nn.BatchNorm(16)
@@ -49,7 +49,7 @@ class ResNet(tj.nn.Module):
 
 @tj.jit
 def train_step(net, velocity, images, labels, rate):
-    """One step of momentum; the running statistics move on, too. Returns the loss."""
+    """One step of momentum, which also updates the running statistics; return the loss."""
     loss, gradients = tj.value_and_grad(lambda net: tj.nn.cross_entropy(net(images), labels))(net)
     tj.optim.momentum(net, gradients, velocity, rate)
     return loss
@@ -57,12 +57,12 @@ def train_step(net, velocity, images, labels, rate):
 
 @tj.jit
 def predict(net, images):
-    """The most likely class of each image, by the running statistics if `net` is in evaluation."""
+    """The most likely class of each image, by the running statistics if `net` is in evaluation mode."""
     return tj.argmax(net(images), axis=1)
 
 
 def shifted(images, rng):
-    """Images moved by up to one pixel in each direction."""
+    """Images shifted by up to one pixel in each direction."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     down, right = rng.integers(0, 3, 2)
     return padded[:, :, down : down + 8, right : right + 8]
@@ -79,7 +79,7 @@ def batches(images, labels, seed=0):
 
 
 def load(seed=0):
-    """Images in [0, 1] and labels, shuffled; a fifth held out."""
+    """Images in [0, 1] and labels, shuffled; a fifth is the test set."""
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))
     images = (digits.images / 16).astype(np.float32)[order, None]
@@ -89,7 +89,7 @@ def load(seed=0):
 
 
 def main():
-    """Train, save, load and evaluate; returns the accuracy of the trained and of the loaded network."""
+    """Train, save, load and evaluate; return the accuracy of the trained and of the loaded network."""
     tj.random.seed(0)
     train, (held_images, held_labels) = load()
     net = ResNet()

@@ -1,11 +1,11 @@
 """Asynchronous SGD with bounded staleness: a step does not wait for the gradients of the steps just before.
 
-A store of kind "dist_async" applies the sums of `staleness` pushes ago, always exactly these, so a run can
-be repeated bit for bit; with staleness 0 it is "dist_sync". Late gradients want a smaller rate. The data are
-made here: noisy 8x8 pictures of ten random patterns; each rank draws its own.
+A store of kind "dist_async" always applies exactly the sums of `staleness` pushes ago, so a run can be
+repeated bit for bit; with staleness 0 it is "dist_sync". Stale gradients require a smaller learning rate.
+The data are synthetic: noisy 8x8 pictures of ten random patterns; each rank draws its own.
 
     python examples/stale_sgd.py
-    TRACEJIT_LINK=2e-3,1e8 tracejit run -n 2 examples/stale_sgd.py     # on a slow network, staleness pays
+    TRACEJIT_LINK=2e-3,1e8 tracejit run -n 2 examples/stale_sgd.py     # staleness helps on slow networks
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import tracejit as tj
 
 SIZES = (64, 128, 10)
-BATCH = 64  # of each rank
+BATCH = 64  # per rank
 RATE = 0.05
 
 
@@ -48,7 +48,7 @@ def loss_of(weights, x, labels):
 
 
 def train(kv, steps):
-    """Losses, the weights in the end, and seconds of a step."""
+    """The losses, the final weights, and the seconds per step."""
     weights = initial_weights()
     keys = list(range(len(weights)))
     kv.init(keys, weights)
@@ -78,7 +78,7 @@ def digest(weights):
 
 
 def main(arguments=None):
-    """Train synchronously and with two stalenesses; returns the losses and digests by staleness."""
+    """Train synchronously and with two stalenesses; return the losses and digests by staleness."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=80)
     steps = parser.parse_args(arguments).steps

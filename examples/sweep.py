@@ -1,8 +1,8 @@
-"""A hyper-parameter sweep in threads: eight runs at once train the same network with other settings.
+"""A hyper-parameter sweep in threads: eight concurrent runs train the same network with different settings.
 
-Each run has parameters, state and a generator of its own; all share one traced step. Learning rate, weight
-decay and drop-out rate are numbers, so one recording serves all of them. The results do not depend on which
-threads run when: the same sweep, one run after the other, gives the same bits.
+Each run has its own parameters, optimizer state and generator; all share one traced step. Learning rate,
+weight decay and dropout rate are numbers, so one recording serves all of them. The results do not depend on
+thread scheduling: a sequential sweep has the same bits.
 
     python examples/sweep.py
 """
@@ -22,7 +22,7 @@ RATES, DECAYS, DROPS = (0.02, 0.002), (0.0, 0.1), (0.0, 0.3)
 
 
 def data(count, seed):
-    """Points of two spirals, and which of them each lies on."""
+    """Points of two spirals, and the spiral of each point."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, count)
     turn = rng.uniform(0.3, 3.5, count)
@@ -40,7 +40,7 @@ def initial(rng):
 
 
 def scores(params, x, drop=0.0, rng=None):
-    """Scores (batch, 2); elements of hidden layers are dropped if there is a generator."""
+    """Scores (batch, 2); dropout is applied to hidden layers if there is a generator."""
     *hidden, last = params
     for layer in hidden:
         x = tj.nn.relu(x @ layer["w"] + layer["b"])
@@ -50,7 +50,7 @@ def scores(params, x, drop=0.0, rng=None):
 
 @tj.jit
 def train_step(params, state, x, y, rate, decay, drop, rng):
-    """One step of AdamW on a batch that is drawn here; returns the loss."""
+    """One step of AdamW on a randomly drawn batch; return the loss."""
     chosen = rng.integers(0, len(x), BATCH)
 
     def loss_of(params):
@@ -63,12 +63,12 @@ def train_step(params, state, x, y, rate, decay, drop, rng):
 
 @tj.jit
 def accuracy(params, x, y):
-    """The share of points whose class is found."""
+    """The share of points that are classified correctly."""
     return (tj.argmax(scores(params, x), axis=1) == y).astype(tj.float32).mean()
 
 
 def run(settings, seed, train, test):
-    """Train with these settings; returns the accuracy on test data."""
+    """Train with the given settings; return the accuracy on test data."""
     rng = tj.random.Generator(seed)
     params = initial(rng)
     state = tj.optim.adam_state(params)
@@ -78,7 +78,7 @@ def run(settings, seed, train, test):
 
 
 def main():
-    """Sweep, in threads and then without them; returns the accuracies of both."""
+    """Sweep in threads and then sequentially; return the accuracies of both."""
     train, test = ([tj.asarray(part) for part in data(600, seed)] for seed in (0, 1))
     grid = list(itertools.product(RATES, DECAYS, DROPS))
     seeds = range(len(grid))

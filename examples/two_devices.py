@@ -1,7 +1,7 @@
-"""Two CPU devices in one process: data parallel training with a KVStore, and a layer on each device.
+"""Two CPU devices in one process: data-parallel training with a KVStore, and a layer on each device.
 
-The data are made here: noisy 8x8 pictures of ten random patterns. Each device of a machine has workers,
-memory and random numbers of its own; one recorded step spans both.
+The data are synthetic: noisy 8x8 pictures of ten random patterns. Each device of a machine has its own
+workers, memory and random numbers; one recorded step spans both.
 
     python examples/two_devices.py [--steps 60]
 """
@@ -38,7 +38,7 @@ def initial_weights():
 
 
 def loss_of(weights, x, labels):
-    """The cross entropy; each layer is computed where its weights lie."""
+    """The cross entropy; each layer is computed on the device of its weights."""
     for w in weights[:-1]:
         x = tj.nn.relu(x.to(w.device) @ w)
     place = weights[-1].device
@@ -51,7 +51,8 @@ def halves(array):
 
 
 def train_in_parallel(steps):
-    """A copy of the model on each device; the store sums their gradients and updates the weights."""
+    """Train with a copy of the model on each device; the store sums their gradients and updates the
+    weights."""
     kv = tj.kvstore.create("device")
     copies = [[tj.asarray(w, device=d) for d in DEVICES] for w in initial_weights()]
     for key, layer in enumerate(copies):
@@ -75,7 +76,7 @@ def train_in_parallel(steps):
 
 
 def train_layers_apart(steps):
-    """The first layer on one device, the second on the other."""
+    """Train with the first layer on one device, the second on the other."""
     weights = [tj.asarray(w, device=d) for w, d in zip(initial_weights(), DEVICES, strict=True)]
 
     @tj.jit
@@ -89,7 +90,7 @@ def train_layers_apart(steps):
 
 
 def main(arguments=None):
-    """Train both models; returns their losses."""
+    """Train both models; return their losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     steps = parser.parse_args(arguments).steps

@@ -1,8 +1,8 @@
 """A variational autoencoder on handwritten digits (Kingma and Welling 2014).
 
-The encoder gives mean and deviation of a code; a code is drawn from them by `tj.random.normal`, through which
-gradients flow to both. The decoder gives the probability of each pixel. After training it draws digits that
-nobody has written.
+The encoder returns the mean and standard deviation of a code. `tj.random.normal` draws a code from them, and
+gradients propagate to both through it. The decoder returns the probability of each pixel. After training, the
+example generates images of new digits.
 
     python examples/vae.py
 """
@@ -28,7 +28,7 @@ class VAE(tj.nn.Module):
         self.rng = tj.random.Generator(seed)
 
     def encode(self, x):
-        """Mean and logarithm of the deviation of the codes of images, each (batch, CODE)."""
+        """Mean and logarithm of the standard deviation of the codes of images, each (batch, CODE)."""
         hidden = tj.nn.silu(self.encoder(x))
         return self.mean(hidden), self.log_deviation(hidden)
 
@@ -38,7 +38,7 @@ class VAE(tj.nn.Module):
         return second(tj.nn.silu(first(codes)))
 
     def forward(self, x):
-        """The bound of the evidence, per image, with its sign changed: a loss in nats."""
+        """The negative evidence lower bound per image: a loss in nats."""
         mean, log_deviation = self.encode(x)
         codes = self.rng.normal(mean, tj.exp(log_deviation))
         pixels = tj.nn.binary_cross_entropy_with_logits(self.decode(codes), x, reduction="sum")
@@ -48,7 +48,7 @@ class VAE(tj.nn.Module):
 
 @tj.jit
 def train_step(model, state, x):
-    """One step of Adam; returns the loss."""
+    """One step of Adam; return the loss."""
     loss, gradients = tj.value_and_grad(lambda model: model(x))(model)
     tj.optim.adam(model, gradients, state, RATE)
     return loss
@@ -68,7 +68,7 @@ def shown(images):
 
 
 def main():
-    """Train and draw; returns the mean loss of each epoch and the new images."""
+    """Train and generate images; return the mean loss of each epoch and the new images."""
     images = tj.asarray((load_digits().data / 16).astype(np.float32))
     tj.random.seed(0)
     model = VAE(seed=1)

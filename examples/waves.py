@@ -1,9 +1,9 @@
-"""Waves in a basin with a shoal, and where the stone fell: a simulation, and a gradient through it.
+"""Waves in a basin with a shoal: a simulation, and an inverse problem solved by its gradient.
 
-The shallow water equations, linear, on a staggered grid with walls (Arakawa's C grid). The simulation
-updates three arrays in place through slices; water is neither lost nor gained, and the energy stays. Then the
-cause is found from its effect: from what four gauges recorded, the place where a stone fell, by the gradient
-of the error through all time steps.
+The model is the linear shallow water equations on a staggered grid with walls (Arakawa's C grid). The
+simulation updates three arrays in place through slices; it conserves water and energy. The inverse problem:
+compute the position where a stone fell from the records of four gauges, by the gradient of the error through
+all time steps.
 
     python examples/waves.py
 """
@@ -31,8 +31,8 @@ DEPTH_X, DEPTH_Y = (tj.asarray(depth, dtype=tj.float64) for depth in basin())
 
 @tj.jit
 def tick(height, speed_x, speed_y):
-    """Move the water on, in place: heights of cells, speeds at the faces between them. Walls are faces
-    without speed.
+    """Advance the water in place: heights of cells, velocities at the faces between them. Walls are faces
+    with zero velocity.
     """
     speed_x -= GRAVITY * TICK * (height[1:] - height[:-1])
     speed_y -= GRAVITY * TICK * (height[:, 1:] - height[:, :-1])
@@ -44,13 +44,13 @@ def tick(height, speed_x, speed_y):
 
 
 def energy(height, speed_x, speed_y):
-    """What the waves carry, up to the density of water."""
+    """The energy of the waves, up to the density of water."""
     moving = (DEPTH_X * speed_x**2).sum() + (DEPTH_Y * speed_y**2).sum()
     return float(moving + GRAVITY * (height**2).sum()) / 2
 
 
 def dropped(place, size=0.5):
-    """Water in which a stone has just fallen at `place` (2,): heights, and speeds of 0."""
+    """The water after a stone has fallen at `place` (2,): heights, and zero velocities."""
     x = tj.arange(CELLS, dtype=tj.float64)
     apart = (x[:, None] - place[0]) ** 2 + (x - place[1]) ** 2
     still = tj.zeros((CELLS - 1, CELLS), dtype=tj.float64)
@@ -58,7 +58,7 @@ def dropped(place, size=0.5):
 
 
 def recorded(place):
-    """What the gauges see after a stone has fallen: (RECORDED, gauges)."""
+    """The records of the gauges after a stone has fallen: (RECORDED, gauges)."""
     water = dropped(place)
     seen = []
     for _ in range(RECORDED):
@@ -69,7 +69,7 @@ def recorded(place):
 
 @tj.jit
 def search_step(place, state, records, step):
-    """Move the place, in place, to where the records fit better; returns the error."""
+    """Move the position, in place, to reduce the error of the records; return the error."""
     error, gradient = tj.value_and_grad(lambda place: ((recorded(place) - records) ** 2).sum())(place)
     tj.optim.adam(place, gradient, state, tj.optim.cosine(step, FITTED, 0.7))
     return error
@@ -83,7 +83,7 @@ def shown(height):
 
 
 def main():
-    """Simulate and search; returns drifts of water and energy, the true place and the one that was found."""
+    """Simulate and search; return drifts of water and energy, the true position and the computed one."""
     true = np.array([18.0, 29.0])
     water = dropped(tj.asarray(true))
     before = float(water[0].sum()), energy(*water)

@@ -1,5 +1,5 @@
 """The texts in docs/architecture.md are what the code prints today (TRACEJIT_ACCEPT=1 writes them), and its
-table says what floors import.
+table says what layers import.
 """
 
 import ast
@@ -52,14 +52,14 @@ def test_page_shows_what_the_code_prints(monkeypatch):
 
 
 def files():
-    """The modules of every floor."""
+    """The modules of every layer."""
     kernels = {"kernels": sorted((ROOT / "kernels").rglob("*.py"))}
     rooms = {p.name: sorted(p.rglob("*.py")) for p in (ROOT / "tracejit").iterdir() if p.is_dir()}
     return kernels | rooms | {p.stem: [p] for p in (ROOT / "tracejit").glob("*.py")}
 
 
-def floors_of(path):
-    """The floors that a module imports, other than for types."""
+def layers_of(path):
+    """The layers that a module imports, other than for types."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -72,9 +72,9 @@ def floors_of(path):
                 yield module.split(".")[1]
 
 
-def test_floors_import_what_the_table_says():
-    floors = files()
-    table = PAGE.read_text().partition("| floor |")[2].partition("\n\n")[0]
+def test_layers_import_what_the_table_says():
+    layers = files()
+    table = PAGE.read_text().partition("| layer |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()[2:]]
     said, found = {}, {}
     for names, _, imports in rows:
@@ -83,10 +83,10 @@ def test_floors_import_what_the_table_says():
             for name in re.findall(r"`([^`]*)`", names.partition("(")[0])
         ]
         row = " ".join(known)
-        said[row] = {word for word in re.findall(r"\w+", re.sub(r"\([^)]*\)", "", imports)) if word in floors}
-        found[row] = {floor for name in known for path in floors[name] for floor in floors_of(path)}
-        found[row] = found[row].intersection(floors) - FOR_ALL - set(known)
+        said[row] = {word for word in re.findall(r"\w+", re.sub(r"\([^)]*\)", "", imports)) if word in layers}
+        found[row] = {layer for name in known for path in layers[name] for layer in layers_of(path)}
+        found[row] = found[row].intersection(layers) - FOR_ALL - set(known)
     assert {name for row in said for name in row.split()} | {"__init__", "numpy"} >= {
-        name for name, paths in floors.items() if paths
+        name for name, paths in layers.items() if paths
     }
     assert found == said

@@ -1,7 +1,7 @@
-"""Four convolutional nets, planned without being run: no array has memory, and no kernel is compiled.
+"""Four convolutional nets, planned without being run: no array is allocated, and no kernel is compiled.
 
 MXNet's report of its memory planning (Chen et al., 2015, and the note on memory in its documentation) uses
-nets like these with a batch of 64.
+similar nets with a batch of 64.
 """
 
 from benchmarks.nets.alexnet import AlexNet

@@ -1,8 +1,8 @@
 """GoogLeNet: Szegedy et al., Going deeper with convolutions, 2014.
 
-Nine inception modules, each four branches side by side whose channels are joined: 1 x 1; 1 x 1 then 3 x 3;
-1 x 1 then 5 x 5; pooling then 1 x 1. In training two auxiliary classifiers in the middle count 0.3 each.
-Pooling rounds extents up, so it pads at the end.
+Nine inception modules, each with four parallel branches whose channels are concatenated: 1 x 1; 1 x 1 then
+3 x 3; 1 x 1 then 5 x 5; pooling then 1 x 1. In training, the losses of two auxiliary classifiers are added
+with weight 0.3 each. Pooling rounds extents up, so it pads at the end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GoogLeNet(Net):
         return layers.fully(f"{name}.aux_fc2", x)
 
     def all_scores(self, layers: Layers, x: Any) -> list[Any]:
-        """The scores, and before them, in training, those of the auxiliary classifiers."""
+        """The scores; in training, preceded by those of the auxiliary classifiers."""
         found = []
         x = response_normed(smaller(layers.relu_of("conv1", x, stride=2, padding=3)))
         x = layers.relu_of("conv2", layers.relu_of("conv2_reduce", x), padding=1)

@@ -26,7 +26,7 @@ CLASSES = 1000
 
 
 class Layers:
-    """Layers that find their arrays by name; `running`: statistics of batch norms, written in training."""
+    """Layers that look up their arrays by name. `running`: batch norm statistics, updated in training."""
 
     def __init__(self, params: Arrays, running: Arrays, *, training: bool) -> None:
         self.params, self.running, self.training = params, running, training

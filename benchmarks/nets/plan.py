@@ -2,10 +2,10 @@
 
     python -m benchmarks.nets.plan [NET ...]
 
-prints them as one line of JSON, without running a net or compiling a kernel.
+prints them as one line of JSON. No net is run, and no kernel is compiled.
 
-planned, naive   bytes for intermediate results: in the arena, and with a buffer for each operator's result
-parameters       bytes of the parameters, which count on neither side
+planned, naive   bytes of intermediate results: in the arena, and with a separate buffer for each operator's
+result parameters       bytes of the parameters, which neither of these includes
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 64
 
 
 def specs(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Specifications in place of arrays."""
+    """Specifications instead of arrays."""
     return {name: tj.spec(shape) for name, shape in shapes.items()}
 
 
@@ -66,7 +66,7 @@ def findings(name: str, batch: int = BATCH) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Plan the nets that are named, or all."""
+    """Plan the named nets, or all."""
     names = sys.argv[1:] or list(NETS)
     print(json.dumps({name: findings(name) for name in names}))
 

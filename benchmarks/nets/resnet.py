@@ -1,7 +1,7 @@
 """ResNet-50: He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015.
 
-Sixteen bottlenecks (1 x 1, 3 x 3, 1 x 1, each with batch norm) around identities; where a stage begins, the
-first convolution has stride 2 and the identity becomes a convolution of 1 x 1.
+Sixteen bottlenecks (1 x 1, 3 x 3, 1 x 1, each with batch norm) with identity shortcuts; at the beginning of
+a stage, the first convolution has stride 2 and the shortcut is a 1 x 1 convolution.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Black-Scholes prices of European calls and puts: transcendental functions on every element, no reuse.
 
-All but numexpr, which has none, use the error function; numexpr has Abramowitz and Stegun's polynomial
+All sides use the error function, except numexpr, which has none and uses Abramowitz and Stegun's polynomial
 (26.2.17).
 """
 
@@ -93,7 +93,7 @@ def in_torch(torch: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def in_numpy(numpy: Any, data: dict[str, np.ndarray]) -> Side:
-    from scipy.special import ndtr  # NumPy has no error function; JAX requires SciPy, so it is there
+    from scipy.special import ndtr  # NumPy has no error function; SciPy is installed with JAX
 
     spot, strike, years = (data[name] for name in ("spot", "strike", "years"))
     buffers = [np.empty_like(spot) for _ in range(6)]

@@ -1,7 +1,7 @@
 """Single convolutions of 3 x 3, those of VGG-16 (one image of 224 x 224) and ResNet-50 (8 images).
 
-Of each shape, the result is a workload, and both gradients are one: of first layers, whose images have no
-gradient, that to the weights only.
+For each shape, the result is one workload, and both gradients are another; for first layers, whose images
+have no gradient, only the gradient with respect to the weights.
 
 Simonyan and Zisserman, Very deep convolutional networks, 2014; He et al., Deep residual learning, 2015.
 """
@@ -16,7 +16,7 @@ from benchmarks.workload import Side, Workload, normal
 
 
 class Shape(NamedTuple):
-    """A convolution by windows of 3 x 3, with padding of 1, of square images."""
+    """A 3 x 3 convolution of square images, with padding 1."""
 
     images: int
     channels: int
@@ -26,13 +26,13 @@ class Shape(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name, as in those of workloads."""
+        """The name of the shape, as used in workload names."""
         strided = f"-stride-{self.stride}" if self.stride > 1 else ""
         return f"{self.images}x{self.channels}x{self.extent}-{self.filters}{strided}"
 
     @property
     def is_first(self) -> bool:
-        """Whether its images are a net's."""
+        """Whether its images are the input of a net."""
         return self.channels == 3
 
 
@@ -82,7 +82,7 @@ def gradients_in_tracejit(shape: Shape, tj: Any, data: dict[str, Any]) -> Side:
 
 
 def _in_tracejit(tj: Any, data: dict[str, Any], run: Callable[..., Any], operands: Any, results: str) -> Side:
-    """A side that calls `run` with some of the data, and finds results of these names."""
+    """A side that calls `run` with some of the data, and names its results."""
     arrays, found = [tj.asarray(data[name]) for name in operands], None
 
     def step():
@@ -126,7 +126,7 @@ def gradients_in_torch(shape: Shape, torch: Any, data: dict[str, Any], *, last: 
 
 
 def _laid_out(torch: Any, data: dict[str, Any], last: bool) -> list[Any]:
-    """The operands as tensors, with channels last or as they are."""
+    """The operands as tensors, with channels last or in their original order."""
     layout = torch.channels_last if last else torch.contiguous_format
     return [torch.from_numpy(data[n]).to(memory_format=layout) for n in ("x", "w", "ct")]
 

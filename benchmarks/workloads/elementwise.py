@@ -1,9 +1,9 @@
 """Three short kernels: ``x + x.T``, ``sum(x * x)``, and a chain around GELU (its tanh form, which numexpr
-can do too).
+supports too).
 
-Each is written once as a formula on arrays and their namespace, and per peer only how that peer runs a
-formula best; NumPy, Numba and numexpr have their own text, because temporaries or loops have to be written
-out there.
+Each is written once as a formula on arrays and their namespace; each peer adds only its best method of
+running a formula. NumPy, Numba and numexpr have separate code, because they need explicit temporaries or
+loops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARALLEL = {"parallel": True, "fastmath": True, "error_model": "numpy"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """A formula, its inputs, and its text for the peers that need one of their own."""
+    """A formula, its inputs, and its code for the peers that need separate code."""
 
     name: str
     data: Callable[[], dict[str, np.ndarray]]
@@ -88,7 +88,7 @@ def in_numba(numba: Any, data: dict[str, np.ndarray], *, kernel: Kernel) -> Side
 
 
 def in_numexpr(numexpr: Any, data: dict[str, np.ndarray], *, kernel: Kernel) -> Side:
-    """Sums in float64, because numexpr adds one number after the other: in float32 it is off by 3e-3."""
+    """Sums in float64, because numexpr sums sequentially: the error in float32 is 3e-3."""
     names: dict[str, Any] = {"half": np.float32(0.5), "inner": np.float32(INNER), "cubic": np.float32(CUBIC)}
     names |= data
     if kernel.name == "transpose-add":
@@ -150,13 +150,13 @@ def sum_squares_loop(numba: Any) -> Any:
 
 
 def gelu_chain(xp: Any, x: Any, scale: Any, shift: Any, gate: Any) -> Any:
-    """Scaled and shifted by rows, through GELU, gated."""
+    """Scale and shift by rows, apply GELU, multiply by a gate."""
     h = x * scale + shift
     return 0.5 * h * (1 + xp.tanh(INNER * (h + CUBIC * h * h * h))) * gate
 
 
 def gelu_chain_data() -> dict[str, np.ndarray]:
-    """A matrix, a row that scales, a row that shifts, and a gate."""
+    """A matrix, a row of scales, a row of shifts, and a gate."""
     return {
         "x": normal(4096, 1024),
         "scale": 1 + normal(1024, scale=0.1),

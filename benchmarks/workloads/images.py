@@ -1,15 +1,16 @@
 """Training steps of networks for images, with momentum.
 
-- ResNet-18 as it is used for 32 x 32 images (a stem of 3 x 3 without pooling), 32 images;
-- ResNet-50 for 224 x 224 images, 8 images: 3 x 3, some with stride 2, between convolutions of 1 x 1;
-- MobileNetV2 for 224 x 224 images, 8 images: depthwise convolutions between those of 1 x 1.
+- ResNet-18 in its variant for 32 x 32 images (a 3 x 3 stem without pooling), 32 images;
+- ResNet-50 for 224 x 224 images, 8 images: 3 x 3, some with stride 2, between 1 x 1 convolutions;
+- MobileNetV2 for 224 x 224 images, 8 images: depthwise convolutions between 1 x 1 convolutions.
 
-He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015; Sandler et al., MobileNetV2, 2018.
-A net is written once, over the functions of a *kit* that each peer has in its own words; batch norm is that
-of training, without running statistics. Nets are compared after one step, loosely: their gradients amplify
-errors (of ResNet-18's, torch's are 0.4 % from float64's in the mean, ours 0.03 %). The scale of the last norm
-of what is added to a block's input begins small (with 0 in Goyal et al., Accurate, large minibatch SGD,
-2017): where it begins with 1, gradients of ResNet-50 differ by a tenth to a quarter from peer to peer.
+He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015; Sandler et al., MobileNetV2,
+2018. A net is written once, over the functions of a *kit* that each peer implements; batch norm is that of
+training, without running statistics. Nets are compared after one step, with a large tolerance, because their
+gradients amplify errors (for ResNet-18, the mean deviation from float64 gradients is 0.4 % for torch, 0.03 %
+for ours). The scale of the last norm of each residual branch is initialised to a small value (0 in Goyal et
+al., Accurate, large minibatch SGD, 2017): if it starts at 1, gradients of ResNet-50 differ by a tenth to a
+quarter between peers.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ STEM_WINDOW = 7
 
 
 class Kit(NamedTuple):
-    """Functions of a peer: ``conv(x, w, stride, groups)``, whose padding keeps the extents at stride 1;
-    ``norm(x, scale, shift)`` of a batch; ``relu``; ``relu6``; ``smaller``, maxima of windows of 3 x 3
+    """The functions of a peer: ``conv(x, w, stride, groups)``, whose padding keeps the extents at stride 1;
+    ``norm(x, scale, shift)`` of a batch; ``relu``; ``relu6``; ``smaller``, 3 x 3 max pooling
     with stride 2; ``pool``, means of images; and ``loss(scores, labels)``, mean cross entropy.
     """
 
@@ -71,7 +72,8 @@ class Layer(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Layers, and what becomes of their input: nothing, itself, or a layer's result is added."""
+    """Layers, and their shortcut, which is added to their result: none, the input, or the result of a
+    layer."""
 
     layers: tuple[Layer, ...]
     adds: bool = False
@@ -124,7 +126,8 @@ def mobilenet() -> Iterator[Block]:
 
 
 def residual_scores(blocks: Callable[[], Iterator[Block]], kit: Kit, p: dict[str, Any], x: Any) -> Any:
-    """The scores of a ResNet: relu after each layer, after the last of a block once its input is added."""
+    """The scores of a ResNet: relu after each layer; for the last layer of a block, after the shortcut is
+    added."""
     for block in blocks():
         y = x
         for layer in block.layers[:-1]:
@@ -138,7 +141,7 @@ def residual_scores(blocks: Callable[[], Iterator[Block]], kit: Kit, p: dict[str
 
 
 def mobile_scores(kit: Kit, p: dict[str, Any], x: Any) -> Any:
-    """The scores of MobileNetV2: relu6 after each layer but those that shrink."""
+    """The scores of MobileNetV2: relu6 after each layer except the projections that reduce channels."""
     for block in mobilenet():
         y = x
         for layer in block.layers:
@@ -184,7 +187,7 @@ def make_data(net: Net) -> dict[str, Any]:
 
 
 def results(loss: Any, params: dict[str, Any], data: dict[str, Any]) -> Arrays:
-    """The loss, and the changes of the weights; those of norms are noise where another norm follows."""
+    """The loss, and the changes of the weights; the changes of norms are noise where another norm follows."""
     weights = {name: value for name, value in data["params"].items() if value.ndim > 1}
     return training_results(loss, params, {"params": weights})
 

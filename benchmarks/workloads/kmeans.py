@@ -1,6 +1,6 @@
-"""The assignment step of k-means: for each point the nearest of the centres, by |x|^2 - 2 x.c + |c|^2.
+"""The assignment step of k-means: for each point the nearest centre, by |x|^2 - 2 x.c + |c|^2.
 
-Rounding may turn a tie either way, so what is compared is the distance to the centre that was chosen.
+Rounding may decide a tie either way, so the distances to the chosen centres are compared.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 - two layers of LSTM, width 256, 16 sequences of 64 tokens.
 
 Radford et al., Language models are unsupervised multitask learners, 2019; Zaremba et al., Recurrent neural
-network regularization, 2014. A net is written once, over the functions of a *kit* that each peer has in its
-own words. Products have no biases: the gradient of a bias of keys is zero, so that only noise would be
-compared. Adam's epsilon is large, so that it does not turn rounding errors of small gradients into steps.
+network regularization, 2014. A net is written once, over the functions of a *kit* that each peer
+implements. Products have no biases: the gradient of a bias of keys is zero, so only noise would be
+compared. Adam's epsilon is large, so that rounding errors of small gradients do not become steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-3
 
 
 class Kit(NamedTuple):
-    """Functions of a peer: ``embed(table, ids)``; ``norm(x, gain, shift)`` of rows; ``attend(q, k, v)``,
+    """The functions of a peer: ``embed(table, ids)``; ``norm(x, gain, shift)`` of rows; ``attend(q, k, v)``,
     causal, of (batch, heads, tokens, features); ``gelu``; ``lstm(x, input_weight, hidden_weight, bias)``, all
     hidden states; and ``loss(scores, labels)``, mean cross entropy.
     """
@@ -38,8 +38,8 @@ class Kit(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A net to train: the shapes of its parameters, its scores of words (one row for each token), and the
-    shape of a batch.
+    """A net to train: the shapes of its parameters, its scores of the vocabulary (one row for each token),
+    and the shape of a batch.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -60,7 +60,7 @@ def gpt_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
 
 
 def gpt_scores(kit: Kit, p: dict[str, Any], ids: Any) -> Any:
-    """Layer norms first; attention, then a perceptron with GELU, each added to its input."""
+    """Pre-norm blocks: attention, then a perceptron with GELU, each with a residual connection."""
     batch, tokens = ids.shape
     rows, heads = (batch * tokens, WIDTH), (batch, tokens, HEADS, WIDTH // HEADS)
     x = (kit.embed(p["words"], ids) + p["places"]).reshape(rows)
@@ -250,7 +250,7 @@ def training(name: str, net: Net) -> Workload:
         "torch": functools.partial(in_torch, net),
         "torch:eager": functools.partial(in_torch, net, compiled=False),
     }
-    if net.scores is lstm_scores:  # which torch.compile would unroll, for minutes
+    if net.scores is lstm_scores:  # torch.compile would unroll it, which takes minutes
         del sides["torch"]
     return Workload(name, "training", functools.partial(make_data, net), sides, tolerance=1e-2, steps=1)
 

@@ -1,7 +1,7 @@
 """A training step of LeNet: two convolutions of 5 x 5, each with relu and pooling, and two dense layers.
 
 64 images of 28 x 28 in ten classes; cross entropy and gradient descent. LeCun, Bottou, Bengio and Haffner,
-Gradient-based learning applied to document recognition, 1998, in the widths that later libraries gave it.
+Gradient-based learning applied to document recognition, 1998, with the widths that later libraries use.
 """
 
 from __future__ import annotations

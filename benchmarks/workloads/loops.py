@@ -1,8 +1,8 @@
-"""Programs of many rounds, written as plain loops over slices: small solvers of dense linear algebra, a
-stencil that is swept a thousand times, and a recurrent net.
+"""Programs of many iterations, written as Python loops over slices: small solvers of dense linear algebra, a
+stencil with a thousand sweeps, and a recurrent net.
 
-Our side, NumPy's and Numba's share one body each, or Numba has the loops over elements that its users write;
-JAX has loops with functional bodies where the extents of a round stay the same.
+Our side, NumPy's and Numba's share one body, or Numba has the loops over elements that its users would write;
+JAX has loops with functional bodies if the extents are equal in all iterations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def lu(a: Any) -> Any:
 
 
 def cholesky(a: Any) -> Any:
-    """The lower factor, row by row; what lies above the diagonal stays."""
+    """The lower factor, row by row; elements above the diagonal are unchanged."""
     m = a.copy()
     for i in range(m.shape[0]):
         for j in range(i):
@@ -41,7 +41,7 @@ def cholesky(a: Any) -> Any:
 
 
 def solve(a: Any) -> Any:
-    """Forward substitution; the last column is the right side."""
+    """Forward substitution; the last column is the right-hand side."""
     x = a[:, -1].copy()
     for i in range(x.shape[0]):
         x[i] = (x[i] - a[i, :i] @ x[:i]) / a[i, i]
@@ -49,7 +49,7 @@ def solve(a: Any) -> Any:
 
 
 def orthonormal(a: Any) -> Any:
-    """The modified process of Gram and Schmidt."""
+    """The modified Gram-Schmidt process."""
     q = a.copy()
     for k in range(q.shape[1]):
         q[:, k] /= (q[:, k] * q[:, k]).sum() ** 0.5
@@ -59,7 +59,7 @@ def orthonormal(a: Any) -> Any:
 
 
 def durbin(a: Any) -> Any:
-    """The recursion of Levinson and Durbin for a Toeplitz matrix whose first column begins with 1."""
+    """The Levinson-Durbin recursion for a Toeplitz matrix whose first column begins with 1."""
     r = a[:, 0] / (2.0 * a[0, 0] * a.shape[0])
     y = -r
     energy, alpha = 1.0, -r[0]
@@ -72,7 +72,7 @@ def durbin(a: Any) -> Any:
 
 
 def sweeps(a: Any) -> Any:
-    """A thousand half steps of Jacobi's iteration in two grids."""
+    """A thousand half steps of the Jacobi iteration in two grids."""
     old, new = a.copy(), a.copy()
     for _ in range(ROUNDS // 2):
         new[1:-1, 1:-1] = 0.25 * (old[:-2, 1:-1] + old[2:, 1:-1] + old[1:-1, :-2] + old[1:-1, 2:])
@@ -81,7 +81,7 @@ def sweeps(a: Any) -> Any:
 
 
 def ours(body: Body) -> Callable[[Any, dict[str, np.ndarray]], Side]:
-    """Our side of a body of one array."""
+    """Our side for a body with one array."""
 
     def side(tj: Any, data: dict[str, np.ndarray]) -> Side:
         function, a = tj.jit(body), tj.asarray(data["a"])
@@ -137,7 +137,7 @@ def sweeps_in_jax(jax: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def solve_in_jax(jax: Any, data: dict[str, np.ndarray]) -> Side:
-    """A `fori_loop` whose products run over all of a row, behind a mask."""
+    """A `fori_loop` whose products run over complete rows, with a mask."""
 
     def body(a):
         places = jax.numpy.arange(a.shape[0])
@@ -152,7 +152,7 @@ def solve_in_jax(jax: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def matrix_data(order: int, columns: int = 0) -> Callable[[], Arrays]:
-    """A symmetric, positive definite matrix, with more columns behind it."""
+    """A symmetric, positive definite matrix, with additional columns."""
 
     def make() -> Arrays:
         a = normal(order, order + columns).astype(np.float64)
@@ -177,7 +177,7 @@ def lstm_data() -> Arrays:
 
 
 def lstm_in_tracejit(tj: Any, data: dict[str, np.ndarray]) -> Side:
-    """A plain loop over the steps, and its gradient."""
+    """A Python loop over the steps, and its gradient."""
 
     @tj.jit
     def step(w, x):

@@ -1,7 +1,7 @@
 """A training step of an LSTM unrolled over 64 steps: forward, squared error of the last state, backward,
 update.
 
-Gates lie in the order input, forget, cell, output, in one matrix of four times the width.
+The gates are stored in one matrix of four times the width, in the order input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RATE = 1.0
 
 
 def make_data() -> dict[str, Any]:
-    """A sequence, what its last state should be, and parameters."""
+    """A sequence, the target of its last state, and parameters."""
     scale = WIDTH**-0.5
     params = {
         "wx": normal(WIDTH, 4 * WIDTH, scale=scale),

@@ -1,7 +1,7 @@
 """Overhead: a thousand live arrays, each times 100 plus 1, and a chain of five thousand ``+= 1`` (Minerva's
 test).
 
-Arrays are tiny (10 x 8), so the overhead is measured, not arithmetic.
+Arrays are tiny (10 x 8), so overhead is measured, not arithmetic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHAPE, ARRAYS, LINKS = (10, 8), 1000, 5000
 
 
 def make_arrays() -> dict[str, np.ndarray]:
-    """A thousand small arrays, as one."""
+    """A thousand small arrays, stacked into one."""
     return {"x": normal(ARRAYS, *SHAPE)}
 
 
@@ -36,7 +36,7 @@ def arrays_in_tracejit(tj: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def arrays_in_tracejit_eager(tj: Any, data: dict[str, np.ndarray]) -> Side:
-    """Undecorated: recorded lazily, in pieces of equal size."""
+    """Undecorated: recorded lazily, in segments of equal length."""
     arrays = [tj.asarray(a) for a in data["x"]]
 
     def step():
@@ -96,7 +96,7 @@ def chain_in_tracejit(tj: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def chain_in_tracejit_eager(tj: Any, data: dict[str, np.ndarray]) -> Side:
-    """Undecorated: recorded lazily, in pieces of equal size."""
+    """Undecorated: recorded lazily, in segments of equal length."""
     x = tj.asarray(data["x"])
 
     def step():

@@ -1,6 +1,6 @@
 """A training step of a classifier: in -> hidden -> hidden -> 10, relu, cross entropy, momentum or Adam.
 
-The mlp-8 workloads (seven hidden layers) are not timed; `benchmarks.memory` weighs them.
+The mlp-8 workloads (seven hidden layers) are not timed; `benchmarks.memory` measures their memory.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ def in_torch_eager(torch: Any, data: dict[str, Any], *, optimizer: str) -> Side:
 
 
 class ByHand:
-    """Forward and backward with buffers made beforehand. `gradients` has the parameters' names."""
+    """Forward and backward pass with preallocated buffers. The keys of `gradients` are the parameters'
+    names."""
 
     def __init__(self, params: Arrays, batch: int) -> None:
         self.params = params
@@ -220,7 +221,7 @@ class ByHand:
         self.gradients = {name: np.empty_like(value) for name, value in params.items()}
 
     def loss(self, x: np.ndarray, y: np.ndarray) -> float:
-        """The loss; leaves the scores' cotangent."""
+        """Return the loss; store the cotangent of the scores."""
         for i, value in enumerate(self.values, 1):
             np.matmul(x, self.params[f"w{i}"], out=value)
             value += self.params[f"b{i}"]
@@ -301,7 +302,7 @@ def _workload(optimizer: str, batch: int, inputs: int, hidden: int) -> Workload:
         "training",
         functools.partial(make_data, batch, inputs, hidden),
         {name: functools.partial(side, optimizer=optimizer) for name, side in SIDES.items()},
-        # Adam's first steps are the sign of the gradient: rounding shows where that is almost 0.
+        # Adam's first steps are the sign of the gradient, which rounding decides where it is almost 0.
         tolerance=0.1 if optimizer == "adam" else 1e-4,
     )
 

@@ -1,5 +1,5 @@
 """One Adam update of four million parameters: four arrays read, three written, little arithmetic; and one
-AdamW step over two thousand small arrays, which measures what each array costs.
+AdamW step over two thousand small arrays, which measures the cost per array.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def make_data() -> dict[str, np.ndarray]:
 
 
 def many_data() -> dict[str, np.ndarray]:
-    """Two thousand small parameters and their gradients, each as one array."""
+    """Two thousand small parameters and their gradients, each stacked into one array."""
     return {"p": normal(ARRAYS, *SHAPE), "g": normal(ARRAYS, *SHAPE, seed=1)}
 
 

@@ -1,7 +1,7 @@
-"""A training step that chooses its learning rate: larger while the loss falls, half where it has risen.
+"""A training step that chooses its learning rate: larger while the loss falls, half if it has risen.
 
-The choice depends on data. Peers that compile it write it with `where`, so that the step stays one graph;
-the sides called ``if`` write it as an ordinary Python branch and pay for looking at the loss.
+The choice depends on data. Compiling peers express it by `where`, so that the step stays one graph;
+the sides called ``if`` use an ordinary Python branch, which must wait for the loss.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Ten thousand rounds of six operations on short rows: over `tj.range`, over Python's `range`, and as a
-`fori_loop` of JAX's.
+"""Ten thousand iterations of six operations on short rows: over `tj.range`, over Python's `range`, and as a
+`fori_loop` in JAX.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ SIZES = (8, 64, 1024)
 
 
 def rows(size: int) -> Callable[[], Arrays]:
-    """A state, and what each round does with it."""
+    """The state, and the operands that all iterations use."""
     return lambda: {"x": normal(size), "w": normal(size, seed=1), "b": normal(size, seed=2)}
 
 
 def in_tracejit(tj: Any, data: Arrays, *, plain: bool = False) -> Side:
-    """A loop over `tj.range`, or a `plain` one."""
+    """A loop over `tj.range`, or over `range` if `plain`."""
     rounds: Any = range if plain else tj.range
 
     @tj.jit
@@ -35,7 +35,7 @@ def in_tracejit(tj: Any, data: Arrays, *, plain: bool = False) -> Side:
 
 
 def plain(tj: Any, data: Arrays) -> Side:
-    """A plain loop."""
+    """A loop over Python's `range`."""
     return in_tracejit(tj, data, plain=True)
 
 

@@ -1,4 +1,5 @@
-"""One Jacobi sweep of a 2-D grid, written with slices and assigned into the interior of the grid it reads."""
+"""One Jacobi sweep of a 2-D grid, written with slices and assigned to the interior of the grid that it
+reads."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def in_numpy(numpy: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def in_numba(numba: Any, data: dict[str, np.ndarray]) -> Side:
-    """Two grids that change places, which needs no copy; the border is the same in both."""
+    """Two alternating grids, which need no copy; both have the same border."""
 
     @numba.njit(parallel=True, fastmath=True, error_model="numpy")
     def sweep(new, old):

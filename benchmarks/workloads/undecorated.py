@@ -1,7 +1,7 @@
-"""Undecorated array code on small arrays: what one operation costs when nothing is recorded for later.
+"""Undecorated array code on small arrays: the cost of an operation outside of a traced function.
 
-Chains are written alike for all sides, with functions of one array module; loops over slices are those of
-dense linear algebra and dynamic programming (polybench's), whose extents change in every round.
+Chains are the same code for all sides, with functions of one array module; loops over slices are from
+dense linear algebra and dynamic programming (polybench), with extents that change in every iteration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def elementwise(xp: Any, x: Any, y: Any) -> Any:
 
 
 def softmax(xp: Any, x: Any, y: Any) -> Any:
-    """Reductions over rows of a matrix, and what stands between them."""
+    """Reductions over rows of a matrix, and the elementwise operations between them."""
     e = xp.exp(x - xp.amax(x, axis=1)[:, None])
     return e / e.sum(axis=1)[:, None] * y
 
@@ -46,7 +46,7 @@ def conditions(xp: Any, x: Any, y: Any) -> Any:
 
 
 def lu(a: Any) -> Any:
-    """Decomposition in place, element by element (polybench's `lu`)."""
+    """Decomposition in place, element by element (polybench `lu`)."""
     for i in range(ORDER):
         for j in range(i):
             a[i, j] -= a[i, :j] @ a[:j, j]
@@ -57,7 +57,7 @@ def lu(a: Any) -> Any:
 
 
 def substitution(a: Any) -> Any:
-    """Forward substitution with all rows of a triangle as right sides, row by row."""
+    """Forward substitution with all rows of a triangle as right-hand sides, row by row."""
     for i in range(ORDER):
         a[i] = (a[i] - a[i, :i] @ a[:i]) / 4.0
     return a
@@ -88,12 +88,13 @@ def layer_data() -> dict[str, np.ndarray]:
 
 
 def square() -> dict[str, np.ndarray]:
-    """A matrix that can be decomposed without exchanging rows."""
+    """A matrix that can be decomposed without row exchanges."""
     return {"a": normal(ORDER, ORDER) + 4 * ORDER * np.eye(ORDER, dtype=np.float32)}
 
 
 def _sides(body: Body, *, functional: bool) -> dict[str, Any]:
-    """Sides that call ``body(module, *arrays)``, or ``body(*copies)`` of what the body changes."""
+    """Sides that call ``body(module, *arrays)``, or ``body(*copies)`` with copies of the arrays that the
+    body changes."""
 
     def on(make: Callable[[Any, np.ndarray], Any], to_numpy: Callable[[Any], np.ndarray]) -> Any:
         def prepare(module: Any, data: dict[str, np.ndarray]) -> Side:

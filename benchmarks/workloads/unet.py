@@ -1,7 +1,8 @@
 """A training step of a U-Net: classes of the pixels of 4 images of 128 x 128, momentum.
 
-Four levels of two convolutions each, of 32 to 256 filters, with batch norm; maxima of 2 x 2 on the way down;
-on the way up each pixel becomes four, and what the level found on the way down is joined.
+Four levels of two convolutions each, with 32 to 256 filters and batch norm. The encoder downsamples by 2 x 2
+max pooling; the decoder repeats each pixel four times and concatenates the encoder's features of the same
+level.
 
 Ronneberger, Fischer and Brox, U-Net, 2015. Layers and sides are those of `benchmarks.workloads.images`.
 """
@@ -23,8 +24,8 @@ BATCH, EXTENT = 4, 128
 
 
 class Words(NamedTuple):
-    """Functions of a peer that `Kit` lacks: maxima of 2 x 2, each pixel as four, channels of two images
-    joined, and the channels of each pixel as a row.
+    """The functions of a peer that `Kit` lacks: 2 x 2 max pooling, repetition of each pixel to 2 x 2,
+    concatenation of channels of two images, and the channels of each pixel as a row.
     """
 
     halved: Callable[[Any], Any]
@@ -39,7 +40,7 @@ def level(name: str, channels: int, width: int) -> Block:
 
 
 def blocks() -> Iterator[Block]:
-    """The levels on the way down, and on the way up."""
+    """The levels of the encoder, and of the decoder."""
     for n, width in enumerate(WIDTHS):
         yield level(f"down{n}", WIDTHS[n - 1] if n else 3, width)
     for n in reversed(range(len(WIDTHS) - 1)):
@@ -109,7 +110,7 @@ Make = Callable[..., Side]
 def side(
     make: Make, words: Callable[[Any], Words], module: Any, data: dict[str, Any], **options: Any
 ) -> Side:
-    """A side of `images` with the words of a peer."""
+    """A side of `images` with the functions of a peer."""
     net = Net(blocks, functools.partial(scores, words(module)), (BATCH, 3, EXTENT, EXTENT), WIDTHS[0])
     return make(net, module, data, **options)
 
