@@ -1,4 +1,6 @@
-"""Loops of the four operators that are exact in every arithmetic, over rows of strided elements."""
+"""Loops of the four arithmetic operators that are correctly rounded on every target, over rows of strided
+elements.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 
 
 def _loop(apply, dtype, size):
-    """One row: ``out[i] = apply(a[i], b[i])``; addresses and distances in bytes."""
+    """Return the loop over one row: ``out[i] = apply(a[i], b[i])``; addresses and strides in bytes."""
 
     @subroutine
     def loop(out, out_step, a, a_step, b, b_step, count):
@@ -42,7 +44,7 @@ _divide32, _divide64 = _loop(operator.truediv, float32, 4), _loop(operator.trued
 
 @native
 def compute_row(op, size, out, out_step, a, a_step, b, b_step, count):
-    """One row of an operator, of elements of `size` bytes."""
+    """Compute one row of an operator, for elements of `size` bytes."""
     if size == 4:
         if op == ADD:
             return _add32(out, out_step, a, a_step, b, b_step, count)

@@ -1,8 +1,9 @@
-"""Layouts that the slots of arrays know: their own state, CPython's and NumPy's objects. Imports nothing.
+"""Memory layouts used by the type slots of arrays: their state, and objects of CPython and NumPy. Imports
+nothing.
 
-Offsets are in bytes, of int64 words. Those of objects are part of CPython's and NumPy's binary interfaces;
-`tracejit.frontend.python.objects` checks them before anything here is used. The state is one record, which
-Python fills in before the first use; it refers to objects that live as long as the process.
+Offsets are in bytes, of int64 words. The offsets within objects are part of CPython's and NumPy's binary
+interfaces; `tracejit.frontend.python.objects` checks them before anything here is used. The state is a single
+record, which Python fills in before the first use; it refers to objects that live as long as the process.
 """
 
 from __future__ import annotations
@@ -33,41 +34,41 @@ SLICE = 48
 NONE = 56
 ELLIPSIS = 64
 TUPLE = 72
-STORAGE = 80  # where objects have their attributes: `_storage`, `_view`, `_memory` of an array,
+STORAGE = 80  # offsets of attributes within objects: `_storage`, `_view`, `_memory` of an array,
 VIEW = 88
 MEMORY = 96
 BUFFER = 104  # `buffer` of a storage,
 FACTS = 112  # `_facts` of a view
-NEW_ARRAY = 120  # functions of NumPy: PyArray_NewFromDescr
-SUBSCRIPT = 128  # and indexing
+NEW_ARRAY = 120  # NumPy functions: PyArray_NewFromDescr
+SUBSCRIPT = 128  # and the indexing slot of an array
 BUSY = 136  # the set of threads that record operators
-EAGER = 144  # a dict, a key in it, and its usual value: the size of small arrays
+EAGER = 144  # a dict, a key in it, and the key's usual value: the size of small arrays
 EAGER_KEY = 152
 EAGER_VALUE = 160
-CHECK = 168  # the same: that launches are not compared
+CHECK = 168  # likewise: the option to compare launches, usually off
 CHECK_KEY = 176
 CHECK_VALUE = 184
-SMALL = 192  # elements
-FLOAT32 = 200  # dtypes, objects
+SMALL = 192  # most elements of a small array
+FLOAT32 = 200  # dtype objects
 FLOAT64 = 208
-POINT = 216  # the view of an array without dimensions
+POINT = 216  # the view of a zero-dimensional array
 PRODUCTS = 224  # address of a table of direct calls
 NUMBER = 232  # scratch: a number as an operand
 ROW = 240  # scratch: arguments of a direct call, four words
-COPIED = 272  # pairs: dtypes of elements that are copied, and their bytes
+COPIED = 272  # pairs: a dtype whose elements can be copied, and its size in bytes
 COPIED_COUNT = 16
-METHODS = COPIED + 16 * COPIED_COUNT  # Python's methods, of which slots are a part
+METHODS = COPIED + 16 * COPIED_COUNT  # Python methods to which slots fall back
 STATE_BYTES = METHODS + 8 * 32
 
-# Methods, by their numbers: what a slot calls for all that it does not do.
+# Methods, by number: a slot falls back to its method for everything that it does not handle.
 OPERATORS = ("add", "sub", "mul", "truediv")
-"""Each has three methods, in this order: forward, backward (`__radd__`), in place."""
+"""Each operator has three methods, in this order: forward, backward (`__radd__`), in place."""
 GETITEM, SETITEM, DELITEM, MATMUL, RMATMUL, TO_FLOAT = range(12, 18)
 
-# --- Products: a table in which a form has one place --------------------------------------------------------
-PLACES = 4096  # a power of 2
-KEY_WORDS = 9  # dtype and dimensions; extents and strides of the first, of the second
+# --- Products: a direct-mapped table, indexed by a hash of dtype, shapes and strides ------------------------
+PLACES = 4096  # number of entries, a power of 2
+KEY_WORDS = 9  # dtype and numbers of dimensions; extents and strides of both operands
 MIX = 1000003
-PLACE_CALL = 72  # address of the direct call, or 0
-PLACE_VIEW = 80  # the view of its result
+PLACE_CALL = 72  # in an entry: address of the direct call, or 0
+PLACE_VIEW = 80  # in an entry: the view of the result
 PLACE_BYTES = 96

@@ -1,4 +1,4 @@
-"""Objects of CPython and NumPy as the slots of arrays use them. All functions hold the GIL."""
+"""Objects of CPython and NumPy as used by the type slots of arrays. All functions require the GIL."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get
 
 allocate = external("PyType_GenericAlloc", int64(int64, int64))
-hold = external("Py_IncRef", void(int64))
-drop = external("Py_DecRef", void(int64))
+incref = external("Py_IncRef", void(int64))
+decref = external("Py_DecRef", void(int64))
 clear_error = external("PyErr_Clear", void())
 error_occurred = external("PyErr_Occurred", int64())
 new_tuple = external("PyTuple_New", int64(int64))
@@ -28,23 +28,23 @@ vectorcall = external("PyObject_Vectorcall", int64(int64, int64, int64, int64))
 
 
 @native
-def type_of(thing):
-    """The type of an object, an address."""
-    return get(thing, OBJECT_TYPE)
+def type_of(instance):
+    """The type of an object; both are addresses."""
+    return get(instance, OBJECT_TYPE)
 
 
 @intrinsic
 def state(typingctx):
-    """The address of the state, see `layout`; there is one."""
+    """The address of the state, see `layout`; there is a single one."""
 
     def codegen(context, builder, signature, args):
         name, kind = "tracejit_arrays_state", ir.ArrayType(I64, STATE_BYTES // 8)
-        found = builder.module.globals.get(name)
-        if found is None:
-            found = ir.GlobalVariable(builder.module, kind, name)
-            found.linkage, found.initializer = "linkonce_odr", ir.Constant(kind, None)
-            found.align = 64
-        return builder.ptrtoint(found, I64)
+        variable = builder.module.globals.get(name)
+        if variable is None:
+            variable = ir.GlobalVariable(builder.module, kind, name)
+            variable.linkage, variable.initializer = "linkonce_odr", ir.Constant(kind, None)
+            variable.align = 64
+        return builder.ptrtoint(variable, I64)
 
     return int64(), codegen
 
@@ -62,43 +62,45 @@ def call2(typingctx, function, first, second):
 
 @intrinsic
 def new_array(typingctx, function, type, dtype, ndim, shape):
-    """``PyArray_NewFromDescr(type, dtype, ndim, shape, NULL, NULL, 0, NULL)``; it takes over `dtype`."""
+    """Call ``PyArray_NewFromDescr(type, dtype, ndim, shape, NULL, NULL, 0, NULL)``, which steals a reference
+    to `dtype`.
+    """
 
     def codegen(context, builder, signature, args):
         i32 = ir.IntType(32)
         kind = ir.FunctionType(I64, [I64, I64, i32, I64, I64, I64, i32, I64])
         function, type, dtype, ndim, shape = args
         zero = I64(0)
-        given = [type, dtype, builder.trunc(ndim, i32), shape, zero, zero, i32(0), zero]
-        return builder.call(builder.inttoptr(function, kind.as_pointer()), given)
+        arguments = [type, dtype, builder.trunc(ndim, i32), shape, zero, zero, i32(0), zero]
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
 
     return int64(int64, int64, int64, int64, int64), codegen
 
 
 @intrinsic
 def call_python(typingctx, function, first, second, third, count):
-    """Call a Python object with the first `count` of three others; returns a new reference, or 0."""
+    """Call a Python object with the first `count` of three arguments. Returns a new reference, or 0."""
 
     def codegen(context, builder, signature, args):
-        function, *given, count = args
+        function, *values, count = args
         with builder.goto_entry_block():
             row = builder.alloca(I64, 3)
-        for i, each in enumerate(given):
-            builder.store(each, builder.gep(row, [I64(i)]))
+        for i, value in enumerate(values):
+            builder.store(value, builder.gep(row, [I64(i)]))
         kind = ir.FunctionType(I64, [I64] * 4)
         name = "PyObject_Vectorcall"
-        called = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        return builder.call(called, [function, builder.ptrtoint(row, I64), count, I64(0)])
+        vectorcall = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        return builder.call(vectorcall, [function, builder.ptrtoint(row, I64), count, I64(0)])
 
     return int64(int64, int64, int64, int64, int64), codegen
 
 
 @intrinsic
 def int32_at(typingctx, record, offset):
-    """The int32 at `offset` of a record, as a word."""
+    """The int32 at `offset` of a record, sign-extended to a word."""
 
     def codegen(context, builder, signature, args):
-        place = builder.inttoptr(builder.add(*args), ir.IntType(32).as_pointer())
-        return builder.sext(builder.load(place), I64)
+        address = builder.inttoptr(builder.add(*args), ir.IntType(32).as_pointer())
+        return builder.sext(builder.load(address), I64)
 
     return int64(int64, int64), codegen

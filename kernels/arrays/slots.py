@@ -1,16 +1,20 @@
-"""Operators and indexing of small arrays as machine code: slots of the type `NDArray` (CPython's word).
+"""Operators and indexing of small arrays in machine code: type slots (in CPython's sense) of the type
+`NDArray`.
 
-A slot does what is common, and calls the Python method for everything else: a slot may always do so. It does
-a thing itself if the arrays are `NDArray`s on `ComputedStorage` storages, with their elements in memory, and
+A slot handles the common cases, and falls back to the Python method in all others, which is always permitted.
+It handles a case if the arrays are `NDArray`s on `ComputedStorage` storages, with their elements in memory,
+and
 
-- no thread is busy recording operators, and small arrays are not turned off (`is_quiet`);
-- for operators: dtypes are float32 or float64 and one, shapes are one, or one operand is a number;
-- for indexing: the index has integers, slices, None and Ellipsis. NumPy finds what it means, and views are
-  NumPy's; single elements are found here.
+- no thread is recording operators, and the eager evaluation of small arrays is enabled (`is_quiet`);
+- for operators: the dtypes are float32 or float64 and equal, and the shapes are equal, or one operand is a
+  number;
+- for indexing: the index consists of integers, slices, None and Ellipsis. NumPy interprets the index and
+  creates the views; only single elements are read here.
 
-What is computed has the bits that the method computes. The GIL is held and nothing here calls back into
-Python between the check that storages are `ComputedStorage` and the last access to their memory, so that no
-thread can come between, and no lock is needed. Objects are made afterwards, since that may collect garbage.
+Results have the same bits as those of the method. The GIL is held and nothing here calls back into Python
+between the check that storages are `ComputedStorage` and the last access to their memory, so that no other
+thread can intervene, and no lock is needed. Objects are created afterwards, because that may trigger garbage
+collection.
 
     x[1:-1] + y            # two slots: `subscript`, `add`
 """
@@ -83,11 +87,11 @@ from tracejit.kernels.arrays.python import (
     call2,
     call_python,
     clear_error,
+    decref,
     dict_item,
-    drop,
     error_occurred,
     float_of,
-    hold,
+    incref,
     int32_at,
     integer_of,
     is_subtype,
@@ -105,15 +109,15 @@ from tracejit.kernels.executor.direct import run_direct
 from tracejit.kernels.executor.threads import get, put
 
 FORWARD, BACKWARD, IN_PLACE = range(3)
-EXACT = 1 << 53  # integers up to this are floats, too
-LONGEST = 1024  # elements that are changed in place here: NumPy's loop over more of them is faster
+EXACT = 1 << 53  # integers up to this magnitude are exact as floats
+MOST_IN_PLACE = 1024  # most elements that are updated in place here: NumPy's loop is faster for more
 
-# --- What is there ------------------------------------------------------------------------------------------
+# --- Inspection of objects ----------------------------------------------------------------------------------
 
 
 @native
 def is_quiet():
-    """Whether no thread records operators, and small arrays are computed on at once."""
+    """Whether no thread records operators, and small arrays are evaluated eagerly."""
     s = state()
     if set_size(get(s, BUSY)) != 0:
         return 0
@@ -121,14 +125,14 @@ def is_quiet():
 
 
 @native
-def attribute(thing, offset):
-    """The attribute of an object at the place that the state names at `offset`; 0 if there is none."""
-    return get(thing, get(state(), offset))
+def attribute(instance, offset):
+    """The attribute of an object at the offset stored in the state at `offset`; 0 if there is none."""
+    return get(instance, get(state(), offset))
 
 
 @native
 def memory_of(x):
-    """The NumPy array that has the elements of an `NDArray` that was computed at once; or 0."""
+    """The NumPy array with the elements of an `NDArray` that was evaluated eagerly; 0 for other objects."""
     s = state()
     if type_of(x) != get(s, NDARRAY):
         return 0
@@ -168,7 +172,7 @@ def has_flag(array, flag):
 
 @native
 def float_size(array):
-    """The bytes of an element of float32 or float64; 0 for other dtypes."""
+    """The size in bytes of an element of float32 or float64; 0 for other dtypes."""
     dtype = get(array, ARRAY_DTYPE)
     if dtype == get(state(), FLOAT32):
         return 4
@@ -179,13 +183,13 @@ def float_size(array):
 
 @native
 def copied_size(array):
-    """The bytes of an element of a dtype whose elements can be copied; 0 for others."""
+    """The size in bytes of an element, if elements of the dtype can be copied; 0 for other dtypes."""
     s, dtype = state(), get(array, ARRAY_DTYPE)
     for i in range(COPIED_COUNT):
-        known = get(s, COPIED + 16 * i)
-        if known == dtype:
+        dtype_in_table = get(s, COPIED + 16 * i)
+        if dtype_in_table == dtype:
             return get(s, COPIED + 16 * i + 8)
-        if known == 0:
+        if dtype_in_table == 0:
             return 0
     return 0
 
@@ -200,30 +204,30 @@ def same_shape(a, b):
     return 1
 
 
-# --- Objects that are made ----------------------------------------------------------------------------------
+# --- Creation of objects ------------------------------------------------------------------------------------
 
 
 @native
 def empty_like(array):
-    """A NumPy array in C order of the same shape and dtype; or 0."""
+    """Create a NumPy array in C order of the same shape and dtype; returns 0 on errors."""
     s, dtype = state(), get(array, ARRAY_DTYPE)
-    hold(dtype)
+    incref(dtype)
     return new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, ndim_of(array), get(array, ARRAY_SHAPE))
 
 
 @native
-def made(storage, view, memory):
-    """An `NDArray` of these three, which it takes over."""
+def new_ndarray(storage, view, memory):
+    """Create an `NDArray` of these three, whose references it steals; returns 0 on errors."""
     s = state()
     x = 0
     if storage != 0 and view != 0:
         x = allocate(get(s, NDARRAY), 0)
     if x == 0:
         if storage != 0:
-            drop(storage)
+            decref(storage)
         if view != 0:
-            drop(view)
-        drop(memory)
+            decref(view)
+        decref(memory)
         return 0
     put(x, get(s, STORAGE), storage)
     put(x, get(s, VIEW), view)
@@ -232,43 +236,44 @@ def made(storage, view, memory):
 
 
 @native
-def view_of(seen, buffer):
-    """The `NumPyView` that `seen`, a NumPy view of `buffer`, means."""
+def new_view(numpy_view, buffer):
+    """Create the `NumPyView` of `numpy_view`, a NumPy view of `buffer`; returns 0 on errors."""
     s = state()
-    hold(seen)
-    hold(buffer)
+    incref(numpy_view)
+    incref(buffer)
     facts = new_tuple(2)
     if facts == 0:
-        drop(seen)
-        drop(buffer)
+        decref(numpy_view)
+        decref(buffer)
         return 0
-    set_item(facts, 0, seen)
+    set_item(facts, 0, numpy_view)
     set_item(facts, 1, buffer)
     view = allocate(get(s, NUMPY_VIEW), 0)
     if view == 0:
-        drop(facts)
+        decref(facts)
         return 0
     put(view, get(s, FACTS), facts)
     return view
 
 
 @native
-def computed(out, view):
-    """A new `NDArray` that is the NumPy array `out`, which it takes over, as it does `view`; if that is 0,
-    it is made."""
+def new_computed(out, view):
+    """Create an `NDArray` of the NumPy array `out` and the view `view`, whose references it steals. If `view`
+    is 0, it is created.
+    """
     s = state()
     if view == 0:
-        view = view_of(out, out)
+        view = new_view(out, out)
     storage = allocate(get(s, COMPUTED), 0)
     if storage != 0:
-        hold(out)
+        incref(out)
         put(storage, get(s, BUFFER), out)
-    return made(storage, view, out)
+    return new_ndarray(storage, view, out)
 
 
 @native
-def whole_view(x, memory):
-    """A new reference to the view of an array that is all of its storage; else 0."""
+def full_view(x, memory):
+    """A new reference to the view of an array that covers its entire storage; 0 for other arrays."""
     s = state()
     if ndim_of(memory) == 0:
         view = get(s, POINT)
@@ -276,7 +281,7 @@ def whole_view(x, memory):
         view = attribute(x, VIEW)
         if memory != attribute(attribute(x, STORAGE), BUFFER) or view == 0:
             return 0
-    hold(view)
+    incref(view)
     return view
 
 
@@ -285,21 +290,21 @@ def whole_view(x, memory):
 
 @native
 def position(index, extent):
-    """An integer object as a position among `extent`; -1 if it is none."""
+    """Convert an integer object to a position within `extent`; returns -1 if it is not one."""
     if type_of(index) != get(state(), INTEGER):
         return -1
-    i = integer_of(index)
-    if i == -1 and error_occurred() != 0:
+    number = integer_of(index)
+    if number == -1 and error_occurred() != 0:
         clear_error()
         return -1
-    if i < 0:
-        i += extent
-    return i if i >= 0 and i < extent else -1
+    if number < 0:
+        number += extent
+    return number if number >= 0 and number < extent else -1
 
 
 @native
 def element_of(memory, index):
-    """The address of the element at an index of integers, one for each dimension; or 0."""
+    """The address of the element at an index of integers, one for each dimension; 0 for other indices."""
     ndim, address = ndim_of(memory), get(memory, ARRAY_DATA)
     if type_of(index) == get(state(), TUPLE):
         if get(index, TUPLE_SIZE) != ndim:
@@ -317,7 +322,7 @@ def element_of(memory, index):
 
 
 @native
-def is_part(index):
+def is_basic_item(index):
     s, kind = state(), type_of(index)
     return int64(
         kind == get(s, INTEGER) or kind == get(s, SLICE) or kind == get(s, NONE) or kind == get(s, ELLIPSIS)
@@ -326,26 +331,26 @@ def is_part(index):
 
 @native
 def is_basic(index):
-    """Whether an index has nothing but integers, slices, None and Ellipsis."""
+    """Whether an index consists of integers, slices, None and Ellipsis only."""
     if type_of(index) != get(state(), TUPLE):
-        return is_part(index)
+        return is_basic_item(index)
     for i in range(get(index, TUPLE_SIZE)):
-        if is_part(get(index, TUPLE_ITEMS + 8 * i)) == 0:
+        if is_basic_item(get(index, TUPLE_ITEMS + 8 * i)) == 0:
             return 0
     return 1
 
 
 @native
-def seen_of(memory, index):
-    """The NumPy view of `memory` that a basic index means, a new reference; or 0."""
+def basic_view(memory, index):
+    """A new reference to the NumPy view ``memory[index]`` for a basic index; 0 if there is none."""
     s = state()
-    seen = call2(get(s, SUBSCRIPT), memory, index)
-    if seen == 0:
+    view = call2(get(s, SUBSCRIPT), memory, index)
+    if view == 0:
         clear_error()
-    elif type_of(seen) != get(s, NUMPY_ARRAY):
-        drop(seen)
+    elif type_of(view) != get(s, NUMPY_ARRAY):
+        decref(view)
         return 0
-    return seen
+    return view
 
 
 def subscript(x, index):
@@ -355,25 +360,25 @@ def subscript(x, index):
         size, element = copied_size(memory), element_of(memory, index)
         if element != 0 and size != 0:
             dtype = get(memory, ARRAY_DTYPE)
-            hold(dtype)
+            incref(dtype)
             out = new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, 0, 0)
             if out == 0:
                 return 0
             copy_element(get(out, ARRAY_DATA), element, size)
-            hold(get(s, POINT))
-            return computed(out, get(s, POINT))
+            incref(get(s, POINT))
+            return new_computed(out, get(s, POINT))
         if element == 0 and is_basic(index) != 0:
-            seen = seen_of(memory, index)
-            if seen != 0:
+            view = basic_view(memory, index)
+            if view != 0:
                 storage = attribute(x, STORAGE)
-                hold(storage)
-                return made(storage, view_of(seen, attribute(storage, BUFFER)), seen)
+                incref(storage)
+                return new_ndarray(storage, new_view(view, attribute(storage, BUFFER)), view)
     return call_python(get(s, METHODS + 8 * GETITEM), x, index, 0, 2)
 
 
 @native
 def copy_element(target, source, size):
-    """Copy the bytes of one element."""
+    """Copy a single element."""
     if size == 4:
         store(target, load(source, int32))
     elif size == 8:
@@ -388,7 +393,9 @@ def copy_element(target, source, size):
 
 @native
 def as_number(x, size):
-    """A Python number as an operand of `size` bytes: the address of its bits, or 0 for other objects."""
+    """Convert a Python number to an operand of `size` bytes. Returns the address of its bits, or 0 for other
+    objects.
+    """
     s, kind = state(), type_of(x)
     if kind == get(s, INTEGER):
         n = integer_of(x)
@@ -414,7 +421,7 @@ def as_number(x, size):
 
 @native
 def is_same(a, b):
-    """Whether two arrays of one shape are the same elements in the same places."""
+    """Whether two arrays of the same shape have the same elements at the same addresses."""
     if get(a, ARRAY_DATA) != get(b, ARRAY_DATA):
         return 0
     for axis in range(ndim_of(a)):
@@ -427,33 +434,38 @@ def is_same(a, b):
 def copy_into(target, source, size):
     """Copy the elements of an array of one or two dimensions into another of the same shape and dtype."""
     rows, count = 1, extent(target, 0)
-    to, to_row, to_step = get(target, ARRAY_DATA), 0, stride(target, 0)
-    of, of_row, of_step = get(source, ARRAY_DATA), 0, stride(source, 0)
+    target_address, target_row, target_step = get(target, ARRAY_DATA), 0, stride(target, 0)
+    source_address, source_row, source_step = get(source, ARRAY_DATA), 0, stride(source, 0)
     if ndim_of(target) == 2:
         rows, count = count, extent(target, 1)
-        to_row, to_step, of_row, of_step = to_step, stride(target, 1), of_step, stride(source, 1)
+        target_row, target_step, source_row, source_step = (
+            target_step,
+            stride(target, 1),
+            source_step,
+            stride(source, 1),
+        )
     for _ in range(rows):
-        if to_step == size and of_step == size:
-            copy_bytes(to, of, count * size)
+        if target_step == size and source_step == size:
+            copy_bytes(target_address, source_address, count * size)
         else:
             for i in range(count):
-                copy_element(to + i * to_step, of + i * of_step, size)
-        to += to_row
-        of += of_row
+                copy_element(target_address + i * target_step, source_address + i * source_step, size)
+        target_address += target_row
+        source_address += source_row
     return 0
 
 
 @native
-def assigned(x, index, value):
-    """``x[index] = value``; whether that has been done."""
+def try_assign(x, index, value):
+    """Perform ``x[index] = value`` if possible here. Returns whether it was performed."""
     memory = memory_of(x)
     if memory == 0 or has_flag(memory, WRITEABLE) == 0 or is_quiet() == 0:
         return 0
     size, element = copied_size(memory), element_of(memory, index)
     if size == 0:
         return 0
-    given = memory_of(value)
-    if given == 0:
+    source = memory_of(value)
+    if source == 0:
         number = 0
         if element != 0 and float_size(memory) != 0:
             number = as_number(value, size)
@@ -461,41 +473,41 @@ def assigned(x, index, value):
             return 0
         copy_element(element, number, size)
         return 1
-    if get(given, ARRAY_DTYPE) != get(memory, ARRAY_DTYPE):
+    if get(source, ARRAY_DTYPE) != get(memory, ARRAY_DTYPE):
         return 0
     if element != 0:
-        if ndim_of(given) != 0:
+        if ndim_of(source) != 0:
             return 0
-        copy_element(element, get(given, ARRAY_DATA), size)
+        copy_element(element, get(source, ARRAY_DATA), size)
         return 1
     if size_of(memory) > get(state(), SMALL) or is_basic(index) == 0:
         return 0
-    target = seen_of(memory, index)
+    target = basic_view(memory, index)
     if target == 0:
         return 0
     done = 0
-    if same_shape(target, given) != 0:
+    if same_shape(target, source) != 0:
         if attribute(x, STORAGE) == attribute(value, STORAGE):
-            done = is_same(target, given)
+            done = is_same(target, source)
         elif ndim_of(target) > 0 and ndim_of(target) <= 2:
-            copy_into(target, given, size)
+            copy_into(target, source, size)
             done = 1
-    drop(target)
+    decref(target)
     return done
 
 
 def assign_subscript(x, index, value):
-    """``x[index] = value``, or, where `value` is 0, ``del x[index]``."""
+    """Perform ``x[index] = value``, or ``del x[index]`` if `value` is 0."""
     s = state()
     if value == 0:
         result = call_python(get(s, METHODS + 8 * DELITEM), x, index, 0, 2)
-    elif assigned(x, index, value) != 0:
+    elif try_assign(x, index, value) != 0:
         return int32(0)
     else:
         result = call_python(get(s, METHODS + 8 * SETITEM), x, index, value, 3)
     if result == 0:
         return int32(-1)
-    drop(result)
+    decref(result)
     return int32(0)
 
 
@@ -504,38 +516,38 @@ def assign_subscript(x, index, value):
 
 @native
 def compute(op, size, out, a, b, shape):
-    """``out = op(a, b)`` of NumPy arrays with the shape of `shape`; `a` or `b` may also be addresses of
-    single elements, as they are less than 0. Returns 0 for what is not done here.
+    """Compute ``out = op(a, b)`` of NumPy arrays with the shape of `shape`; a negative `a` or `b` is the
+    negated address of a single element. Returns 0 for layouts that are not handled here.
     """
     ndim = ndim_of(shape)
-    flat = has_flag(out, C_CONTIGUOUS)
+    is_flat = has_flag(out, C_CONTIGUOUS)
     if a > 0:
-        flat = flat & has_flag(a, C_CONTIGUOUS)
+        is_flat = is_flat & has_flag(a, C_CONTIGUOUS)
     if b > 0:
-        flat = flat & has_flag(b, C_CONTIGUOUS)
-    if flat == 0 and (ndim == 0 or ndim > 2):
+        is_flat = is_flat & has_flag(b, C_CONTIGUOUS)
+    if is_flat == 0 and (ndim == 0 or ndim > 2):
         return 0
     rows = 1
     o, o_row, o_step = get(out, ARRAY_DATA), 0, size
     p, p_row, p_step = -a, 0, 0
     q, q_row, q_step = -b, 0, 0
-    if flat != 0:
+    if is_flat != 0:
         count = size_of(shape)
         if a > 0:
             p, p_step = get(a, ARRAY_DATA), size
         if b > 0:
             q, q_step = get(b, ARRAY_DATA), size
     else:
-        last = ndim - 1
-        count, o_step = extent(shape, last), stride(out, last)
+        axis = ndim - 1
+        count, o_step = extent(shape, axis), stride(out, axis)
         if ndim == 2:
             rows, o_row = extent(shape, 0), stride(out, 0)
         if a > 0:
-            p, p_step = get(a, ARRAY_DATA), stride(a, last)
+            p, p_step = get(a, ARRAY_DATA), stride(a, axis)
             if ndim == 2:
                 p_row = stride(a, 0)
         if b > 0:
-            q, q_step = get(b, ARRAY_DATA), stride(b, last)
+            q, q_step = get(b, ARRAY_DATA), stride(b, axis)
             if ndim == 2:
                 q_row = stride(b, 0)
     for _ in range(rows):
@@ -547,8 +559,8 @@ def compute(op, size, out, a, b, shape):
 
 
 @native
-def applied(op, x1, x2):
-    """``op(x1, x2)`` as a new `NDArray`; 0 for what is not done here, or with an error."""
+def try_apply(op, x1, x2):
+    """``op(x1, x2)`` as a new `NDArray`; 0 if the case is not handled here, or on errors."""
     a, b = memory_of(x1), memory_of(x2)
     if (a == 0 and b == 0) or is_quiet() == 0:
         return 0
@@ -579,21 +591,21 @@ def applied(op, x1, x2):
     if a < 0 and op in (ADD, MULTIPLY):
         a, b = b, a
     if compute(op, size, out, a, b, array) == 0:
-        drop(out)
+        decref(out)
         return 0
-    return computed(out, whole_view(x, array))
+    return new_computed(out, full_view(x, array))
 
 
 @native
 def method(op, which):
-    """The Python method of an operator."""
+    """The Python method of an operator; `which`: FORWARD, BACKWARD or IN_PLACE."""
     return get(state(), METHODS + 8 * (3 * op + which))
 
 
 @native
 def binary(op, x1, x2):
     """The slot of an operator."""
-    out = applied(op, x1, x2)
+    out = try_apply(op, x1, x2)
     if out != 0 or error_occurred() != 0:
         return out
     if is_subtype(type_of(x1), get(state(), NDARRAY)) != 0:
@@ -602,20 +614,20 @@ def binary(op, x1, x2):
 
 
 @native
-def changed(op, x, other):
-    """``x = op(x, other)``, in place; whether that has been done."""
+def try_in_place(op, x, operand):
+    """Perform ``x = op(x, operand)`` in place if possible here. Returns whether it was performed."""
     a = memory_of(x)
     if a == 0 or has_flag(a, WRITEABLE) == 0 or is_quiet() == 0:
         return 0
     size = float_size(a)
-    if size == 0 or size_of(a) > LONGEST:
+    if size == 0 or size_of(a) > MOST_IN_PLACE:
         return 0
-    b = memory_of(other)
+    b = memory_of(operand)
     if b == 0:
-        b = -as_number(other, size)
+        b = -as_number(operand, size)
     elif get(a, ARRAY_DTYPE) != get(b, ARRAY_DTYPE):
         return 0
-    elif attribute(x, STORAGE) == attribute(other, STORAGE):
+    elif attribute(x, STORAGE) == attribute(operand, STORAGE):
         if same_shape(a, b) == 0 or is_same(a, b) == 0:
             return 0
     elif ndim_of(b) == 0:
@@ -626,12 +638,12 @@ def changed(op, x, other):
 
 
 @native
-def in_place(op, x, other):
+def in_place(op, x, operand):
     """The slot of an in-place operator."""
-    if changed(op, x, other) != 0:
-        hold(x)
+    if try_in_place(op, x, operand) != 0:
+        incref(x)
         return x
-    return call_python(method(op, IN_PLACE), x, other, 0, 2)
+    return call_python(method(op, IN_PLACE), x, operand, 0, 2)
 
 
 def add(x1, x2):
@@ -670,8 +682,8 @@ def divide_in_place(x, other):
 
 
 @native
-def word_of(a, b, number):
-    """A word of the form of two arrays of one or two dimensions."""
+def key_word(a, b, number):
+    """Word number `number` of the key of two arrays of one or two dimensions in the table of products."""
     if number == 0:
         return float_size(a) + 16 * ndim_of(a) + 64 * ndim_of(b)
     array = a if number <= 4 else b
@@ -683,21 +695,23 @@ def word_of(a, b, number):
 
 
 @native
-def place_of(a, b):
-    """The place of the direct call for the product of two arrays; 0 if there is none yet."""
-    mix = 0
+def find_entry(a, b):
+    """The address of the table entry with the direct call for the product of two arrays; 0 if there is none
+    yet.
+    """
+    hash = 0
     for i in range(KEY_WORDS):
-        mix = mix * MIX + word_of(a, b, i)
-    place = get(state(), PRODUCTS) + PLACE_BYTES * ((mix ^ (mix >> 20)) & (PLACES - 1))
+        hash = hash * MIX + key_word(a, b, i)
+    entry = get(state(), PRODUCTS) + PLACE_BYTES * ((hash ^ (hash >> 20)) & (PLACES - 1))
     for i in range(KEY_WORDS):
-        if get(place, 8 * i) != word_of(a, b, i):
+        if get(entry, 8 * i) != key_word(a, b, i):
             return 0
-    return place if get(place, PLACE_CALL) != 0 else 0
+    return entry if get(entry, PLACE_CALL) != 0 else 0
 
 
 @native
-def multiplied(x1, x2):
-    """``x1 @ x2`` as a new `NDArray`; 0 for what is not done here, or with an error."""
+def try_multiply(x1, x2):
+    """``x1 @ x2`` as a new `NDArray`; 0 if the case is not handled here, or on errors."""
     s, a, b = state(), memory_of(x1), memory_of(x2)
     if a == 0 or b == 0 or get(a, ARRAY_DTYPE) != get(b, ARRAY_DTYPE) or is_quiet() == 0:
         return 0
@@ -709,30 +723,30 @@ def multiplied(x1, x2):
     depth = extent(a, n - 1)
     if depth != extent(b, 0):
         return 0
-    place = 0
+    entry = 0
     if depth != 0:
-        place = place_of(a, b)
-        if place == 0:
+        entry = find_entry(a, b)
+        if entry == 0:
             return 0
     dtype, shape = get(a, ARRAY_DTYPE), s + ROW
     if n == 2:
         put(shape, 0, extent(a, 0))
     if m == 2:
         put(shape, 8 * (n - 1), extent(b, 1))
-    hold(dtype)
+    incref(dtype)
     out = new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, n + m - 2, shape)
     if out == 0:
         return 0
     if depth == 0:
         clear_bytes(get(out, ARRAY_DATA), size_of(out) * float_size(out))
-        return computed(out, 0)
+        return new_computed(out, 0)
     put(s, ROW + 8, a)
     put(s, ROW + 16, b)
     put(s, ROW + 24, out)
-    run_direct(get(place, PLACE_CALL), s + ROW)
-    view = get(place, PLACE_VIEW)
-    hold(view)
-    return computed(out, view)
+    run_direct(get(entry, PLACE_CALL), s + ROW)
+    view = get(entry, PLACE_VIEW)
+    incref(view)
+    return new_computed(out, view)
 
 
 @native
@@ -743,7 +757,7 @@ def clear_bytes(address, count):
 
 
 def matrix_multiply(x1, x2):
-    out = multiplied(x1, x2)
+    out = try_multiply(x1, x2)
     if out != 0 or error_occurred() != 0:
         return out
     s = state()
@@ -752,7 +766,7 @@ def matrix_multiply(x1, x2):
     return call_python(get(s, METHODS + 8 * RMATMUL), x2, x1, 0, 2)
 
 
-# --- Looking ------------------------------------------------------------------------------------------------
+# --- Looks --------------------------------------------------------------------------------------------------
 
 
 def to_float(x):
@@ -768,7 +782,7 @@ def to_float(x):
 
 
 def state_address():
-    """The address of the state: `layout`."""
+    """The address of the state, see `layout`."""
     return state()
 
 
@@ -789,4 +803,4 @@ SLOTS = [
     ("arrays_matrix_multiply", matrix_multiply, BINARY),
     ("arrays_float", to_float, UNARY),
 ]
-"""Name, function and signature of the entry points."""
+"""Name, function and signature of each entry point."""

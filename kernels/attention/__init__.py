@@ -1,1 +1,1 @@
-"""Attention in one kernel over blocks of rows, forward and backward."""
+"""Attention in a single kernel over blocks of rows, forward and backward."""

@@ -1,16 +1,16 @@
-"""The calls of the kernels of attention, their argument blocks and splits into units. Needs no Numba.
+"""The calls of the attention kernels, their argument blocks and splits into units. Needs no Numba.
 
-Operands are (batch, rows, elements), C-contiguous. Several matrices of queries, one after the other in their
-batch, may share one of keys and values: ``batch of queries = HEADS * batch of keys``. A mask, if there is
-one, is the last operand: (MASKS, MASK_ROWS, keys), with a row for each query or one for all. Matrix m of the
-queries has the mask ``m // SPREAD % MASKS``.
+Operands are (batch, rows, elements), C-contiguous. Several matrices of queries, consecutive in their batch,
+may share one matrix of keys and values: ``batch of queries = HEADS * batch of keys``. A mask, if there is
+one, is the last operand: (MASKS, MASK_ROWS, keys), with a row for each query or one row for all. Matrix m of
+the queries has the mask ``m // SPREAD % MASKS``.
 
     attention             unit = (matrix of queries, block of its rows)
-    attention_gradient    unit = (matrix of keys, part of its rows): the gradients of its keys and values,
-                          and what it adds to that of the queries
+    attention_gradient    unit = (matrix of keys, range of its rows): the gradients of its keys and values,
+                          and its contribution to the gradient of the queries
 
-Each unit writes elements of its own, and the split depends on shapes only: results are the same for any
-number of workers.
+Units write disjoint elements, and the split depends on shapes only: results are the same for any number of
+workers.
 
 >>> shapes, attrs = [(32, 128, 32)] * 4 + [(32, 128)], {"scale": 1.0, "causal": True}
 >>> call = attention_call("attention", shapes, attrs, "float32")
@@ -32,21 +32,24 @@ from tracejit.kernels.split import KernelCall, ceil_div
 ROWS = 96  # queries in a block: keys and values are packed again for each
 KEYS = 128  # keys in a block: the depth of a sliver of `tracejit.kernels.gemm.packed`
 STEP = 6  # blocks of queries end on multiples of a register tile
-UNITS = 8  # the target of units of the backward pass, where there are fewer matrices
+UNITS = 8  # target number of units of the backward pass if there are fewer matrices
 LINE = 64
 
 
 MASKS = {"attention": (3, 6), "attention_gradient": (6, 10)}
-"""The position of the mask among an operator's operands, and its number of operands and results then."""
+"""For each operator, the position of the mask among its operands, and its number of operands and results with
+a mask.
+"""
 
 
 class Attention(enum.IntEnum):
     """Slots of both blocks up to the addresses of the operands, which follow in the operator's order.
 
-    scores = SCALE * query @ key.T; CAUSAL = 1: query i sees the keys up to i. BLOCK_ROWS, BLOCK_KEYS: of a
-    block of scores, which lies in scratch memory. PARTS: units for each matrix, of PART blocks. PACKED:
-    offset in the scratch memory of what products copy. MASKS = 0: there is no mask. NAN = 1: a row that sees
-    no key is nan. CUT = 1: a score of minus infinity passes no cotangent, even where weights are nan.
+    scores = SCALE * query @ key.T; CAUSAL = 1: the keys up to i are visible to query i. BLOCK_ROWS,
+    BLOCK_KEYS: extents of a block of scores, which is stored in scratch memory. PARTS: units for each matrix,
+    of PART blocks each. PACKED: offset in scratch memory of the workspace of products. MASKS = 0: there is no
+    mask. NAN = 1: a row without visible keys is nan. CUT = 1: a score of minus infinity passes no cotangent,
+    even if weights are nan.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -82,7 +85,8 @@ def block_of(extent: int, most: int, step: int) -> int:
 
 
 def gradient_parts(keys: Sequence[int]) -> int:
-    """Parts of the rows of each matrix of keys in the backward pass, from the shape of all.
+    """The number of ranges into which the backward pass splits the rows of each matrix of keys, from the
+    shape of all keys.
 
     >>> gradient_parts((32, 128, 32)), gradient_parts((1, 4096, 64)), gradient_parts((3, 512, 64))
     (1, 8, 2)
@@ -95,7 +99,7 @@ def gradient_parts(keys: Sequence[int]) -> int:
 def attention_call(
     name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any], dtype: str
 ) -> KernelCall:
-    """The call of an operator; `shapes`: of its operands, then of its results."""
+    """The call of an operator; `shapes`: those of its operands, followed by those of its results."""
     (matrices, queries, features), (shared, keys, _), (_, _, values) = shapes[:3]
     entry, itemsize = ENTRIES[dtype]
     rows, width = block_of(queries, ROWS, STEP), block_of(keys, KEYS, 1)
@@ -110,12 +114,12 @@ def attention_call(
         part, parts = 1, ceil_div(queries, rows)
         units = matrices * parts
     lines = rows * (2 * line_of(width, itemsize) if backward else line_of(width, itemsize) + 2)
-    start = ceil_div(lines * itemsize, LINE) * LINE
+    workspace_offset = ceil_div(lines * itemsize, LINE) * LINE
     number = struct.pack("<d" if itemsize == 8 else "<f", attrs["scale"])
     scale = int.from_bytes(number, "little", signed=True)
     words = (
         *(entry_points()[entry], matrices, matrices // max(shared, 1), queries, keys, features, values),
-        *(int(attrs["causal"]), scale, rows, width, part, parts, start),
+        *(int(attrs["causal"]), scale, rows, width, part, parts, workspace_offset),
         *(
             masks,
             mask_rows,
@@ -124,7 +128,7 @@ def attention_call(
             int(attrs.get("cut", False)),
         ),
     )
-    return KernelCall(name, dtype, words, units, 1, start + PACKING)
+    return KernelCall(name, dtype, words, units, 1, workspace_offset + PACKING)
 
 
 def line_of(width: int, itemsize: int) -> int:
@@ -138,4 +142,4 @@ def line_of(width: int, itemsize: int) -> int:
 
 
 CALLS = {"attention": attention_call, "attention_gradient": attention_call}
-"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the results."""
+"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then of results."""

@@ -1,9 +1,9 @@
-"""The table of kernels of attention.
+"""The table of attention kernels.
 
     ATTENTION["attention", "float32"]   # a Python function for Numba: status = kernel(block, lo, hi, scratch)
 
-Their interface is that of the kernels of `tracejit.kernels.library.table`, their blocks are in
-`tracejit.kernels.attention.plan`.
+Their interface is that of the kernels of `tracejit.kernels.library.table`; `tracejit.kernels.attention.plan`
+creates their argument blocks.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ ATTENTION: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     for name, make in (("attention", make_attention), ("attention_gradient", make_attention_gradient))
     for dtype, itemsize in ((float32, 4), (float64, 8))
 }
-"""Both kernels by operator and dtype; these names stand in the keys of the kernel store."""
+"""Both kernels by operator and dtype; these names are part of the keys of the kernel store."""

@@ -1,9 +1,9 @@
 """OpenBLAS, with its LAPACK: entry points as addresses. Needs no Numba.
 
-OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
-engine's, by panels, and the OpenBLAS inside the user's NumPy is not touched. It is built for at most 64
-concurrent callers, the size of its table of buffers, so the engine must not run more than 64 workers that
-call it.
+OpenBLAS is provided by the package `scipy-openblas32`, a private copy that is limited to one thread: the
+engine parallelises by panels, and the OpenBLAS inside the user's NumPy is not touched. The package is built
+for at most 64 concurrent callers, the size of its table of buffers, so the engine must not run more than 64
+workers that call it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Iterator
 
 @functools.cache
 def entry_points() -> dict[str, int]:
-    """Addresses of ``sgemm``, ``dgemm``, ``sgemv``, ``dgemv`` (their C interfaces), and of LAPACK's ``gesv``
-    with its four letters in front (Fortran's, with integers of 32 bits).
+    """Return the addresses of ``sgemm``, ``dgemm``, ``sgemv``, ``dgemv`` (the C interfaces), and of LAPACK's
+    ``gesv`` prefixed with each of its four letters (the Fortran interface, with 32-bit integers).
 
     The library is opened by path, not through its package, whose import would make its symbols global and so
-    capture the calls of a SciPy loaded later.
+    capture the calls of a SciPy that is loaded later.
     """
     package = importlib.util.find_spec("scipy_openblas32")
     if package is None or package.origin is None:
@@ -40,15 +40,15 @@ def entry_points() -> dict[str, int]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep a library that is opened inside from starting threads: it would start one for each further
-    processor, and each would spin for a tenth of a second.
+    """Prevent a library that is opened in this context from starting threads: it would start one for each
+    further processor, and each would spin for a tenth of a second.
     """
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    previous = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ["OPENBLAS_NUM_THREADS"]
         else:
-            os.environ["OPENBLAS_NUM_THREADS"] = before
+            os.environ["OPENBLAS_NUM_THREADS"] = previous

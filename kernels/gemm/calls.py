@@ -11,10 +11,11 @@ ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_T
 
 
 def cblas_call(parameters):
-    """An intrinsic that calls a CBLAS function: ``call(function, values, real)``, `values` a tuple of int64.
+    """Return an intrinsic that calls a CBLAS function: ``call(function, values, real)``, with a tuple
+    `values` of int64.
 
-    `parameters` has one letter for each parameter: ``i`` a C int, ``p`` a pointer, ``0`` and ``1`` that
-    number as a float of type `real`, which takes no entry of `values`.
+    `parameters` has one letter for each parameter: ``i`` for a C int, ``p`` for a pointer, ``0`` and ``1``
+    for that number as a float of type `real`, which has no entry in `values`.
     """
     passed = [letter for letter in parameters if letter in "ip"]
 
@@ -43,5 +44,5 @@ def cblas_call(parameters):
 # order, flags of A and B, m, n, k, alpha, A, leading, B, leading, beta, C, leading
 call_gemm = cblas_call("iiiiii1pipi0pi")
 add_gemm = cblas_call("iiiiii1pipi1pi")  # adds to C
-# order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step: added to y
+# order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step; adds to y
 call_gemv = cblas_call("iiii1pipi1pi")

@@ -1,12 +1,12 @@
 """Matrix products: argument block, operands as BLAS reads them, and the split into panels. Needs no Numba.
 
-The results of a product depend on how it is split (packing changes the order of additions), so `gemm_plan`
-sees only the shape. Where registers are large enough, `tracejit.kernels.gemm.packed` computes most products
-instead of BLAS, split the same way.
+The results of a product depend on its split (packing changes the order of additions), so `gemm_plan` depends
+on the shape only. On processors with large registers, `tracejit.kernels.gemm.packed` computes most products
+instead of BLAS, with the same split.
 
-`gemm_layout` says how BLAS can read two strided operands where they lie, `gemm_plan` how the product falls
-into units; `gemm_slots` puts both into the argument block of the kernel ``gemm`` of
-`tracejit.kernels.library.table`, which gets the addresses of the matrices besides.
+`gemm_layout` describes how BLAS can read two strided operands in place, `gemm_plan` the split of the product
+into units; `gemm_slots` stores both in the argument block of the kernel ``gemm`` of
+`tracejit.kernels.library.table`, which also contains the addresses of the matrices.
 
 >>> layout = gemm_layout((128, 784), (784, 1), (784, 512), (1, 784))    # x @ w.T, w is 512 by 784
 >>> layout.b
@@ -29,26 +29,24 @@ LARGEST = 2**31 - 1
 
 PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilogue reads again
 PANEL_EXTENT = 512  # packing the other operand again costs BLAS about 24 rows' worth of arithmetic: below 5 %
-EPILOGUE_ROWS = 256  # the most of a panel that an epilogue reads again: it should still be in the L2 cache
-SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
-UNFUSED_WORK = 1 << 22  # the same, of one unit that is worth a task without what follows (about 40 us)
-CHUNK_WORK = 1 << 18  # work of one chunk of units, for batches of tiny products
+EPILOGUE_ROWS = 256  # most rows of a panel that an epilogue reads again: they should still be in the L2 cache
+SPLIT_WORK = 1 << 20  # floating-point operations below which a product is one unit (about 10 us)
+UNFUSED_WORK = 1 << 22  # operations from which on a single unit justifies an unfused task (about 40 us)
+CHUNK_WORK = 1 << 18  # operations of a chunk of units, for batches of tiny products
 STEP = 16  # panels end on multiples of the register tile, in rows
 TILE_BYTES = 256  # bytes of a row of a register tile, see `tracejit.kernels.gemm.tiles`
 TILE_ROWS = 6  # the most rows of a tile
 VECTOR_BYTES = 64
-GRAM_EXTENT, GRAM_DEPTH = 256, 256  # the least rows and depth of products that are half mirrored
-GRAM_PANELS, GRAM_ROWS = 8, 64  # panels that share it, the first ones with most columns; their least rows
+GRAM_EXTENT, GRAM_DEPTH = 256, 256  # least rows and depth of products of which half is mirrored
+GRAM_PANELS, GRAM_ROWS = 8, 64  # panels of such a product, the first with most columns; their least rows
 TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm.packed`: 32 KB
-SQUARE = 8  # slivers have a multiple of so many rows: they are copied in squares
+SQUARE = 8  # the rows of slivers are a multiple of this: they are copied in squares
 BLOCK_ROWS = 44 * TILE_ROWS  # rows of a block of A
 SPAN_BYTES = 2048  # bytes of a row of a block of A, so of 560 KB: a quarter to half of common L2 caches
-PADDING = (
-    64  # bytes between the lines of a copied block, which would otherwise share few sets of the L1 cache
-)
-NEAR_BYTES = 1 << 15  # of an A that is read in place: an L1 cache
-WIDE_BYTES = 3 * TILE_BYTES  # of a row of B from which on blocks of a larger A are copied
+PADDING = 64  # bytes between the lines of a copied block, which otherwise share few sets of the L1 cache
+NEAR_BYTES = 1 << 15  # most bytes of an A that is read in place: an L1 cache
+WIDE_BYTES = 3 * TILE_BYTES  # bytes of a row of B from which on blocks of a larger A are copied
 
 
 class Gemm(enum.IntEnum):
@@ -57,9 +55,10 @@ class Gemm(enum.IntEnum):
     Matrix ``i`` of the batch reads A at ``A + itemsize * (i // INNER * A_OUTER + i % INNER * A_INNER)``, B
     likewise, and writes C, which is C-contiguous, at ``C + itemsize * i * M * N``. Strides count elements.
     After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(block, r0, r1, scratch)``,
-    rows counted over all matrices of the batch; it needs complete rows, COLUMN_PANELS = 1. Its block lies
-    EPILOGUE_BLOCK bytes after this one, so that blocks can be copied together. If only the epilogue needs the
-    product, C may lie in the scratch memory, which the panels then use in turn (IN_SCRATCH = 1).
+    with rows counted over all matrices of the batch; it requires complete rows, COLUMN_PANELS = 1. Its block
+    is located EPILOGUE_BLOCK bytes after this one, so that blocks can be copied together. If only the
+    epilogue reads the product, C may be stored in scratch memory, which the panels then reuse (IN_SCRATCH =
+    1).
     """
 
     A = 0
@@ -85,11 +84,11 @@ class Gemm(enum.IntEnum):
     COLUMN_PANELS = 20
     EPILOGUE = 21
     EPILOGUE_BLOCK = 22
-    IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
+    IN_SCRATCH = 23  # 1: C is an offset from the start of the scratch memory, in bytes
     ADD = 24  # 1: C += A @ B
-    TILED = 25  # 1: use `tracejit.kernels.gemm.packed` instead of BLAS, where the machine allows it
-    A_COPIED = 26  # 1: that copies blocks of A
-    PACKED = 27  # offset in the scratch memory of its copies, see `packing`
+    TILED = 25  # 1: use `tracejit.kernels.gemm.packed` instead of BLAS, if the processor supports it
+    A_COPIED = 26  # 1: the packed product copies blocks of A
+    PACKED = 27  # offset of the copies in scratch memory, see `packing`
 
 
 class GemmOperand(NamedTuple):
@@ -119,7 +118,7 @@ class GemmLayout(NamedTuple):
 
 
 class GemmPlan(NamedTuple):
-    """The split of a batched product; `chunk` is the number of units taken at once."""
+    """The split of a batched product; `chunk` is the number of units that a worker takes at a time."""
 
     panel_rows: int
     row_panels: int
@@ -130,7 +129,8 @@ class GemmPlan(NamedTuple):
 
 
 def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool] | None:
-    """(leading stride, transposed) of a matrix, strides in elements; None if BLAS cannot read it in place.
+    """The layout (leading stride, transposed) of a matrix, strides in elements; None if BLAS cannot read it
+    in place.
 
     >>> matrix_layout((3, 4), (4, 1)), matrix_layout((3, 4), (1, 3)), matrix_layout((3, 4), (8, 2))
     ((4, False), (3, True), None)
@@ -138,7 +138,7 @@ def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bo
     (rows, columns), (down, across) = shape, strides
     if rows == 0 or columns == 0:
         return max(1, columns), False
-    if rows == 1:  # a dimension of extent 1 has no stride that matters
+    if rows == 1:  # the stride of a dimension of extent 1 is irrelevant
         down = max(down, columns) if across == 1 or columns == 1 else 1
     if columns == 1:
         across = 1 if rows == 1 or down >= 1 else rows
@@ -154,8 +154,8 @@ def gemm_layout(
 ) -> GemmLayout | None:
     """The layout for a[..., m, k] @ b[..., k, n] in place, or None if an operand must be copied first.
 
-    Strides count elements; batch dimensions are equal and at most two are left after merging. A batch that
-    shares one B and whose rows of A follow one another becomes a single product.
+    Strides count elements; batch dimensions are equal and at most two remain after merging. A batch with a
+    single B and contiguous rows of A becomes a single product.
     """
     (*batch, m, k), n = a_shape, b_shape[-1]
     a, b = matrix_layout((m, k), a_strides[-2:]), matrix_layout((k, n), b_strides[-2:])
@@ -174,7 +174,9 @@ def gemm_layout(
 
 
 def _merge(levels: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Batch dimensions (extent, stride in A, stride in B), neighbours merged where both operands allow it."""
+    """The batch dimensions (extent, stride in A, stride in B), neighbours merged if both operands
+    allow it.
+    """
     merged: list[tuple[int, int, int]] = []
     for extent, a, b in levels:
         if extent == 1:
@@ -189,10 +191,10 @@ def _merge(levels: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue: bool = True) -> GemmPlan:
     """The split of `batch` products (m, k) @ (k, n) into panels: a function of the shape.
 
-    A tiny product is one panel. With an epilogue, which needs complete rows, panels are rows; otherwise the
-    longer side of C is split, so that the smaller operand is the one packed again for each panel. That
-    matters for few rows: 64 rows in two panels of rows cost 1.2 times the unsplit product, 16 rows 1.5 times;
-    below about 64 rows a separate task for the epilogue is the better plan.
+    A tiny product is one panel. With an epilogue, which requires complete rows, panels are rows; otherwise
+    the longer side of C is split, so that the smaller operand is the one that is packed again for each panel.
+    That matters for few rows: 64 rows in two panels of rows cost 1.2 times the unsplit product, 16 rows 1.5
+    times; below about 64 rows a separate task for the epilogue is better.
     """
     if batch == 0 or m == 0 or n == 0:
         return GemmPlan(max(m, 1), 0, max(n, 1), 0, 0, 1)
@@ -208,21 +210,23 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
 
 
 def is_better_unfused(m: int, n: int, k: int, itemsize: int) -> bool:
-    """Whether a product (m, k) @ (k, n) is better a task of its own than one with an epilogue: it has few
-    rows, so that with one it would be a single unit, and much work.
+    """Whether a product (m, k) @ (k, n) should be a separate task rather than have an epilogue: because it
+    has few rows, it would be a single unit with an epilogue, and it has much work.
 
     >>> is_better_unfused(16, 1024, 256, 4), is_better_unfused(64, 1024, 256, 4)
     (True, False)
     """
     if 2 * m * n * k < UNFUSED_WORK:
         return False
-    whole, split = (gemm_plan(1, m, n, k, itemsize, epilogue=has).units for has in (True, False))
-    return whole == 1 < split
+    fused_units, unfused_units = (
+        gemm_plan(1, m, n, k, itemsize, epilogue=has).units for has in (True, False)
+    )
+    return fused_units == 1 < unfused_units
 
 
 def is_gram(layout: GemmLayout) -> bool:
-    """Whether a product whose operands begin at one place is that of matrices and their own transposes, so
-    that its results are symmetric, and large enough for the kernel ``gram``.
+    """Whether a product whose operands begin at the same address multiplies matrices by their own transposes,
+    so that its results are symmetric, and is large enough for the kernel ``gram``.
     """
     if layout.m < GRAM_EXTENT or layout.m != layout.n or layout.k < GRAM_DEPTH:
         return False
@@ -231,7 +235,7 @@ def is_gram(layout: GemmLayout) -> bool:
 
 def gram_plan(batch: int, n: int) -> GemmPlan:
     """The split of `batch` products of (n, k) matrices and their own transposes into panels of rows, which
-    begin at the diagonal: the first ones have most columns.
+    begin at the diagonal: the first panels have most columns.
     """
     rows = ceil_div(ceil_div(n, GRAM_PANELS), STEP) * STEP
     rows = min(max(rows, GRAM_ROWS), EPILOGUE_ROWS)
@@ -240,14 +244,17 @@ def gram_plan(batch: int, n: int) -> GemmPlan:
 
 
 def most_panel_bytes(line_bytes: int) -> int:
-    """The most bytes of a panel of a large product with an epilogue; `line_bytes`: bytes of a row."""
+    """The largest size in bytes of a panel of a large product with an epilogue; `line_bytes`: bytes of
+    a row.
+    """
     return max(EPILOGUE_ROWS * line_bytes, PANEL_BYTES)
 
 
 def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> int:
-    """The extent of one panel along the split side: its part of C fits the cache, or it is `enough`.
+    """The extent of one panel along the split side: its block of C fits in the cache, or the extent is
+    `enough`.
 
-    A small number of units is even, so that two workers balance.
+    A small number of units is even, so that two workers have equal loads.
     """
     panels = ceil_div(extent, max(enough, PANEL_BYTES // line_bytes))
     if batch * panels % 2 and batch * panels < 8:
@@ -256,7 +263,7 @@ def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> 
 
 
 def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int]:
-    """The values of the slots that layout, plan and dtype (a NumPy name) decide."""
+    """The values of the slots that are determined by layout, plan and dtype (a NumPy name)."""
     letter, itemsize = {"float32": ("s", 4), "float64": ("d", 8)}.get(dtype, ("", 0))
     a, b = layout.a, layout.b
     return {
@@ -284,8 +291,8 @@ def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int
 
 
 def is_tiled(m: int, n: int, k: int) -> bool:
-    """Whether a product (m, k) @ (k, n) of floats is computed by `tracejit.kernels.gemm.packed`, where a
-    machine's registers are large enough.
+    """Whether `tracejit.kernels.gemm.packed` computes a product (m, k) @ (k, n) of floats, on processors with
+    large enough registers.
     """
     return min(m, n) >= TILED and k > 1
 
@@ -298,7 +305,9 @@ def is_copied(layout: GemmLayout, itemsize: int) -> bool:
 
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
-    """Bytes of scratch memory of `tracejit.kernels.gemm.packed`, for a sliver of B and a block of A."""
+    """The bytes of scratch memory that `tracejit.kernels.gemm.packed` needs for a sliver of B and a block of
+    A.
+    """
     if not is_tiled(layout.m, layout.n, layout.k):
         return 0
     depth, span = min(ceil_div(layout.k, SQUARE) * SQUARE, DEPTH), min(layout.k, SPAN_BYTES // itemsize)

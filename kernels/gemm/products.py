@@ -1,4 +1,4 @@
-"""The kernel of matrix products, over products of a panel: by BLAS, in register tiles, or by loops.
+"""The kernel of matrix products, built on products of a panel: by BLAS, in register tiles, or by loops.
 
     gemm = make_gemm(make_float_product(float32, 4), 4)    # status = gemm(block, lo, hi, scratch)
 
@@ -14,23 +14,23 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
-from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.scalar.accumulate import multiply_add_reassoc
 from tracejit.kernels.streams.transpose import SIDE, transpose_block
 
-DEPTH, WIDTH = 64, 1024  # block of B that stays in the cache during an integer product
+DEPTH, WIDTH = 64, 1024  # extents of a block of B that stays in the cache during an integer product
 
 
 @subroutine
 def operand(block, matrix, address, outer, inner, itemsize):
-    """Address of one operand of product number `matrix`; the last arguments are its slots."""
+    """The address of one operand of product number `matrix`; the last arguments are the operand's slots."""
     extent = slot(block, Gemm.INNER)
     element = matrix // extent * slot(block, outer) + matrix % extent * slot(block, inner)
     return slot(block, address) + itemsize * element
 
 
 def make_gemm(product, itemsize):
-    """Make the ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
+    """Return the ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
 
     def gemm(block, lo, hi, scratch):
         m, n = slot(block, Gemm.M), slot(block, Gemm.N)
@@ -45,7 +45,7 @@ def make_gemm(product, itemsize):
             a = operand(block, matrix, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
             b = operand(block, matrix, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
             c = slot(block, Gemm.C) + itemsize * matrix * m * n
-            if slot(block, Gemm.IN_SCRATCH) != 0:  # so that this panel begins at that place
+            if slot(block, Gemm.IN_SCRATCH) != 0:  # so that this panel begins at C
                 c = scratch + slot(block, Gemm.C) - itemsize * r0 * n
             product(block, a, b, c, r0, r1, c0, min(c0 + columns, n), scratch)
             if epilogue != 0:
@@ -60,15 +60,15 @@ def make_gemm(product, itemsize):
 
 
 def make_gram(product, dtype, itemsize):
-    """Make the ``gram`` kernel, for products of matrices and their own transposes, without epilogue: a unit
-    computes the rows of a panel from the diagonal on, and copies them to the columns below it. So each
-    element is written by one unit, and a result is symmetric to the last bit.
+    """Return the ``gram`` kernel, for products of matrices and their own transposes, without epilogue: a unit
+    computes the rows of a panel from the diagonal on, and copies them to the columns below the diagonal. So
+    each element is written by one unit, and a result is symmetric to the last bit.
     """
 
     @subroutine
     def mirror(c, n, r0, r1):
         x = pointer(c, dtype)
-        blocked = r1 + (n - r1) // SIDE * SIDE  # a panel above others has whole blocks of rows
+        blocked = r1 + (n - r1) // SIDE * SIDE  # a panel above others consists of full blocks of rows
         for j in range(r1, blocked, SIDE):
             for i in range(r0, r1, SIDE):
                 transpose_block(x, i * n + j, n, x, j * n + i, n)
@@ -96,7 +96,7 @@ def make_gram(product, dtype, itemsize):
 
 @subroutine
 def strides(block, leading, transposed, itemsize):
-    """(down, across) of an operand in units of `itemsize`, from its slots."""
+    """The strides (between rows, between columns) of an operand in units of `itemsize`, from its slots."""
     if slot(block, transposed) != 0:
         return itemsize, slot(block, leading) * itemsize
     return slot(block, leading) * itemsize, itemsize
@@ -112,10 +112,10 @@ def clear(c, n, r0, r1, c0, c1, dtype):
 
 
 def make_blas_product(dtype, itemsize):
-    """Make the product of a panel by BLAS.
+    """Return the product of a panel by BLAS.
 
-    A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
-    of OpenBLAS have differed on whether ``beta = 0`` reads the result.
+    A single row or column is computed by ``gemv``, ten times faster than ``gemm`` there. It adds to zeros:
+    versions of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
 
     @subroutine
@@ -154,11 +154,11 @@ def make_blas_product(dtype, itemsize):
 
 
 def make_float_product(dtype, itemsize):
-    """Make the product of a panel in register tiles if the block says so and the machine's registers are
-    large enough, else by BLAS.
+    """Return the product of a panel in register tiles if the block requests it and the processor's registers
+    are large enough, otherwise by BLAS.
     """
     by_blas = make_blas_product(dtype, itemsize)
-    if not are_worth_it():
+    if not tiles_are_profitable():
         return by_blas
     packed = make_packed_product(dtype, itemsize)
 
@@ -180,8 +180,8 @@ def make_float_product(dtype, itemsize):
 
 
 def make_dot(dtype, itemsize):
-    """Make the ``dot`` kernel, for products of a row by a column, as in many a loop over the elements of a
-    matrix: a call of BLAS, or finding the place of a panel, would take most of the time.
+    """Return the ``dot`` kernel, for products of a row and a column, as in loops over the elements of a
+    matrix: a call of BLAS, or the computation of a panel's position, would take most of the time.
     """
 
     @subroutine
@@ -221,10 +221,10 @@ def make_dot(dtype, itemsize):
 
 
 def make_loop_product(dtype, itemsize, multiply_add):
-    """Make the product of a panel of integers by loops, blocked so that a part of B stays in the cache.
+    """Return the product of a panel of integers by loops, blocked so that a block of B stays in the cache.
 
-    Along rows of B the inner loop adds a multiple of a row to a row of C; where B is transposed it is a dot
-    product of two contiguous pieces. Integers wrap, so the order of additions does not matter.
+    The inner loop adds a multiple of a row of B to a row of C; if B is transposed, it is a dot product of two
+    contiguous vectors. Integers wrap, so the order of additions does not matter.
     """
 
     @subroutine

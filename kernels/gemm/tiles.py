@@ -1,16 +1,16 @@
-"""Register tiles of a matrix product: a small part of C accumulates in vector registers.
+"""Register tiles of a matrix product: a tile of C accumulates in vector registers.
 
     for k in range(depth):
         for r in range(rows): tile[r, :] += A[r, k] * B[k, :]
 
-A is read element by element, in place; a row of B, as wide as the tile, is a few vectors. Packing for
-locality is the task of `tracejit.kernels.gemm.packed`.
+A is read element by element, in place; a row of B, as wide as the tile, consists of a few vectors.
+`tracejit.kernels.gemm.packed` packs the operands for locality.
 
-Tiles need 32 registers of 64 bytes. A tile takes 24 of them: 6 rows of 4
-vectors. For each multiply-add it loads less than half a vector, fewer than other shapes; 8 rows of 2 vectors
-were 4 % slower, 8 of 3 as fast, with more columns left over.
+Tiles need 32 registers of 64 bytes. A tile uses 24 of them: 6 rows of 4 vectors. For each multiply-add it
+loads less than half a vector, fewer than other shapes; 8 rows of 2 vectors were 4 % slower, 8 rows of 3
+vectors as fast, but with a larger remainder of columns.
 
-Tiles are written in LLVM assembly, and linked in after everything else is optimised: the optimiser would
+Tiles are written in LLVM assembly, and linked in after all other code has been optimised: the optimiser would
 find nothing to improve, and take as long as for the rest of a product. Until then they are only declared.
 """
 
@@ -39,12 +39,12 @@ ITEMSIZE = {"float": 4, "double": 8}
 
 NAMES = ("tile", "tile_and_copy", "narrow_tile")
 
-WORDS = ("a", "a_down", "a_across", "b", "b_down", "copy", "c", "c_down", "rows", "depth", "columns")
+PARAMETERS = ("a", "a_down", "a_across", "b", "b_down", "copy", "c", "c_down", "rows", "depth", "columns")
 """The parameters of a tile, all int64; the last one, ``add``, is a boolean."""
 
 
-def are_worth_it() -> bool:
-    """Whether this machine has registers of 64 bytes. With smaller ones tiles load so much for each
+def tiles_are_profitable() -> bool:
+    """Whether this machine has registers of 64 bytes. With smaller registers, tiles load so much for each
     multiply-add that BLAS should be faster.
     """
     return bool(features().get("avx512f"))
@@ -54,27 +54,27 @@ def are_worth_it() -> bool:
 
 
 def _function(name, scalar):
-    """The name of the function of a tile of LLVM's type `scalar`."""
+    """The name of the function of a tile for LLVM's type `scalar`."""
     return f"gemm_{name}_{scalar}"
 
 
 def _declare(name):
     """Declare an intrinsic ``name(block, sliver, target, extents, add, dtype)``.
 
-    block: address in A, strides down and across
-    sliver: address in B, stride down, address for a copy of it
-    target: address in C, stride down
-    extents: rows, depth, columns (of a narrow tile); if a tile has more rows, it repeats the last one
+    block: address in A, stride between rows and between columns
+    sliver: address in B, stride between rows, address for a copy of the sliver
+    target: address in C, stride between rows
+    extents: rows, depth, columns (of a narrow tile); a tile with more rows repeats the last one
     add: whether to add to C
 
-    Strides are bytes, extents at least 1.
+    Strides are in bytes, extents at least 1.
     """
 
     @intrinsic
     def tile(typingctx, block, sliver, target, extents, add, dtype):
         def codegen(context, builder, signature, args):
             words = [word for argument in args[:4] for word in cgutils.unpack_tuple(builder, argument)]
-            kind = ir.FunctionType(ir.VoidType(), [I64] * len(WORDS) + [ir.IntType(1)])
+            kind = ir.FunctionType(ir.VoidType(), [I64] * len(PARAMETERS) + [ir.IntType(1)])
             full = _function(name, context.get_data_type(dtype.dtype))
             function = cgutils.get_or_insert_function(builder.module, kind, full)
             function.attributes.add("nounwind")
@@ -88,8 +88,8 @@ def _declare(name):
 
 
 tile, tile_and_copy, narrow_tile = map(_declare, NAMES)
-"""A tile of as many rows as needed; one of the most rows that also copies its rows of B for further tiles;
-one of the most rows, as wide as needed.
+"""A tile of the height needed; a tile of full height that also copies its rows of B for further tiles; a tile
+of full height and of the width needed.
 """
 
 # ----------------------------------------------------------------------------------------------- definitions
@@ -100,15 +100,15 @@ FUNCTIONS = {scalar: frozenset(_function(name, scalar) for name in NAMES) for sc
 
 @functools.cache
 def definitions(scalar: str) -> str:
-    """The tiles of numbers of LLVM's type `scalar`, as LLVM assembly."""
+    """The tiles for LLVM's type `scalar`, as LLVM assembly."""
     vectors = TILE_BYTES // VECTOR_BYTES
     copying = _Tile(scalar, TILE_ROWS, vectors, copies=True)
     bodies = [
-        _of_any_height(scalar, vectors),
-        _choice("%rows", [(copying, TILE_ROWS)]),
-        _of_any_width(scalar),
+        _tiles_of_all_heights(scalar, vectors),
+        _dispatch("%rows", [(copying, TILE_ROWS)]),
+        _tiles_of_all_widths(scalar),
     ]
-    parameters = ", ".join([*(f"i64 %{word}" for word in WORDS), "i1 %add"])
+    parameters = ", ".join([*(f"i64 %{word}" for word in PARAMETERS), "i1 %add"])
     text = [*_declarations(copying)]
     for name, body in zip(NAMES, bodies, strict=True):
         text += [f"define void @{_function(name, scalar)}({parameters}) nounwind {{", *body, "}"]
@@ -123,23 +123,24 @@ def _declarations(tile: _Tile) -> Iterator[str]:
     yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
 
 
-def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
-    """Tiles of all heights, and the dispatch to one."""
+def _tiles_of_all_heights(scalar: str, vectors: int) -> Iterator[str]:
+    """Tiles of all heights, and the dispatch to one of them."""
     tiles = [_Tile(scalar, height, vectors) for height in HEIGHTS]
-    return _choice("%rows", [(tile, len(tile.rows)) for tile in tiles])
+    return _dispatch("%rows", [(tile, len(tile.rows)) for tile in tiles])
 
 
-def _of_any_width(scalar: str) -> Iterator[str]:
-    """Narrow tiles of all widths, and the dispatch to one."""
+def _tiles_of_all_widths(scalar: str) -> Iterator[str]:
+    """Narrow tiles of all widths, and the dispatch to one of them."""
     tiles = [
-        _Narrow(scalar, TILE_ROWS, vectors, whole)
-        for whole, vectors in zip((0, *WIDTHS), WIDTHS, strict=False)
+        _Narrow(scalar, TILE_ROWS, vectors, full) for full, vectors in zip((0, *WIDTHS), WIDTHS, strict=False)
     ]
-    return _choice("%columns", [(tile, len(tile.columns) * tile.lanes) for tile in tiles])
+    return _dispatch("%columns", [(tile, len(tile.columns) * tile.lanes) for tile in tiles])
 
 
-def _choice(extent: str, tiles: Sequence[tuple[_Tile, int]]) -> Iterator[str]:
-    """The first of some tiles that is as large as an extent; the last one is the largest."""
+def _dispatch(extent: str, tiles: Sequence[tuple[_Tile, int]]) -> Iterator[str]:
+    """The dispatch to the first of several tiles that is large enough for an extent; the last one is the
+    largest.
+    """
     yield "  %last = sub i64 %rows, 1"
     for tile, size in tiles[:-1]:
         yield f"  %enough{tile.name} = icmp sle i64 {extent}, {size}"
@@ -151,7 +152,9 @@ def _choice(extent: str, tiles: Sequence[tuple[_Tile, int]]) -> Iterator[str]:
 
 
 class _Tile:
-    """The instructions of a tile; names of values have its `name` in them: a function may have several."""
+    """The instructions of a tile; names of values contain its `name`, as a function may contain several
+    tiles.
+    """
 
     def __init__(self, scalar: str, height: int, vectors: int, *, copies: bool = False) -> None:
         self.scalar, self.copies, self.name = scalar, copies, f"{height}x{vectors}"
@@ -162,7 +165,7 @@ class _Tile:
         self.cells = [f"{self.name}.{r}.{v}" for r in self.rows for v in self.columns]
 
     def lines(self) -> Iterator[str]:
-        """The loop over the depth, which carries the tile; then the update of C."""
+        """The loop over the depth, whose loop-carried values are the tile; then the update of C."""
         yield from self.row_starts()
         yield from self.loop()
         yield from self.result()
@@ -200,7 +203,7 @@ class _Tile:
             yield f"  %at.{x} = add i64 %a{h}.{r}, %across{h}"
             yield f"  %to.{x} = inttoptr i64 %at.{x} to ptr"
             yield f"  %one.{x} = load {self.scalar}, ptr %to.{x}, align {self.itemsize}"
-            yield from self.spread(x, f"{self.scalar} %one.{x}")
+            yield from self.broadcast(x, f"{self.scalar} %one.{x}")
             for v in self.columns:
                 cell = f"{h}.{r}.{v}"
                 factors = f"{vector} %{x}, {vector} %b{h}.{v}, {vector} %old{cell}"
@@ -210,21 +213,23 @@ class _Tile:
         yield f"  br i1 %more{h}, label %depth{h}, label %end{h}"
 
     def result(self) -> Iterator[str]:
-        """The stores of the tile to C; all of C is read first if it is added to, as rows may repeat."""
+        """The stores of the tile to C. If the tile is added to C, all of C is read before any store, as rows
+        may repeat.
+        """
         h = self.name
         yield f"end{h}:"
         yield f"  br i1 %add, label %add{h}, label %put{h}"
         yield f"add{h}:"
-        places = [(f"%c{h}.{r}", v, f"{h}.{r}.{v}") for r in self.rows for v in self.columns]
-        for row, v, cell in places:
+        cells = [(f"%c{h}.{r}", v, f"{h}.{r}.{v}") for r in self.rows for v in self.columns]
+        for row, v, cell in cells:
             yield from self.load(f"before{cell}", row, v)
-        for _, _, cell in places:
+        for _, _, cell in cells:
             yield f"  %sum{cell} = fadd {self.vector} %new{cell}, %before{cell}"
-        for row, v, cell in places:
+        for row, v, cell in cells:
             yield from self.store(f"sum{cell}", row, v, "added")
         yield "  ret void"
         yield f"put{h}:"
-        for row, v, cell in places:
+        for row, v, cell in cells:
             yield from self.store(f"new{cell}", row, v, "put")
         yield "  ret void"
 
@@ -243,31 +248,33 @@ class _Tile:
         yield from self.address(f"{how}.{name}", row, v)
         yield f"  store {self.vector} %{name}, ptr %to.{how}.{name}, align {self.itemsize}"
 
-    def spread(self, name: str, number: str) -> Iterator[str]:
-        """``%name``: the broadcast of one number, written with its type."""
-        vector, places = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
+    def broadcast(self, name: str, number: str) -> Iterator[str]:
+        """``%name``: the broadcast of one number; `number` includes its type."""
+        vector, zeros = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
         yield f"  %first.{name} = insertelement {vector} poison, {number}, i64 0"
-        yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {places}"
+        yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {zeros}"
 
 
 class _Narrow(_Tile):
-    """A tile with masked loads and stores for as many columns as there are; the first `whole` vectors are."""
+    """A tile with masked loads and stores for the columns that exist; the first `full` vectors are
+    complete.
+    """
 
-    def __init__(self, scalar: str, height: int, vectors: int, whole: int) -> None:
+    def __init__(self, scalar: str, height: int, vectors: int, full: int) -> None:
         super().__init__(scalar, height, vectors)
-        self.whole = whole
+        self.full = full
 
     def lines(self) -> Iterator[str]:
         h = self.name
         yield f"  %count{h} = trunc i64 %columns to i32"
-        yield from self.spread(f"counts{h}", f"i32 %count{h}")
-        for v in self.columns[self.whole :]:
+        yield from self.broadcast(f"counts{h}", f"i32 %count{h}")
+        for v in self.columns[self.full :]:
             lanes = ", ".join(f"i32 {v * self.lanes + n}" for n in range(self.lanes))
             yield f"  %used{h}.{v} = icmp slt <{self.lanes} x i32> <{lanes}>, %counts{h}"
         yield from super().lines()
 
     def load(self, name: str, row: str, v: int) -> Iterator[str]:
-        if v < self.whole:
+        if v < self.full:
             yield from super().load(name, row, v)
             return
         yield from self.address(name, row, v)
@@ -275,7 +282,7 @@ class _Narrow(_Tile):
         yield f"  %{name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({arguments})"
 
     def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
-        if v < self.whole:
+        if v < self.full:
             yield from super().store(name, row, v, how)
             return
         yield from self.address(f"{how}.{name}", row, v)
@@ -283,5 +290,5 @@ class _Narrow(_Tile):
         yield f"  call void @llvm.masked.store.{self.suffix}.p0({arguments})"
 
     def mask(self, v: int) -> str:
-        """The lanes of vector `v` that are columns."""
+        """The mask of the lanes of vector `v` that are columns of C."""
         return f"<{self.lanes} x i1> %used{self.name}.{v}"

@@ -1,9 +1,10 @@
-"""Convolution where every group is one channel and one filter, in vectors of channels.
+"""Convolution with groups of one channel and one filter, in vectors of channels.
 
-As `tracejit.kernels.images.depthwise`, for narrow images of some channels: `LANES` are transposed to a
-patch (`tracejit.kernels.images.patches`), and then neighbouring places, however few there are in a row, are
-sums of products of vectors. The blocks are `tracejit.kernels.images.window_blocks.Convolution`; GROUPS are
-the channels, a *panel* is ROWS rows of a result.
+This is the variant of `tracejit.kernels.images.depthwise` for narrow images with several channels. `LANES`
+channels are transposed to a patch (`tracejit.kernels.images.patches`); neighbouring output positions are then
+sums of products of vectors, however few positions a row has. The blocks are
+`tracejit.kernels.images.window_blocks.Convolution`; GROUPS is the number of channels, a *panel* is ROWS rows
+of a result.
 
     channelwise_conv2d, channelwise_conv2d_input_gradient     unit = (image, LANES channels, panel)
     channelwise_conv2d_weight_gradient                        unit = LANES channels: all images in order
@@ -22,14 +23,14 @@ from tracejit.kernels.images.window_blocks import Convolution as C
 from tracejit.kernels.images.windows import LANES
 
 TOGETHER = 6
-"""Places whose sums are in registers at once."""
+"""Output positions whose sums are kept in registers simultaneously."""
 
 TAPS = 3
-"""Neighbouring elements of a window whose gradients are in registers at once."""
+"""Neighbouring elements of a window whose gradients are kept in registers simultaneously."""
 
 
 def _fma(builder, x, y, z):
-    """``x * y + z`` of vectors, rounded once."""
+    """The fused multiply-add ``x * y + z`` of vectors."""
     bits = 32 if isinstance(x.type.element, ir.FloatType) else 64
     kind = ir.FunctionType(x.type, [x.type] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{x.type.count}f{bits}")
@@ -37,22 +38,22 @@ def _fma(builder, x, y, z):
 
 
 def _access(context, builder, pointer):
-    """(load, store) of the vector that begins at an element of a pointer."""
+    """The functions ``(load, store)`` for the vector that begins at an element of a pointer."""
     element = pointer.type.pointee
     vector, alignment = vector_type(context, element, LANES).as_pointer(), context.get_abi_sizeof(element)
 
-    def place(index):
+    def vector_address(index):
         return builder.bitcast(builder.gep(pointer, [index]), vector)
 
     return (
-        lambda index: builder.load(place(index), align=alignment),
-        lambda value, index: builder.store(value, place(index), align=alignment),
+        lambda index: builder.load(vector_address(index), align=alignment),
+        lambda value, index: builder.store(value, vector_address(index), align=alignment),
     )
 
 
 @intrinsic
 def multiply_add(typingctx, out, o, x, i, y, j):
-    """``out[o:] += x[i:] * y[j:]``, of LANES elements."""
+    """Add ``x[i:] * y[j:]`` to ``out[o:]``, for LANES elements."""
 
     def codegen(context, builder, signature, args):
         out, o, x, i, y, j = args
@@ -65,11 +66,12 @@ def multiply_add(typingctx, out, o, x, i, y, j):
 
 
 def _window_sums(count):
-    """Make the intrinsic ``window_sums(x, first, steps, w, window, out, start)`` for `count` places side by
-    side.
+    """Return the intrinsic ``window_sums(x, first, steps, w, window, out, start)`` for `count` neighbouring
+    output positions.
 
-    Place p is ``out[start + p * LANES:]``, the sum over k and m of ``w[(k * width + m) * LANES:]`` times
-    ``x[first + k * down + m * across + p * step:]``; steps: down, across, step; window: height, width.
+    Position p is stored in ``out[start + p * LANES:]``, the sum over k and m of
+    ``w[(k * width + m) * LANES:]`` times ``x[first + k * down + m * across + p * step:]``; steps: down,
+    across, step; window: height, width.
     """
 
     @intrinsic
@@ -91,10 +93,10 @@ def _window_sums(count):
                 line = builder.add(first, builder.mul(rows.index, down))
                 taps = builder.mul(rows.index, width)
                 with cgutils.for_range(builder, width, intp=I64) as columns:
-                    seen = builder.add(line, builder.mul(columns.index, across))
+                    element = builder.add(line, builder.mul(columns.index, across))
                     tap = factor(builder.mul(builder.add(taps, columns.index), I64(LANES)))
                     for p, total in enumerate(sums):
-                        value = load(builder.add(seen, builder.mul(step, I64(p))))
+                        value = load(builder.add(element, builder.mul(step, I64(p))))
                         builder.store(_fma(builder, value, tap, builder.load(total)), total)
             for p, total in enumerate(sums):
                 store(builder.load(total), builder.add(start, I64(p * LANES)))
@@ -107,36 +109,36 @@ def _window_sums(count):
 
 
 def _tap_sums(count):
-    """Make the intrinsic ``tap_sums(sums, tap, y, place, places, x, first, steps)`` for `count` taps side by
-    side in the window.
+    """Return the intrinsic ``tap_sums(sums, tap, y, start, positions, x, first, steps)`` for `count`
+    neighbouring taps of the window.
 
-    Tap t of them, ``sums[tap + t * LANES:]``, gets for all `places` p the products of
-    ``y[place + p * LANES:]`` and ``x[first + p * step + t * across:]``; steps: step, across.
+    Tap t, ``sums[tap + t * LANES:]``, is increased by the products of ``y[start + p * LANES:]`` and
+    ``x[first + p * step + t * across:]`` for all `positions` p; steps: step, across.
     """
 
     @intrinsic
-    def tap_sums(typingctx, sums, tap, y, place, places, x, first, steps):
+    def tap_sums(typingctx, sums, tap, y, start, positions, x, first, steps):
         def codegen(context, builder, signature, args):
-            sums, tap, y, place, places, x, first, steps = args
+            sums, tap, y, start, positions, x, first, steps = args
             step, across = cgutils.unpack_tuple(builder, steps, 2)
-            known, store = _access(context, builder, sums)
+            load_sum, store = _access(context, builder, sums)
             (factor, _), (load, _) = _access(context, builder, y), _access(context, builder, x)
             taps = [builder.add(tap, I64(t * LANES)) for t in range(count)]
             totals = [cgutils.alloca_once(builder, vector_type(context, x.type.pointee, LANES)) for _ in taps]
-            for total, at in zip(totals, taps, strict=True):
-                builder.store(known(at), total)
-            with cgutils.for_range(builder, places, intp=I64) as loop:
-                value = factor(builder.add(place, builder.mul(loop.index, I64(LANES))))
-                seen = builder.add(first, builder.mul(loop.index, step))
+            for total, index in zip(totals, taps, strict=True):
+                builder.store(load_sum(index), total)
+            with cgutils.for_range(builder, positions, intp=I64) as loop:
+                value = factor(builder.add(start, builder.mul(loop.index, I64(LANES))))
+                element = builder.add(first, builder.mul(loop.index, step))
                 for t, total in enumerate(totals):
-                    element = load(builder.add(seen, builder.mul(across, I64(t))))
-                    builder.store(_fma(builder, value, element, builder.load(total)), total)
-            for total, at in zip(totals, taps, strict=True):
-                store(builder.load(total), at)
+                    x_value = load(builder.add(element, builder.mul(across, I64(t))))
+                    builder.store(_fma(builder, value, x_value, builder.load(total)), total)
+            for total, index in zip(totals, taps, strict=True):
+                store(builder.load(total), index)
             return context.get_dummy_value()
 
-        where = (int64, y, int64, int64, x, int64)
-        return types.void(sums, *where, types.UniTuple(int64, 2)), codegen
+        rest_kinds = (int64, y, int64, int64, x, int64)
+        return types.void(sums, *rest_kinds, types.UniTuple(int64, 2)), codegen
 
     return tap_sums
 
@@ -147,7 +149,7 @@ one_sum, several_sums = _window_sums(1), _window_sums(TOGETHER)
 
 @subroutine
 def unit_of(block, unit):
-    """(image, first channel, channels, first row, last row) of a unit."""
+    """The range of a unit: (image, first channel, channels, first row, last row)."""
     groups, panels, rows = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.ROWS)
     parts = (groups + LANES - 1) // LANES
     first, r0 = unit // panels % parts * LANES, unit % panels * rows
@@ -155,41 +157,47 @@ def unit_of(block, unit):
 
 
 def make_sums(dtype, itemsize):
-    """Make ``sums(block, x, extents, channels, corner, steps, rows, columns, taps, room)``: rows of places.
+    """Return ``sums(block, x, extents, channels, corner, steps, rows, columns, taps, workspace)``, which
+    computes rows of output positions.
 
-    x: address of the first channel of an image of `extents`; corner: the row and column, before the image, of
-    the window of the first place; steps: strides; rows, columns: of places; taps: address of the weights in
-    lanes; room: address of scratch memory, where the places come to lie. Returns their address.
+    x: address of the first channel of an image of `extents`; steps: strides
+    corner: row and column, before the image, of the window of the first position
+    rows, columns: of output positions; taps: address of the weights in lanes
+    workspace: address of scratch memory, in which the outputs are stored
+
+    Returns the address of the outputs.
     """
     load_patch = make_patches(dtype, itemsize)
 
     @subroutine
-    def sums(block, x, extents, channels, corner, steps, rows, columns, taps, room):
-        (stride_down, stride_across), (_, width), (_, before) = steps, extents, corner
+    def sums(block, x, extents, channels, corner, steps, rows, columns, taps, workspace):
+        (stride_down, stride_across), (_, width), (_, left) = steps, extents, corner
         spread_down, spread_across = slot(block, C.DILATION_DOWN), slot(block, C.DILATION_ACROSS)
         window_height, window_width, _ = window_of(block)
         height = (rows - 1) * stride_down + (window_height - 1) * spread_down + 1
-        wide = max((columns - 1) * stride_across + (window_width - 1) * spread_across + 1, width - before)
-        result = room + height * wide * LANES * itemsize
-        load_patch(x, extents, channels, corner, room, (height, wide), result)
-        patch, out, w = pointer(room, dtype), pointer(result, dtype), pointer(taps, dtype)
-        moves = (spread_down * wide * LANES, spread_across * LANES, stride_across * LANES)
+        patch_width = max(
+            (columns - 1) * stride_across + (window_width - 1) * spread_across + 1, width - left
+        )
+        result = workspace + height * patch_width * LANES * itemsize
+        load_patch(x, extents, channels, corner, workspace, (height, patch_width), result)
+        patch, out, w = pointer(workspace, dtype), pointer(result, dtype), pointer(taps, dtype)
+        strides = (spread_down * patch_width * LANES, spread_across * LANES, stride_across * LANES)
         for r in range(rows):
-            line, start = r * stride_down * wide * LANES, r * columns * LANES
-            whole = columns // TOGETHER * TOGETHER
-            for q in range(0, whole, TOGETHER):
-                at = line + q * stride_across * LANES
-                several_sums(patch, at, moves, w, (window_height, window_width), out, start + q * LANES)
-            for q in range(whole, columns):
-                at = line + q * stride_across * LANES
-                one_sum(patch, at, moves, w, (window_height, window_width), out, start + q * LANES)
+            line, start = r * stride_down * patch_width * LANES, r * columns * LANES
+            blocked = columns // TOGETHER * TOGETHER
+            for q in range(0, blocked, TOGETHER):
+                source = line + q * stride_across * LANES
+                several_sums(patch, source, strides, w, (window_height, window_width), out, start + q * LANES)
+            for q in range(blocked, columns):
+                source = line + q * stride_across * LANES
+                one_sum(patch, source, strides, w, (window_height, window_width), out, start + q * LANES)
         return result
 
     return sums
 
 
 def make_convolution(dtype, itemsize):
-    """The convolution."""
+    """Return the kernel of the convolution."""
     sums = make_sums(dtype, itemsize)
     load_run, store_run = make_runs(dtype, itemsize)
 
@@ -198,7 +206,7 @@ def make_convolution(dtype, itemsize):
         out_height, out_width = slot(block, C.OUT_HEIGHT), slot(block, C.OUT_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         _, _, window = window_of(block)
-        room = scratch + window * LANES * itemsize
+        workspace = scratch + window * LANES * itemsize
         for unit in range(lo, hi):
             image, c0, channels, r0, r1 = unit_of(block, unit)
             rows, plane = min(r1, out_height) - r0, image * groups + c0
@@ -206,22 +214,24 @@ def make_convolution(dtype, itemsize):
             x = slot(block, C.FIRST) + plane * height * width * itemsize
             y = slot(block, C.THIRD) + (plane * out_height + r0) * out_width * itemsize
             corner, steps = (r0 * down - slot(block, C.TOP), -slot(block, C.LEFT)), (down, across)
-            found = sums(block, x, (height, width), channels, corner, steps, rows, out_width, scratch, room)
-            store_run(y, out_height * out_width, channels, rows * out_width, found)
+            result = sums(
+                block, x, (height, width), channels, corner, steps, rows, out_width, scratch, workspace
+            )
+            store_run(y, out_height * out_width, channels, rows * out_width, result)
         return int64(0)
 
     return channelwise_conv2d
 
 
 def make_input_gradient(dtype, itemsize):
-    """The gradient with respect to the images: a convolution by the turned window where the stride is 1, else
-    the adjoint of one.
+    """Return the kernel of the gradient with respect to the images: a convolution by the rotated window if
+    the stride is 1, otherwise the adjoint of a convolution.
     """
     sums = make_sums(dtype, itemsize)
     load_run, store_run = make_runs(dtype, itemsize)
 
     @subroutine
-    def turn(taps, window):
+    def rotate(taps, window):
         w = pointer(taps, dtype)
         for k in range(window // 2):
             for c in range(LANES):
@@ -229,8 +239,8 @@ def make_input_gradient(dtype, itemsize):
                 w[a], w[b] = w[b], w[a]
 
     @subroutine
-    def adjoint(block, y, channels, r0, r1, taps, room):
-        """Rows `r0` to `r1` of an image, in lanes; returns their address."""
+    def adjoint(block, y, channels, r0, r1, taps, workspace):
+        """Compute rows `r0` to `r1` of an image, in lanes. Returns their address."""
         width, out_height, out_width = (
             slot(block, C.WIDTH),
             slot(block, C.OUT_HEIGHT),
@@ -245,27 +255,27 @@ def make_input_gradient(dtype, itemsize):
             min((r1 - 1 + top) // down + 1, out_height),
         )
         last = max(first, last)
-        result = room + (last - first) * out_width * LANES * itemsize
+        result = workspace + (last - first) * out_width * LANES * itemsize
         load_run(
             y + first * out_width * itemsize,
             out_height * out_width,
             channels,
             (last - first) * out_width,
-            room,
+            workspace,
         )
-        places, image, w = pointer(room, dtype), pointer(result, dtype), pointer(taps, dtype)
+        outputs, image, w = pointer(workspace, dtype), pointer(result, dtype), pointer(taps, dtype)
         clear(image, (r1 - r0) * width * LANES, dtype(0))
         for r in range(first, last):
             for i in range(window_height):
                 row = r * down + i * slot(block, C.DILATION_DOWN) - top
                 if r0 <= row < r1:
                     for j in range(window_width):
-                        before = j * slot(block, C.DILATION_ACROSS) - left
-                        start, stop = inside(before, across, out_width, width)
+                        offset = j * slot(block, C.DILATION_ACROSS) - left
+                        start, stop = inside(offset, across, out_width, width)
                         for q in range(start, stop):
-                            at = (row - r0) * width + q * across + before
-                            place, tap = (r - first) * out_width + q, i * window_width + j
-                            multiply_add(image, at * LANES, places, place * LANES, w, tap * LANES)
+                            target = (row - r0) * width + q * across + offset
+                            source, tap = (r - first) * out_width + q, i * window_width + j
+                            multiply_add(image, target * LANES, outputs, source * LANES, w, tap * LANES)
         return result
 
     def channelwise_conv2d_input_gradient(block, lo, hi, scratch):
@@ -276,31 +286,31 @@ def make_input_gradient(dtype, itemsize):
         top = (window_height - 1) * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
         left = (window_width - 1) * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
         steps = (slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS))
-        turned = (
+        is_convolution = (
             (slot(block, C.STRIDE_DOWN) == 1) & (slot(block, C.STRIDE_ACROSS) == 1) & (top >= 0) & (left >= 0)
         )
-        room = scratch + window * LANES * itemsize
+        workspace = scratch + window * LANES * itemsize
         for unit in range(lo, hi):
             image, c0, channels, r0, r1 = unit_of(block, unit)
             r1, plane = min(r1, height), image * groups + c0
             load_run(slot(block, C.SECOND) + c0 * window * itemsize, window, channels, window, scratch)
             y = slot(block, C.FIRST) + plane * out_height * out_width * itemsize
             x = slot(block, C.THIRD) + (plane * height + r0) * width * itemsize
-            if turned:
-                turn(scratch, window)
-                found = sums(
-                    block, y, extents, channels, (r0 - top, -left), steps, r1 - r0, width, scratch, room
+            if is_convolution:
+                rotate(scratch, window)
+                result = sums(
+                    block, y, extents, channels, (r0 - top, -left), steps, r1 - r0, width, scratch, workspace
                 )
             else:
-                found = adjoint(block, y, channels, r0, r1, scratch, room)
-            store_run(x, height * width, channels, (r1 - r0) * width, found)
+                result = adjoint(block, y, channels, r0, r1, scratch, workspace)
+            store_run(x, height * width, channels, (r1 - r0) * width, result)
         return int64(0)
 
     return channelwise_conv2d_input_gradient
 
 
 def make_weight_gradient(dtype, itemsize):
-    """The gradient with respect to the weights."""
+    """Return the kernel of the gradient with respect to the weights."""
     load_run, store_run = make_runs(dtype, itemsize)
     load_patch = make_patches(dtype, itemsize)
 
@@ -310,10 +320,13 @@ def make_weight_gradient(dtype, itemsize):
         down, across, left = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS), slot(block, C.LEFT)
         spread_down, spread_across = slot(block, C.DILATION_DOWN), slot(block, C.DILATION_ACROSS)
         window_height, window_width, window = window_of(block)
-        rows, wide = slot(block, C.ROWS), (out_width - 1) * across + (window_width - 1) * spread_across + 1
-        wide, room = max(wide, width + left), scratch + window * LANES * itemsize
-        places = room + rows * out_width * LANES * itemsize
-        sums, y, x = pointer(scratch, dtype), pointer(room, dtype), pointer(places, dtype)
+        rows, patch_width = (
+            slot(block, C.ROWS),
+            (out_width - 1) * across + (window_width - 1) * spread_across + 1,
+        )
+        patch_width, workspace = max(patch_width, width + left), scratch + window * LANES * itemsize
+        patch = workspace + rows * out_width * LANES * itemsize
+        sums, y, x = pointer(scratch, dtype), pointer(workspace, dtype), pointer(patch, dtype)
         for unit in range(lo, hi):
             c0 = unit * LANES
             channels = min(LANES, groups - c0)
@@ -323,24 +336,27 @@ def make_weight_gradient(dtype, itemsize):
                 r0 = step % slot(block, C.PANELS) * rows
                 count = min(rows, out_height - r0)
                 start = slot(block, C.SECOND) + (plane * out_height + r0) * out_width * itemsize
-                load_run(start, out_height * out_width, channels, count * out_width, room)
-                seen = (count - 1) * down + (window_height - 1) * spread_down + 1
+                load_run(start, out_height * out_width, channels, count * out_width, workspace)
+                patch_rows = (count - 1) * down + (window_height - 1) * spread_down + 1
                 image = slot(block, C.FIRST) + plane * height * width * itemsize
                 after, corner = (
-                    places + seen * wide * LANES * itemsize,
+                    patch + patch_rows * patch_width * LANES * itemsize,
                     (r0 * down - slot(block, C.TOP), -left),
                 )
-                load_patch(image, (height, width), channels, corner, places, (seen, wide), after)
-                steps, whole = (across * LANES, spread_across * LANES), window_width // TAPS * TAPS
+                load_patch(image, (height, width), channels, corner, patch, (patch_rows, patch_width), after)
+                steps, blocked = (across * LANES, spread_across * LANES), window_width // TAPS * TAPS
                 for r in range(count):
                     for i in range(window_height):
-                        place, line = r * out_width * LANES, (r * down + i * spread_down) * wide * LANES
-                        for j in range(0, whole, TAPS):
-                            tap, at = (i * window_width + j) * LANES, line + j * spread_across * LANES
-                            several_taps(sums, tap, y, place, out_width, x, at, steps)
-                        for j in range(whole, window_width):
-                            tap, at = (i * window_width + j) * LANES, line + j * spread_across * LANES
-                            one_tap(sums, tap, y, place, out_width, x, at, steps)
+                        y_start, line = (
+                            r * out_width * LANES,
+                            (r * down + i * spread_down) * patch_width * LANES,
+                        )
+                        for j in range(0, blocked, TAPS):
+                            tap, x_start = (i * window_width + j) * LANES, line + j * spread_across * LANES
+                            several_taps(sums, tap, y, y_start, out_width, x, x_start, steps)
+                        for j in range(blocked, window_width):
+                            tap, x_start = (i * window_width + j) * LANES, line + j * spread_across * LANES
+                            one_tap(sums, tap, y, y_start, out_width, x, x_start, steps)
             store_run(slot(block, C.THIRD) + c0 * window * itemsize, window, channels, window, scratch)
         return int64(0)
 
@@ -352,4 +368,4 @@ MAKERS = {
     "channelwise_conv2d_input_gradient": make_input_gradient,
     "channelwise_conv2d_weight_gradient": make_weight_gradient,
 }
-"""``make(dtype, itemsize)`` of the kernels by name."""
+"""``make(dtype, itemsize)`` of each kernel."""

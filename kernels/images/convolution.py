@@ -1,7 +1,7 @@
 """Convolution and its gradients by matrix products, over columns gathered by panels.
 
-`tracejit.kernels.images.windows` describes the argument block and the units. `MAKERS` has the makers of
-the kernels by operator name; kernels are Python functions for Numba. In outline:
+`tracejit.kernels.images.windows` describes the argument block and the units. `MAKERS` maps operator names to
+the makers of the kernels, which are Python functions for Numba. In outline:
 
     for unit in range(lo, hi):
         gather(block, image, scratch, ...)              # columns of a panel
@@ -17,7 +17,7 @@ from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import NEAR_BYTES, WIDE_BYTES
-from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.images.places import clear, inside, window_of
 from tracejit.kernels.images.products import make_products
 from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
@@ -26,7 +26,7 @@ from tracejit.kernels.images.window_blocks import Convolution as C
 
 @subroutine
 def plane_sizes(block):
-    """(elements of an image's channel, places, depth)."""
+    """The sizes (elements of an image's channel, output positions, depth)."""
     _, _, window = window_of(block)
     return (
         slot(block, C.HEIGHT) * slot(block, C.WIDTH),
@@ -37,53 +37,55 @@ def plane_sizes(block):
 
 @subroutine
 def images_of(block, unit):
-    """(group, first and last image) of a unit without its panel or part."""
-    groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
-    first = unit // groups * together
-    return unit % groups, first, min(first + together, slot(block, C.IMAGES))
+    """The range of images of a unit: (group, first image, last image). `unit` does not include the panel or
+    the range of channels.
+    """
+    groups, unit_images = slot(block, C.GROUPS), slot(block, C.TOGETHER)
+    first = unit // groups * unit_images
+    return unit % groups, first, min(first + unit_images, slot(block, C.IMAGES))
 
 
 @subroutine
 def rows_of(block, panel):
-    """First and last row of the places of a panel."""
+    """The first and the last row of output positions of a panel."""
     first = panel * slot(block, C.ROWS)
     return first, min(first + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
 
 
 @subroutine
 def line_of_columns(block, k):
-    """The part of an image that row `k` of the columns sees: (the element of the first place of a row, if
-    the image's row were 0; the image's row of the first row of places; the first and last place of a row that
-    lie in the image).
+    """The elements of an image in row `k` of the columns: (the element of the first position of a row, if the
+    image's row were 0; the image's row for the first row of positions; the first and the last position of a
+    row that are inside the image).
     """
-    height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+    height, width, positions = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
     window_height, window_width, window = window_of(block)
     i, j = k // window_width % window_height, k % window_width
-    above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
+    top = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
     left = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
-    start, stop = inside(left, slot(block, C.STRIDE_ACROSS), places, width)
+    start, stop = inside(left, slot(block, C.STRIDE_ACROSS), positions, width)
     plane = k // window * height * width
-    return plane + left, above, start, stop
+    return plane + left, top, start, stop
 
 
 @cache
 def make_columns(dtype, itemsize):
-    """(gather, scatter): columns from an image, and their adjoint, added to an image.
+    """Return ``(gather, scatter)``: columns from an image, and the adjoint, which adds columns to an image.
 
-    Both take rows `k0` to `k1` of the columns of a panel, the rows `r0` to `r1` of places; `x` is the address
-    of the first channel of the group. Rows of columns are `leading` elements apart.
+    Both process rows `k0` to `k1` of the columns of a panel, for the rows `r0` to `r1` of output positions;
+    `x` is the address of the first channel of the group. Rows of columns are `leading` elements apart.
     """
 
     @subroutine
     def gather(block, x, columns, leading, k0, k1, r0, r1):
         zero = dtype(0)
-        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        height, width, positions = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         for k in range(k0, k1):
-            first, above, start, stop = line_of_columns(block, k)
+            first, top, start, stop = line_of_columns(block, k)
             for r in range(r0, r1):
-                out = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
-                row = r * down + above
+                out = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * positions), dtype)
+                row = r * down + top
                 if 0 <= row < height:
                     line = pointer(x + itemsize * (first + row * width), dtype)
                     for q in range(start):
@@ -94,21 +96,21 @@ def make_columns(dtype, itemsize):
                     else:
                         for q in independent(start, stop):
                             out[q] = line[q * across]
-                    for q in range(stop, places):
+                    for q in range(stop, positions):
                         out[q] = zero
                 else:
-                    for q in range(places):
+                    for q in range(positions):
                         out[q] = zero
 
     @subroutine
     def scatter(block, x, columns, leading, k0, k1, r0, r1):
-        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        height, width, positions = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         for k in range(k0, k1):
-            first, above, start, stop = line_of_columns(block, k)
+            first, top, start, stop = line_of_columns(block, k)
             for r in range(r0, r1):
-                column = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
-                row = r * down + above
+                column = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * positions), dtype)
+                row = r * down + top
                 if 0 <= row < height:
                     line = pointer(x + itemsize * (first + row * width), dtype)
                     if across == 1:
@@ -123,7 +125,7 @@ def make_columns(dtype, itemsize):
 
 @cache
 def make_copy(dtype, itemsize):
-    """Make ``copy``: rows of `count` elements from one address to another."""
+    """Return ``copy``, which copies rows of `count` elements from one address to another."""
 
     @subroutine
     def copy(target, target_leading, source, source_leading, rows, count):
@@ -137,52 +139,56 @@ def make_copy(dtype, itemsize):
 
 
 def make_conv2d(dtype, itemsize):
-    """The convolution; tiles take columns in slivers where these are worth it."""
+    """Return the kernel of the convolution; tiles read columns in slivers if that is profitable."""
     gather, _ = make_columns(dtype, itemsize)
     copy = make_copy(dtype, itemsize)
-    multiply, gathers = make_products(dtype, itemsize), are_worth_it()
+    multiply, gathers = make_products(dtype, itemsize), tiles_are_profitable()
     by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
-        groups, panels, parts = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.PARTS)
-        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        groups, panels, ranges = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.PARTS)
+        channels, filters, row_positions = (
+            slot(block, C.CHANNELS),
+            slot(block, C.FILTERS),
+            slot(block, C.OUT_WIDTH),
+        )
         area, out_area, depth = plane_sizes(block)
-        entry, room = slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
+        entry, workspace = slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
-            group, first, last = images_of(block, unit // panels // parts)
+            group, first, last = images_of(block, unit // panels // ranges)
             r0, r1 = rows_of(block, unit % panels)
             x = slot(block, C.FIRST) + itemsize * (first * groups + group) * channels * area
             w = slot(block, C.SECOND) + itemsize * group * filters * depth
             y = slot(block, C.THIRD) + itemsize * (
-                (first * groups + group) * filters * out_area + r0 * places
+                (first * groups + group) * filters * out_area + r0 * row_positions
             )
-            count = (r1 - r0) * places
+            count = (r1 - r0) * row_positions
             width = (last - first) * count
             weights, extents = (w, depth, False), (filters, width, depth)
             if slot(block, C.DIRECT) != 0:
-                f0 = unit // panels % parts * slot(block, C.PART)
-                some = min(slot(block, C.PART), filters - f0)
+                f0 = unit // panels % ranges * slot(block, C.PART)
+                part_filters = min(slot(block, C.PART), filters - f0)
                 multiply(
                     entry,
                     (w + itemsize * f0 * depth, depth, False),
-                    (x + itemsize * r0 * places, area, False),
+                    (x + itemsize * r0 * row_positions, area, False),
                     (y + itemsize * f0 * out_area, out_area),
-                    (some, count, depth),
+                    (part_filters, count, depth),
                     (last - first, groups * channels * area, groups * filters * out_area),
                     False,
-                    room,
+                    workspace,
                 )
                 continue
             if gathers and slot(block, C.TOGETHER) == 1 and are_gathered(block):
                 copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= WIDE_BYTES)
                 by_slivers(
                     (w, itemsize * depth, itemsize),
-                    (block, x, r0 * places),
+                    (block, x, r0 * row_positions),
                     (y, itemsize * out_area),
                     (filters, itemsize * width, depth),
                     False,
                     copied,
-                    room,
+                    workspace,
                     ONE,
                 )
                 continue
@@ -190,10 +196,14 @@ def make_conv2d(dtype, itemsize):
                 image = x + itemsize * n * groups * channels * area
                 gather(block, image, scratch + itemsize * n * count, width, 0, depth, r0, r1)
             if slot(block, C.TOGETHER) == 1:
-                multiply(entry, weights, (scratch, width, False), (y, out_area), extents, ONE, False, room)
+                multiply(
+                    entry, weights, (scratch, width, False), (y, out_area), extents, ONE, False, workspace
+                )
                 continue
             product = scratch + itemsize * depth * width
-            multiply(entry, weights, (scratch, width, False), (product, width), extents, ONE, False, room)
+            multiply(
+                entry, weights, (scratch, width, False), (product, width), extents, ONE, False, workspace
+            )
             for n in range(last - first):
                 image = y + itemsize * n * groups * filters * out_area
                 copy(image, out_area, product + itemsize * n * count, width, filters, count)
@@ -203,20 +213,24 @@ def make_conv2d(dtype, itemsize):
 
 
 def make_input_gradient(dtype, itemsize):
-    """The gradient with respect to the images."""
+    """Return the kernel of the gradient with respect to the images."""
     _, scatter = make_columns(dtype, itemsize)
     copy = make_copy(dtype, itemsize)
     multiply = make_products(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
-        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
-        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, row_positions = (
+            slot(block, C.CHANNELS),
+            slot(block, C.FILTERS),
+            slot(block, C.OUT_WIDTH),
+        )
         area, out_area, depth = plane_sizes(block)
-        window, entry, room = depth // channels, slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
+        window, entry, workspace = depth // channels, slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
-            group, first, last = images_of(block, unit // parts)
-            c0 = unit % parts * part
-            size = min(c0 + part, channels) - c0
+            group, first, last = images_of(block, unit // ranges)
+            c0 = unit % ranges * range_size
+            size = min(c0 + range_size, channels) - c0
             y = slot(block, C.FIRST) + itemsize * (first * groups + group) * filters * out_area
             w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
             x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
@@ -226,23 +240,23 @@ def make_input_gradient(dtype, itemsize):
                     (last - first, groups * filters * area, groups * channels * area),
                 )
                 extents = (size, area, filters)
-                multiply(entry, left, (y, area, False), (x, area), extents, batch, False, room)
+                multiply(entry, left, (y, area, False), (x, area), extents, batch, False, workspace)
                 continue
             for n in range(last - first):
                 clear(pointer(x + itemsize * n * groups * channels * area, dtype), size * area, dtype(0))
             for panel in range(slot(block, C.PANELS)):
                 r0, r1 = rows_of(block, panel)
-                count = (r1 - r0) * places
+                count = (r1 - r0) * row_positions
                 width = (last - first) * count
                 extents = (size * window, width, filters)
-                seen, leading = y + itemsize * r0 * places, out_area
+                y_columns, leading = y + itemsize * r0 * row_positions, out_area
                 if slot(block, C.TOGETHER) != 1:
-                    seen, leading = scratch + itemsize * size * window * width, width
+                    y_columns, leading = scratch + itemsize * size * window * width, width
                     for n in range(last - first):
                         image = y + itemsize * n * groups * filters * out_area
-                        copy(seen + itemsize * n * count, width, image, out_area, filters, count)
-                right = (seen, leading, False)
-                multiply(entry, (w, depth, True), right, (scratch, width), extents, ONE, False, room)
+                        copy(y_columns + itemsize * n * count, width, image, out_area, filters, count)
+                right = (y_columns, leading, False)
+                multiply(entry, (w, depth, True), right, (scratch, width), extents, ONE, False, workspace)
                 for n in range(last - first):
                     image = x + itemsize * n * groups * channels * area
                     columns = scratch + itemsize * n * count
@@ -253,20 +267,28 @@ def make_input_gradient(dtype, itemsize):
 
 
 def make_weight_gradient(dtype, itemsize):
-    """The gradient with respect to the weights."""
+    """Return the kernel of the gradient with respect to the weights."""
     gather, _ = make_columns(dtype, itemsize)
     multiply = make_products(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
-        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
-        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, row_positions = (
+            slot(block, C.CHANNELS),
+            slot(block, C.FILTERS),
+            slot(block, C.OUT_WIDTH),
+        )
         area, out_area, depth = plane_sizes(block)
-        height, entry, room = slot(block, C.OUT_HEIGHT), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
+        height, entry, workspace = (
+            slot(block, C.OUT_HEIGHT),
+            slot(block, C.ENTRY),
+            scratch + slot(block, C.PACKED),
+        )
         for unit in range(lo, hi):
-            group, k0 = unit // parts % groups, unit % parts * part
-            k1, row = min(k0 + part, depth), unit // parts // groups * slot(block, C.TOGETHER)
+            group, k0 = unit // ranges % groups, unit % ranges * range_size
+            k1, row = min(k0 + range_size, depth), unit // ranges // groups * slot(block, C.TOGETHER)
             last = min(row + slot(block, C.TOGETHER), slot(block, C.IMAGES) * height)
-            w = slot(block, C.THIRD) + itemsize * (unit // parts * filters * depth + k0)
+            w = slot(block, C.THIRD) + itemsize * (unit // ranges * filters * depth + k0)
             for f in range(filters):
                 clear(pointer(w + itemsize * f * depth, dtype), k1 - k0, dtype(0))
             while row < last:
@@ -274,14 +296,14 @@ def make_weight_gradient(dtype, itemsize):
                 r1 = min(r0 + min(slot(block, C.ROWS), last - row), height)
                 row += r1 - r0
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
-                y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
-                width = (r1 - r0) * places
-                columns, leading = x + itemsize * (k0 * area + r0 * places), area
+                y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * row_positions)
+                width = (r1 - r0) * row_positions
+                columns, leading = x + itemsize * (k0 * area + r0 * row_positions), area
                 if slot(block, C.DIRECT) == 0:
                     gather(block, x, scratch, width, k0, k1, r0, r1)
                     columns, leading = scratch, width
                 right, extents = (columns, leading, True), (filters, k1 - k0, width)
-                multiply(entry, (y, out_area, False), right, (w, depth), extents, ONE, True, room)
+                multiply(entry, (y, out_area, False), right, (w, depth), extents, ONE, True, workspace)
         return int64(0)
 
     return conv2d_weight_gradient
@@ -292,4 +314,4 @@ MAKERS = {
     "conv2d_input_gradient": make_input_gradient,
     "conv2d_weight_gradient": make_weight_gradient,
 }
-"""``make(dtype, itemsize)`` of the kernels by name."""
+"""``make(dtype, itemsize)`` of each kernel."""

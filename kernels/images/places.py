@@ -1,4 +1,6 @@
-"""Subroutines that all kernels over images share: the window, which places of it see the image; clearing."""
+"""Subroutines shared by all kernels over images: the window, the output positions whose input is inside the
+image, clearing.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,18 @@ from tracejit.kernels.images.window_blocks import Convolution
 
 @subroutine
 def window_of(block):
-    """(height, width, elements) of the window of a convolution."""
+    """The window of a convolution: (height, width, number of elements)."""
     height, width = slot(block, Convolution.WINDOW_HEIGHT), slot(block, Convolution.WINDOW_WIDTH)
     return height, width, height * width
 
 
 @subroutine
-def inside(first, stride, places, extent):
-    """The range of places whose element, ``first + place * stride``, lies in an image of `extent`."""
-    start = min(max(-(first // stride), 0), places)
-    return start, max(min((extent - 1 - first) // stride + 1, places), start)
+def inside(first, stride, positions, extent):
+    """The range of output positions whose input element, ``first + position * stride``, is inside an image of
+    `extent` elements.
+    """
+    start = min(max(-(first // stride), 0), positions)
+    return start, max(min((extent - 1 - first) // stride + 1, positions), start)
 
 
 @subroutine

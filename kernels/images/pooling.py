@@ -1,8 +1,8 @@
 """Pooling: the largest element or the mean of windows, row by row of results, and their gradients.
 
-`tracejit.kernels.images.windows` describes the argument block and the units. `make` returns the kernels by
-operator name, as Python functions for Numba. A position in the window is handled for a row of windows at
-once, so that loops vectorise:
+`tracejit.kernels.images.windows` describes the argument block and the units. `MAKERS` maps operator names to
+the makers of the kernels, which are Python functions for Numba. A position in the window is processed for an
+entire row of windows, so that loops vectorise:
 
     for i, j in window:
         for q in row:
@@ -24,7 +24,9 @@ from tracejit.kernels.images.window_blocks import Pooling as P
 
 
 def follows(best, x):
-    """Whether `x` replaces `best`, the largest so far: a nan does, and nothing replaces a nan."""
+    """Whether `x` replaces `best`, the largest element so far: a nan replaces any number, and nothing
+    replaces a nan.
+    """
     return (best == best) & ~(x <= best)
 
 
@@ -43,27 +45,31 @@ def is_best(x, best):
 
 
 @compiled
-def taken(x, best, rest):
-    """The share of `rest` that an element of a window takes: all of it, if it is the largest."""
-    return select(is_best(x, best), rest, 0.0)
+def received(x, best, remaining):
+    """The portion of the gradient `remaining` that an element of a window receives: all of it if the element
+    is the largest.
+    """
+    return select(is_best(x, best), remaining, 0.0)
 
 
 @compiled
-def left_over(x, best, rest):
-    """The share of `rest` that an element leaves for those after it."""
-    return select(is_best(x, best), 0.0, rest)
+def left_over(x, best, remaining):
+    """The portion of the gradient `remaining` that is left for the following elements of the window."""
+    return select(is_best(x, best), 0.0, remaining)
 
 
 @compiled
 def quotient(x, y):
-    """x / y of floats."""
+    """The quotient ``x / y`` of floats."""
     return x / y
 
 
 @subroutine
-def under(block, place, stride, low, window, extent):
-    """(first element under a window, first and last position in the window that lie in the image)."""
-    first = place * slot(block, stride) - slot(block, low)
+def under(block, index, stride, low, window, extent):
+    """The input under a window along one dimension: (its first element, the first and the last window
+    position inside the image).
+    """
+    first = index * slot(block, stride) - slot(block, low)
     return first, max(-first, 0), min(slot(block, window), slot(block, extent) - first)
 
 
@@ -83,18 +89,20 @@ def winner(block, plane, r, q):
 
 @subroutine
 def planes(block, lo, hi):
-    """The planes of units `lo` to `hi`, the elements of one, and its places."""
-    together, total = slot(block, P.UNIT_PLANES), slot(block, P.PLANES)
+    """The planes of units `lo` to `hi`: (first, last, elements of a plane, outputs of a plane)."""
+    unit_planes, total = slot(block, P.UNIT_PLANES), slot(block, P.PLANES)
     area = slot(block, P.HEIGHT) * slot(block, P.WIDTH)
-    places = slot(block, P.OUT_HEIGHT) * slot(block, P.OUT_WIDTH)
-    return lo * together, min(hi * together, total), area, places
+    out_area = slot(block, P.OUT_HEIGHT) * slot(block, P.OUT_WIDTH)
+    return lo * unit_planes, min(hi * unit_planes, total), area, out_area
 
 
 def make_row_of_windows(add, image_slot, dtype, itemsize):
-    """Make add_row(block, n, r, places, count): `add` for each position in the windows of a row."""
+    """Return ``add_row(block, n, r, outputs, count)``, which calls `add` for each window position of row `r`
+    of plane `n`.
+    """
 
     @subroutine
-    def add_row(block, n, r, places, count):
+    def add_row(block, n, r, outputs, count):
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
         area, width = slot(block, P.HEIGHT) * slot(block, P.WIDTH), slot(block, P.WIDTH)
         top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
@@ -104,22 +112,24 @@ def make_row_of_windows(add, image_slot, dtype, itemsize):
                 start, stop = inside(left, across, out_width, width)
                 row = n * area + (top + i) * width + left
                 line = pointer(slot(block, image_slot) + itemsize * row, dtype)
-                add(places, line, count, across, start, stop)
+                add(outputs, line, count, across, start, stop)
 
     return add_row
 
 
 @subroutine
-def raise_places(places, line, count, across, start, stop):
-    """Raise the places to the elements of a row of an image that they see, where these are larger."""
+def raise_outputs(outputs, line, count, across, start, stop):
+    """Replace each output by the element of an image row under its window, if that is larger."""
     for q in independent(start, stop):
-        places[q] = larger(places[q], line[q * across])
+        outputs[q] = larger(outputs[q], line[q * across])
 
 
 @cache
 def make_largest(dtype, itemsize):
-    """Make largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
-    raise_row = make_row_of_windows(raise_places, P.FIRST, dtype, itemsize)
+    """Return ``largest(block, n, r, out)``, which stores the largest elements of all windows of row `r` of
+    plane `n`.
+    """
+    raise_row = make_row_of_windows(raise_outputs, P.FIRST, dtype, itemsize)
 
     @subroutine
     def largest(block, n, r, out):
@@ -130,15 +140,15 @@ def make_largest(dtype, itemsize):
 
 
 def make_max_pool(dtype, itemsize):
-    """The largest element of each window."""
+    """Return the kernel of the largest element of each window."""
     largest = make_largest(dtype, itemsize)
 
     def max_pool(block, lo, hi, scratch):
-        first, last, _, places = planes(block, lo, hi)
+        first, last, _, out_area = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
         for n in range(first, last):
             for r in range(slot(block, P.OUT_HEIGHT)):
-                row = n * places + r * out_width
+                row = n * out_area + r * out_width
                 largest(block, n, r, pointer(slot(block, P.SECOND) + itemsize * row, dtype))
         return int64(0)
 
@@ -146,22 +156,23 @@ def make_max_pool(dtype, itemsize):
 
 
 def make_max_pool_gradient(dtype, itemsize):
-    """The gradient of `max_pool`: the largest element of each window takes its gradient."""
+    """Return the kernel of the gradient of `max_pool`: the largest element of each window receives the
+    window's gradient.
+    """
     largest = make_largest(dtype, itemsize)
 
     def max_pool_gradient(block, lo, hi, scratch):
-        first, last, area, places = planes(block, lo, hi)
+        first, last, area, out_area = planes(block, lo, hi)
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
-        best, rest = pointer(scratch, dtype), pointer(scratch + itemsize * out_width, dtype)
+        best, remaining = pointer(scratch, dtype), pointer(scratch + itemsize * out_width, dtype)
         for n in range(first, last):
             clear(pointer(slot(block, P.THIRD) + itemsize * n * area, dtype), area, dtype(0))
             for r in range(slot(block, P.OUT_HEIGHT)):
                 largest(block, n, r, best)
-                y = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
-                for q in independent(
-                    0, out_width
-                ):  # the gradient that no element of the window has taken yet
-                    rest[q] = y[q]
+                y = pointer(slot(block, P.SECOND) + itemsize * (n * out_area + r * out_width), dtype)
+                # the gradient that no element of the window has received yet
+                for q in independent(0, out_width):
+                    remaining[q] = y[q]
                 top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
                 for i in range(i0, i1):
                     for j in range(slot(block, P.WINDOW_WIDTH)):
@@ -172,23 +183,25 @@ def make_max_pool_gradient(dtype, itemsize):
                         out = pointer(slot(block, P.THIRD) + row, dtype)
                         for q in independent(start, stop):
                             p = q * across
-                            out[p] = out[p] + taken(x[p], best[q], rest[q])
-                            rest[q] = left_over(x[p], best[q], rest[q])
+                            out[p] = out[p] + received(x[p], best[q], remaining[q])
+                            remaining[q] = left_over(x[p], best[q], remaining[q])
         return int64(0)
 
     return max_pool_gradient
 
 
 def make_max_pool_select(dtype, itemsize):
-    """The elements of a second image at the positions of the largest of the first one."""
+    """Return the kernel that selects the elements of a second image at the positions of the largest elements
+    of the first one.
+    """
 
     def max_pool_select(block, lo, hi, scratch):
-        first, last, area, places = planes(block, lo, hi)
+        first, last, area, out_area = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
         for n in range(first, last):
             x = pointer(slot(block, P.FIRST) + itemsize * n * area, dtype)
             z = pointer(slot(block, P.SECOND) + itemsize * n * area, dtype)
-            out = pointer(slot(block, P.THIRD) + itemsize * n * places, dtype)
+            out = pointer(slot(block, P.THIRD) + itemsize * n * out_area, dtype)
             for r in range(slot(block, P.OUT_HEIGHT)):
                 for q in range(out_width):
                     out[r * out_width + q] = z[winner(block, x, r, q)]
@@ -198,30 +211,30 @@ def make_max_pool_select(dtype, itemsize):
 
 
 @subroutine
-def add_to_places(places, line, count, across, start, stop):
-    """Add the elements of a row of an image to the places that see them."""
+def add_to_outputs(outputs, line, count, across, start, stop):
+    """Add to each output the element of an image row under its window."""
     for q in independent(start, stop):
-        places[q] = places[q] + line[q * across]
+        outputs[q] = outputs[q] + line[q * across]
 
 
 @subroutine
-def add_to_image(places, line, count, across, start, stop):
-    """The adjoint: add the places, divided by `count`, to the elements of the row that they see."""
+def add_to_image(outputs, line, count, across, start, stop):
+    """The adjoint: add each output, divided by `count`, to the element of the row under its window."""
     for q in independent(start, stop):
-        line[q * across] = line[q * across] + quotient(places[q], count)
+        line[q * across] = line[q * across] + quotient(outputs[q], count)
 
 
 def make_average_pool(dtype, itemsize):
-    """The mean of each window."""
-    add_row = make_row_of_windows(add_to_places, P.FIRST, dtype, itemsize)
+    """Return the kernel of the mean of each window."""
+    add_row = make_row_of_windows(add_to_outputs, P.FIRST, dtype, itemsize)
 
     def average_pool(block, lo, hi, scratch):
-        first, last, _, places = planes(block, lo, hi)
+        first, last, _, out_area = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
         count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
         for n in range(first, last):
             for r in range(slot(block, P.OUT_HEIGHT)):
-                out = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
+                out = pointer(slot(block, P.SECOND) + itemsize * (n * out_area + r * out_width), dtype)
                 clear(out, out_width, dtype(0))
                 add_row(block, n, r, out, count)
                 for q in range(out_width):
@@ -232,17 +245,17 @@ def make_average_pool(dtype, itemsize):
 
 
 def make_average_pool_gradient(dtype, itemsize):
-    """The gradient of the mean."""
+    """Return the kernel of the gradient of the mean."""
     add_row = make_row_of_windows(add_to_image, P.SECOND, dtype, itemsize)
 
     def average_pool_gradient(block, lo, hi, scratch):
-        first, last, area, places = planes(block, lo, hi)
+        first, last, area, out_area = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
         count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
         for n in range(first, last):
             clear(pointer(slot(block, P.SECOND) + itemsize * n * area, dtype), area, dtype(0))
             for r in range(slot(block, P.OUT_HEIGHT)):
-                y = pointer(slot(block, P.FIRST) + itemsize * (n * places + r * out_width), dtype)
+                y = pointer(slot(block, P.FIRST) + itemsize * (n * out_area + r * out_width), dtype)
                 add_row(block, n, r, y, count)
         return int64(0)
 
@@ -256,4 +269,4 @@ MAKERS = {
     "average_pool": make_average_pool,
     "average_pool_gradient": make_average_pool_gradient,
 }
-"""``make(dtype, itemsize)`` of the kernels by name."""
+"""``make(dtype, itemsize)`` of each kernel."""

@@ -1,12 +1,14 @@
-"""Matrix products within kernels over images: in packed register tiles if the machine has them, or by BLAS.
+"""Matrix products within kernels over images: in packed register tiles if the processor supports them, or by
+BLAS.
 
-    product(entry, left, right, target, extents, add, room)             # C = A @ B, or C += A @ B
-    products(entry, left, right, target, extents, batch, add, room)     # C[n] = A @ B[n], or C[n] += A @ B[n]
+    product(entry, left, right, target, extents, add, workspace)            # C = A @ B, or C += A @ B
+    products(entry, left, right, target, extents, batch, add, workspace)    # C[n] = A @ B[n], or +=
 
 left, right: address, leading stride, whether the operand is transposed
 target: address, leading stride; extents: rows, columns, depth
 batch: number of products, distances of their right operands and of their targets (`ONE`: a single product)
-entry: address of `?gemm`; room: address of scratch memory, `tracejit.kernels.images.windows.PACKING` bytes
+entry: address of `?gemm`
+workspace: address of `tracejit.kernels.images.windows.PACKING` bytes of scratch memory
 
 Strides count elements.
 """
@@ -15,12 +17,12 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import NEAR_BYTES, TILED, WIDE_BYTES
-from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 
 
 @subroutine
 def strided(operand, itemsize):
-    """(address, stride down, across) of an operand, in bytes."""
+    """The operand as (address, stride between rows, stride between columns), in bytes."""
     address, leading, transposed = operand
     if transposed:
         return address, itemsize, leading * itemsize
@@ -28,15 +30,15 @@ def strided(operand, itemsize):
 
 
 def make_blas_product(dtype):
-    """The product by BLAS; it takes no room."""
+    """Return the product by BLAS, which needs no workspace."""
 
     @subroutine
     def by_blas(entry, left, right, target, extents, add):
-        (a, a_leading, a_turned), (b, b_leading, b_turned) = left, right
+        (a, a_leading, a_transposed), (b, b_leading, b_transposed) = left, right
         (c, c_leading), (rows, columns, depth) = target, extents
         flags = (
-            TRANSPOSED if a_turned else NOT_TRANSPOSED,
-            TRANSPOSED if b_turned else NOT_TRANSPOSED,
+            TRANSPOSED if a_transposed else NOT_TRANSPOSED,
+            TRANSPOSED if b_transposed else NOT_TRANSPOSED,
         )
         operands = (a, a_leading, b, b_leading, c, c_leading)
         call = (ROW_MAJOR, *flags, rows, columns, depth, *operands)
@@ -49,54 +51,54 @@ def make_blas_product(dtype):
 
 
 def make_products(dtype, itemsize):
-    """Make ``products``, which share their left operand; see the module."""
+    """Return ``products``, which share their left operand; see the module docstring."""
     by_blas = make_blas_product(dtype)
 
     @subroutine
     def one_by_one(entry, left, right, target, extents, batch, add):
-        (b, b_leading, turned), (c, leading), (count, b_apart, c_apart) = right, target, batch
+        (b, b_leading, transposed), (c, leading), (count, b_step, c_step) = right, target, batch
         for n in range(count):
-            of_product = (b + n * b_apart * itemsize, b_leading, turned)
-            by_blas(entry, left, of_product, (c + n * c_apart * itemsize, leading), extents, add)
+            operand = (b + n * b_step * itemsize, b_leading, transposed)
+            by_blas(entry, left, operand, (c + n * c_step * itemsize, leading), extents, add)
 
-    if not are_worth_it():
+    if not tiles_are_profitable():
 
         @subroutine
-        def plain(entry, left, right, target, extents, batch, add, room):
+        def unpacked(entry, left, right, target, extents, batch, add, workspace):
             one_by_one(entry, left, right, target, extents, batch, add)
 
-        return plain
+        return unpacked
 
     packed = make_packed_product(dtype, itemsize)
 
     @subroutine
-    def products(entry, left, right, target, extents, batch, add, room):
-        (rows, columns, depth), (c, leading), (count, b_apart, c_apart) = extents, target, batch
+    def products(entry, left, right, target, extents, batch, add, workspace):
+        (rows, columns, depth), (c, leading), (count, b_step, c_step) = extents, target, batch
         if min(rows, columns) < TILED or depth < 2:
             one_by_one(entry, left, right, target, extents, batch, add)
             return
-        wide, (_, _, turned) = columns * itemsize, left
-        copied = (rows * depth * itemsize > NEAR_BYTES) & ((count * wide >= WIDE_BYTES) | turned)
+        row_bytes, (_, _, transposed) = columns * itemsize, left
+        copied = (rows * depth * itemsize > NEAR_BYTES) & ((count * row_bytes >= WIDE_BYTES) | transposed)
         packed(
             strided(left, itemsize),
             strided(right, itemsize),
             (c, leading * itemsize),
-            (rows, wide, depth),
+            (rows, row_bytes, depth),
             add,
             copied,
-            room,
-            (count, b_apart * itemsize, c_apart * itemsize),
+            workspace,
+            (count, b_step * itemsize, c_step * itemsize),
         )
 
     return products
 
 
 def make_product(dtype, itemsize):
-    """Make ``product``, a single one of `make_products`; see the module."""
+    """Return ``product``, a single one of `make_products`; see the module docstring."""
     products = make_products(dtype, itemsize)
 
     @subroutine
-    def product(entry, left, right, target, extents, add, room):
-        products(entry, left, right, target, extents, ONE, add, room)
+    def product(entry, left, right, target, extents, add, workspace):
+        products(entry, left, right, target, extents, ONE, add, workspace)
 
     return product

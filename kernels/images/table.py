@@ -2,8 +2,8 @@
 
     IMAGES["conv2d", "float32"]        # a Python function for Numba: status = kernel(block, lo, hi, scratch)
 
-Their interface is that of the kernels of `tracejit.kernels.library.table`, their blocks are in
-`tracejit.kernels.images.windows`.
+Their interface is that of the kernels of `tracejit.kernels.library.table`; `tracejit.kernels.images.windows`
+creates their argument blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba import from_dtype
 from tracejit.kernels.images.windows import WINDOWS
 
 VARIANTS = ("depthwise", "channelwise", "winograd")
-"""Modules of kernels that take the place of others where these shapes suit them better."""
+"""Modules whose kernels replace others for the shapes that suit them better."""
 
 
 def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
@@ -30,4 +30,4 @@ def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], in
 
 
 IMAGES = _make("float32") | _make("float64")
-"""All kernels over images by operator and dtype; these names stand in the keys of the kernel store."""
+"""All kernels over images by operator and dtype; these names are part of the keys of the kernel store."""

@@ -1,11 +1,12 @@
-"""Small matrices on both sides of a grid of vectors: the transforms of Winograd's convolution.
+"""Multiplication of a grid of vectors by a small matrix on both sides: the transforms of Winograd's
+convolution.
 
-    image_tile = transform(IMAGE)              # T -> IMAGE T IMAGE', of each lane of 4 x 4 vectors
+    image_tile = transform(IMAGE)              # T -> IMAGE T IMAGE', for each lane of 4 x 4 vectors
     image_tile(x, first, down, across, out, start, out_down, out_across)
 
 reads the vectors ``x[first + i * down + j * across]``, of `LANES` elements each, and writes
-``out[start + i * out_down + j * out_across]``. Everything in between is in registers. A matrix is applied
-entry by entry, in the order of its columns; entries of 0 and 1 cost nothing.
+``out[start + i * out_down + j * out_across]``. All intermediate values are in registers. Matrix entries are
+applied one by one, in the order of the columns; entries of 0 and 1 cost nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tracejit.kernels.images.winograd_plan import LANES, Matrix
 
 
 def transposed(matrix: Matrix) -> Matrix:
-    """The transpose."""
+    """The transpose of a matrix."""
     return tuple(zip(*matrix, strict=True))
 
 
 def transform(matrix: Matrix):
-    """Make the intrinsic that computes ``matrix @ grid @ matrix.T``; see the module."""
+    """Return the intrinsic that computes ``matrix @ grid @ matrix.T``; see the module docstring."""
     side = len(matrix[0])
 
     @intrinsic
@@ -34,20 +35,25 @@ def transform(matrix: Matrix):
             vector = vector_type(context, x.type.pointee, LANES)
             alignment = context.get_abi_sizeof(x.type.pointee)
 
-            def place(pointer, base, step, i, other, j):
-                offset = builder.add(builder.mul(step, step.type(i)), builder.mul(other, step.type(j)))
+            def vector_address(pointer, base, step, i, column_step, j):
+                offset = builder.add(builder.mul(step, step.type(i)), builder.mul(column_step, step.type(j)))
                 address = builder.gep(pointer, [builder.add(base, offset)])
                 return builder.bitcast(address, vector.as_pointer())
 
             grid = [
-                [builder.load(place(x, first, down, i, across, j), align=alignment) for j in range(side)]
+                [
+                    builder.load(vector_address(x, first, down, i, across, j), align=alignment)
+                    for j in range(side)
+                ]
                 for i in range(side)
             ]
-            wide = [_apply(builder, matrix, row) for row in grid]
-            columns = [_apply(builder, matrix, column) for column in zip(*wide, strict=True)]
+            row_products = [_apply(builder, matrix, row) for row in grid]
+            columns = [_apply(builder, matrix, column) for column in zip(*row_products, strict=True)]
             for j, column in enumerate(columns):
                 for i, value in enumerate(column):
-                    builder.store(value, place(out, start, out_down, i, out_across, j), align=alignment)
+                    builder.store(
+                        value, vector_address(out, start, out_down, i, out_across, j), align=alignment
+                    )
             return context.get_dummy_value()
 
         step = types.int64

@@ -1,7 +1,7 @@
-"""The slots of the argument blocks of kernels that slide windows over images. Needs no Numba.
+"""Slots of the argument blocks of kernels that slide windows over images. Needs no Numba.
 
-`tracejit.kernels.images.windows` fills the blocks, which does not need the names.
-The last slots are the addresses of the operands, inputs first: FIRST, SECOND and, where there is one, THIRD.
+`tracejit.kernels.images.windows` fills the blocks, and does not need the names. The last slots are the
+addresses of the operands, inputs first: FIRST, SECOND and, if there is one, THIRD.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import enum
 
 
 class Convolution(enum.IntEnum):
-    """Slots of the three convolutions; channels and filters are those of one group.
+    """Slots of the three convolutions; CHANNELS and FILTERS are the numbers per group.
 
     FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
-    ``conv2d_weight_gradient``, where w may be several, each the sum of TOGETHER rows of places. PART: the
-    number of filters in a unit of ``conv2d``, of channels or rows of columns in one of the gradients.
+    ``conv2d_weight_gradient``, where w may be several arrays, each the sum over TOGETHER rows of output
+    positions. PART: the number of filters in a unit of ``conv2d``, of channels or rows of columns in a unit
+    of the gradients.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -35,21 +36,23 @@ class Convolution(enum.IntEnum):
     OUT_HEIGHT = 15
     OUT_WIDTH = 16
     DIRECT = 17
-    ROWS = 18  # of places, in a panel
+    ROWS = 18  # rows of output positions in a panel
     PANELS = 19
     PART = 20
     PARTS = 21
-    TOGETHER = 22  # images in a unit; for a gradient to weights: rows of places, of all images, in a sum
-    PACKED = 23  # offset in the scratch memory of what products copy
+    TOGETHER = (
+        22  # images in a unit; for a weight gradient: rows of output positions, of all images, in a sum
+    )
+    PACKED = 23  # offset in scratch memory of the workspace of products
     FIRST = 24
     SECOND = 25
     THIRD = 26
 
 
 class Pooling(enum.IntEnum):
-    """Slots of pooling, over PLANES images of one channel; unit = UNIT_PLANES of them.
+    """Slots of pooling, over PLANES images of one channel; a unit is UNIT_PLANES of them.
 
-    FIRST is x (of ``average_pool_gradient`` y), then come y or z where there is one, and the result.
+    FIRST is x (for ``average_pool_gradient`` y), followed by y or z if there is one, and the result.
     """
 
     PLANES = 0

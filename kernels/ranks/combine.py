@@ -1,4 +1,4 @@
-"""Sums of the parts of an array, in a balanced tree over the ranks as in `ops.communicate.combined`."""
+"""Sums of the slices of an array, in a balanced tree over the ranks as in `ops.communicate.combined`."""
 
 from __future__ import annotations
 
@@ -38,36 +38,40 @@ _add32, _add64 = _adding(float32), _adding(float64)
 
 @native
 def add(kind, out, a, b, count):
-    """``out[i] = a[i] + b[i]`` at addresses; `out` may be one of them."""
+    """Store ``a[i] + b[i]`` in ``out[i]``; the arguments are addresses, and `out` may equal one of the
+    operands.
+    """
     if kind == SUM_FLOAT32:
         return _add32(out, a, b, count)
     return _add64(out, a, b, count)
 
 
 @native
-def item_of(exchange):
-    """Bytes of an element."""
+def item_bytes(exchange):
+    """The size of an element in bytes."""
     return 4 if get(exchange, EXCHANGE_SUM) == SUM_FLOAT32 else 8
 
 
 @native
-def seat_at(exchange, member):
+def member_record(exchange, member):
     """The address of a member's record."""
     return exchange + EXCHANGE_SEATS + member * SEAT_BYTES
 
 
 @native
-def combine_strip(board, exchange, out, at, count):
-    """Combine `count` elements of all parts, from the offset `at` on, into those at the address `out`."""
+def combine_strip(board, exchange, out, offset, count):
+    """Sum `count` elements of all operands, from the byte `offset` on, into the elements at the address
+    `out`.
+    """
     kind, width = get(exchange, EXCHANGE_SUM), get(exchange, EXCHANGE_MEMBERS)
     table = get(board, BOARD_SCRATCH)
     rows = table + 8 * get(board, BOARD_SEATS)
     for member in range(width):
-        put(table, 8 * member, get(seat_at(exchange, member), SEAT_PART) + at)
+        put(table, 8 * member, get(member_record(exchange, member), SEAT_PART) + offset)
     while width > 2:
         for pair in range(width // 2):
-            row, two = rows + pair * STRIP, table + 16 * pair
-            add(kind, row, get(two, 0), get(two, 8), count)
+            row, operands = rows + pair * STRIP, table + 16 * pair
+            add(kind, row, get(operands, 0), get(operands, 8), count)
             put(table, 8 * pair, row)
         if width % 2 != 0:
             put(table, 8 * (width // 2), get(table, 8 * (width - 1)))
@@ -77,8 +81,10 @@ def combine_strip(board, exchange, out, at, count):
 
 @native
 def combine(board, exchange, out, copy, count):
-    """Combine the parts into the elements at `out`, and copy each strip to `copy` (0: nowhere)."""
-    item = item_of(exchange)
+    """Sum the operands into the elements at `out`, and copy each strip of the result to `copy` unless it is
+    0.
+    """
+    item = item_bytes(exchange)
     for start in range(0, count * item, STRIP):
         nbytes = min(STRIP, count * item - start)
         combine_strip(board, exchange, out + start, start, nbytes // item)

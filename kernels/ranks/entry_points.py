@@ -1,8 +1,9 @@
-"""The entry points for Python: of exchanges, notices and blocks, and the wait for what others do (`advance`).
+"""The entry points for Python: exchanges, notices, blocks, and the wait for progress of the peers
+(`advance`).
 
-A thread that waits takes every step that can be taken. Between two looks it rests while kernels of this
-process run, whose processor a look takes, unless others wait for its pieces. Where none runs it looks without
-a pause, and rests longer the longer nothing has come.
+A waiting thread takes every step that is possible. Between two polls it sleeps while kernels of this process
+run, because polling would take a processor from them, unless peers wait for its pieces. When no kernel runs
+it polls without a pause at first, and sleeps longer the longer nothing has arrived.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tracejit.kernels.ranks.layout import (
     BOARD_LANE,
     BOARD_LINK,
     BOARD_LOOKS,
-    BOARD_MORE,
+    BOARD_RUNNABLE,
     BOARD_SECONDS,
     BOARD_STAGE,
     BOARD_VOTES,
@@ -57,80 +58,82 @@ from tracejit.kernels.ranks.layout import (
 )
 from tracejit.kernels.ranks.link import add, arrive, due, time_of
 from tracejit.kernels.ranks.notices import (
-    count_of,
+    consume_notice,
+    count_notices,
     expect,
-    find,
-    has_come,
-    hear,
-    leave,
+    find_notice,
+    has_arrived,
     lend,
-    take_notice,
-    tell,
+    mark_read,
+    post,
+    receive,
 )
 from tracejit.kernels.ranks.staged import has_moved
 from tracejit.kernels.ranks.tasks import ENDS, begin_ready, run_all, take_over
 
 # Nanoseconds.
-SPIN = 300_000  # of looks before a thread rests between them
-REST = 300_000  # after each look while kernels run
-NAP = 20_000  # the first one where none runs
-LONGEST = 1_000_000
+SPIN = 300_000  # of polling before a thread sleeps between polls
+POLL_INTERVAL = 300_000  # of sleep after each poll while kernels run
+FIRST_NAP = 20_000  # of the first sleep when no kernel runs; each further one is twice as long
+LONGEST_NAP = 1_000_000  # of the longest sleep
 
 STRUCT_DATA = 40
-"""The offset of the address of an array in what its `__array_struct__` points to."""
+"""The offset of the array's address in the structure to which `__array_struct__` points."""
 
 
 @native
 def now(board):
-    """The monotonic clock in nanoseconds."""
+    """The time of the monotonic clock in nanoseconds."""
     return read_clock(board + BOARD_SECONDS)
 
 
 @native
 def step(board, thread):
-    """Take all steps that can be taken, and begin tasks if `thread` is that of communication. Returns how
-    many, with ENDS if Python has something to do, or FULL (see `hear`).
+    """Take all steps that are possible, and begin tasks if `thread` is the communication thread. Returns the
+    number of steps, plus ENDS if Python has something to do, or FULL (see `receive`).
     """
-    moved, link, more = 0, get(board, BOARD_LINK), 1
-    while more != 0:
-        heard = hear(board)
-        if heard < 0:
+    moved, link, runnable = 0, get(board, BOARD_LINK), 1
+    while runnable != 0:
+        received = receive(board)
+        if received < 0:
             return FULL
-        put(board, BOARD_MORE, 0)
+        put(board, BOARD_RUNNABLE, 0)
         arrived = arrive(link, board, time_of(link)) if link != 0 else 0
         begun = begin_ready(board, now(board)) if thread != 0 else 0
         if begun < 0:
             begun = ENDS
-        moved += heard + arrived + begun + run_all(board)
-        more = get(board, BOARD_MORE) if moved < ENDS else 0
+        moved += received + arrived + begun + run_all(board)
+        runnable = get(board, BOARD_RUNNABLE) if moved < ENDS else 0
     return moved
 
 
 @native
 def is_over(board):
-    """Whether a wait is over: nothing is awaited, or all have agreed."""
+    """Whether a wait is over: nothing is awaited, or all ranks have voted."""
     votes = get(board, BOARD_VOTES)
     if votes == 0 and get(board, BOARD_EXCHANGES) == 0:
         return 1
-    return int64(votes != 0 and count_of(board, AGREEMENT) >= votes)
+    return int64(votes != 0 and count_notices(board, AGREEMENT) >= votes)
 
 
 @native
-def look(board):
-    """Look for notices and pieces for some microseconds, then let others run."""
+def poll(board):
+    """Poll for notices and pieces for some microseconds, then yield the processor."""
     for _ in range(get(board, BOARD_LOOKS)):
-        if has_come(board) != 0 or has_moved(board) != 0:
+        if has_arrived(board) != 0 or has_moved(board) != 0:
             return
         pause()
     sched_yield()
 
 
 @native
-def rest(board, thread, until):
-    """Sleep until then, until the imitated link has something to tell, or `thread` has a task."""
+def sleep_until(board, thread, until):
+    """Sleep until the time `until`, until the emulated link has a message to deliver, or until `thread` has a
+    task.
+    """
     start, link = now(board), get(board, BOARD_LINK)
     if link != 0:
-        until = min(until, max(due(link), start + NAP))
+        until = min(until, max(due(link), start + FIRST_NAP))
     if thread != 0:
         await_ready(get(board, BOARD_ENGINE), get(board, BOARD_LANE), thread, until)
     else:
@@ -139,26 +142,26 @@ def rest(board, thread, until):
 
 @native
 def advance(board, thread, duration):
-    """Take all steps that can be taken. Go on for so many nanoseconds, or until nothing is awaited, an
-    exchange of Python's ends, all have agreed, or there is a task for Python on `thread`, the one of
-    communication (0: another one looks).
+    """Take all steps that are possible. Continue for `duration` nanoseconds, or until nothing is awaited, an
+    exchange begun by Python ends, all ranks have voted, or `thread`, the communication thread, has a task for
+    Python (0: the caller is another thread).
 
-    Returns whether anything has come or moved, or FULL.
+    Returns whether any notice or piece has moved, or FULL.
     """
     moved, begun = step(board, thread), now(board)
-    quiet, nap, time = begun, NAP, begun
+    last_progress, nap, time = begun, FIRST_NAP, begun
     while moved >= 0 and moved < ENDS and time < begun + duration and is_over(board) == 0:
         if get(get(board, BOARD_ENGINE), ENGINE_ACTIVE) != 0 and get(board, BOARD_STAGE) == 0:
-            rest(board, thread, min(time + REST, begun + duration))
-        elif time < quiet + SPIN:
-            look(board)
+            sleep_until(board, thread, min(time + POLL_INTERVAL, begun + duration))
+        elif time < last_progress + SPIN:
+            poll(board)
         else:
-            rest(board, thread, min(time + nap, begun + duration))
-            nap = min(2 * nap, LONGEST)
-        more, time = step(board, thread), now(board)
-        if more > 0:
-            quiet, nap = time, NAP
-        moved = FULL if more < 0 else moved + more
+            sleep_until(board, thread, min(time + nap, begun + duration))
+            nap = min(2 * nap, LONGEST_NAP)
+        progress, time = step(board, thread), now(board)
+        if progress > 0:
+            last_progress, nap = time, FIRST_NAP
+        moved = FULL if progress < 0 else moved + progress
     return FULL if moved < 0 else int64(moved > 0)
 
 
@@ -172,8 +175,8 @@ def advance_exchanges(board, thread, duration):
 
 def begin_builtin(module, arguments, count):
     """``begin(board, exchange, array, key, count, sum, whole, way, priority, duration)``: begin an exchange
-    of so many elements of an array, which is given as its `__array_struct__`, and go on with all for so many
-    nanoseconds, as `advance` does. Returns whether it has begun (see `exchange.begin`).
+    of `count` elements of an array, which is passed as its `__array_struct__`, and advance all exchanges for
+    `duration` nanoseconds, as `advance` does. Returns whether the exchange has begun (see `exchange.begin`).
     """
     if count != 10:
         return bad_arguments()
@@ -213,14 +216,14 @@ def take_over_exchange(board, before):
     return take_over(board, before)
 
 
-def tell_notice(board, seat, key, word):
-    """See `notices.tell`."""
-    return tell(board, seat, key, word)
+def post_notice(board, seat, key, word):
+    """See `notices.post`."""
+    return post(board, seat, key, word)
 
 
 def next_notice(board, seat, key):
-    """See `notices.take_notice`."""
-    return take_notice(board, seat, key)
+    """See `notices.consume_notice`."""
+    return consume_notice(board, seat, key)
 
 
 def read_memory(board, seat, target, source, count):
@@ -229,8 +232,8 @@ def read_memory(board, seat, target, source, count):
 
 
 def has_notice(board, seat, key):
-    """Whether a notice with this key has come from `seat`."""
-    return int64(find(board, seat, key) != 0)
+    """Whether a notice from `seat` with this key is waiting."""
+    return int64(find_notice(board, seat, key) != 0)
 
 
 def lend_block(board):
@@ -239,13 +242,13 @@ def lend_block(board):
 
 
 def expect_reader(board, block, seat):
-    """Note that `seat` will read a block in the first phase."""
+    """Record that `seat` will read a block in the first phase."""
     expect(board, block, seat, 0, 1)
 
 
-def leave_place(board, seat, place):
-    """See `notices.leave`."""
-    leave(board, seat, place)
+def mark_location_read(board, seat, location):
+    """See `notices.mark_read`."""
+    mark_read(board, seat, location)
 
 
 def add_to_link(link, message, nanoseconds):
@@ -259,7 +262,7 @@ def arrive_over_link(link, board):
 
 
 def link_is_due(link):
-    """Nanoseconds until the next message arrives if none is added; NEVER if none does."""
+    """Nanoseconds until the next message arrives if no message is added; NEVER if none arrives."""
     time = due(link)
     return NEVER if time == NEVER else time - time_of(link)
 
@@ -269,15 +272,15 @@ RANKS = [
     ("ranks_cancel", cancel_exchange, void(int64, int64)),
     ("ranks_advance", advance_exchanges, int64(int64, int64, int64)),
     ("ranks_take_over", take_over_exchange, int64(int64, int64)),
-    ("ranks_tell", tell_notice, int64(int64, int64, int64, int64)),
+    ("ranks_tell", post_notice, int64(int64, int64, int64, int64)),
     ("ranks_next_notice", next_notice, int64(int64, int64, int64)),
     ("ranks_has_notice", has_notice, int64(int64, int64, int64)),
     ("ranks_read", read_memory, int64(int64, int64, int64, int64, int64)),
     ("ranks_lend", lend_block, int64(int64)),
     ("ranks_expect", expect_reader, void(int64, int64, int64)),
-    ("ranks_leave", leave_place, void(int64, int64, int64)),
+    ("ranks_leave", mark_location_read, void(int64, int64, int64)),
     ("ranks_add_to_link", add_to_link, void(int64, int64, int64)),
     ("ranks_arrive", arrive_over_link, int64(int64, int64)),
     ("ranks_due", link_is_due, int64(int64)),
 ]
-"""Name, function and signature of the entry points."""
+"""Name, function and signature of each entry point."""

@@ -1,31 +1,31 @@
-"""Exchanges between the ranks of a machine, run for all that are under way by whoever polls (see `tasks`).
+"""Exchanges between the ranks of a machine, advanced by whichever thread polls (see `tasks`).
 
-Rank r owns slice r of an array: it combines that slice of all arrays, and the others take it from there. What
-others read lies in shared memory, at once (`stored`) or piece by piece (`staged`), or where large arrays are
-(`direct`).
+Rank r owns slice r of an array: it combines that slice of all arrays, and its peers fetch the result from
+there. Peers read the data from shared memory, either as one block (`stored`) or piece by piece (`staged`), or
+directly from the memory of large arrays (`direct`).
 
-On an imitated link a notice travels as long as the bytes for which it stands; an exchange ends when its own
-have arrived, too.
+On an emulated link a notice is delayed as long as the bytes that it announces would be; an exchange ends when
+its own notices have arrived, too.
 """
 
 from __future__ import annotations
 
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
-from tracejit.kernels.ranks.combine import seat_at
+from tracejit.kernels.ranks.combine import member_record
 from tracejit.kernels.ranks.direct import invalidate, run_direct
 from tracejit.kernels.ranks.layout import (
     BOARD_EXCHANGES,
     BOARD_LINK,
     DIRECT,
     ENDED,
-    EXCHANGE_AT,
+    EXCHANGE_COMBINED,
     EXCHANGE_COPIED,
     EXCHANGE_LOST,
     EXCHANGE_MEMBERS,
     EXCHANGE_NEXT,
+    EXCHANGE_NOTIFIED,
     EXCHANGE_STATE,
-    EXCHANGE_TOLD,
     EXCHANGE_WAY,
     IN_BLOCKS,
     PHASES,
@@ -42,7 +42,7 @@ from tracejit.kernels.ranks.stored import begin_stored, run_stored
 
 @native
 def run(board, exchange):
-    """Take the steps of an exchange that can be taken now; returns whether there was one."""
+    """Take the steps of an exchange that are possible now. Returns whether there was one."""
     if get(exchange, EXCHANGE_WAY) == DIRECT:
         return run_direct(board, exchange)
     if get(exchange, EXCHANGE_WAY) == STAGED:
@@ -52,17 +52,17 @@ def run(board, exchange):
 
 @native
 def begin(board, exchange):
-    """Begin an exchange; returns whether there was a free block for it, if it needs one."""
+    """Begin an exchange. Returns whether there was a free block for it, if it needs one."""
     if get(exchange, EXCHANGE_WAY) == IN_BLOCKS and begin_stored(board, exchange) == 0:
         return 0
     put(exchange, EXCHANGE_STATE, TELLING_SLICES)
-    put(exchange, EXCHANGE_TOLD, 0)
+    put(exchange, EXCHANGE_NOTIFIED, 0)
     put(exchange, EXCHANGE_COPIED, 0)
-    put(exchange, EXCHANGE_AT, 0)
+    put(exchange, EXCHANGE_COMBINED, 0)
     put(exchange, EXCHANGE_LOST, 0)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
-        put(seat_at(exchange, member), SEAT_COPIED, 0)
-        put(seat_at(exchange, member), SEAT_AT, 0)
+        put(member_record(exchange, member), SEAT_COPIED, 0)
+        put(member_record(exchange, member), SEAT_AT, 0)
     run(board, exchange)
     if get(exchange, EXCHANGE_STATE) < ENDED:
         last = board + BOARD_EXCHANGES
@@ -75,7 +75,7 @@ def begin(board, exchange):
 
 @native
 def cancel(board, exchange):
-    """Forget an exchange that has not ended."""
+    """Remove an exchange that has not ended from the list of exchanges, and its messages from the link."""
     previous = board + BOARD_EXCHANGES
     while get(previous, 0) != 0 and get(previous, 0) != exchange:
         previous = get(previous, 0) + EXCHANGE_NEXT

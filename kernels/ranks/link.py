@@ -1,14 +1,16 @@
-"""An imitated network between this rank and the others: it delays messages, and takes no processor.
+"""An emulated network link between this rank and its peers. It delays messages, and uses no processor time.
 
-A link carries one packet after the other, each of the most urgent message that waits, so that an urgent one
-overtakes within a packet; a message arrives a latency after its last packet. What the link does is told by
-the times at which messages were added, not by those at which somebody looks.
+A link transmits one packet after another, each from the most urgent waiting message, so that an urgent
+message overtakes others within the time of a packet. A message arrives one latency after the end of its last
+packet. The schedule depends on the times at which messages were added, not on the times at which the link is
+polled.
 
-    add(link, message, nanoseconds, now)    # the link needs so long for it
-    arrive(link, board, now)                # tells what has arrived by now
-    due(link)                               # when the next one arrives
+    add(link, message, nanoseconds, now)    # a message that the link transmits for so long
+    arrive(link, board, now)                # deliver the messages that have arrived by now
+    due(link)                               # the time at which the next message arrives
 
-A message is a notice to a seat of the board, or stands for one that Python sends when it finds it ARRIVED.
+A message is a notice to a seat of the board, or stands for a message that Python sends when its state is
+ARRIVED.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ from tracejit.kernels.ranks.layout import (
     NEVER,
     ON_LINK,
 )
-from tracejit.kernels.ranks.notices import tell
+from tracejit.kernels.ranks.notices import post
 
 
 @native
 def time_of(link):
-    """The monotonic clock in nanoseconds."""
+    """The time of the monotonic clock in nanoseconds."""
     return read_clock(link + LINK_SECONDS)
 
 
 @native
 def add(link, message, nanoseconds, now):
-    """Have the link carry a message, for which it needs so long."""
+    """Queue a message whose transmission lasts `nanoseconds`."""
     put(message, MESSAGE_NEXT, 0)
     put(message, MESSAGE_NUMBER, get(link, LINK_ADDED))
     put(message, MESSAGE_LEFT, nanoseconds)
@@ -64,8 +66,8 @@ def add(link, message, nanoseconds, now):
 
 
 @native
-def take_out(head, message):
-    """Remove a message from the list at `head`, if it is there; returns whether it was."""
+def unlink(head, message):
+    """Remove a message from the list at `head`. Returns whether the list contained it."""
     while get(head, 0) != 0 and get(head, 0) != message:
         head = get(head, 0) + MESSAGE_NEXT
     if get(head, 0) == 0:
@@ -76,97 +78,103 @@ def take_out(head, message):
 
 @native
 def forget(link, message):
-    """Have the link carry a message no further."""
-    if get(message, MESSAGE_STATE) == ON_LINK and take_out(link + LINK_WAITING, message) == 0:
-        take_out(link + LINK_TRAVELLING, message)
+    """Remove a message from the link."""
+    if get(message, MESSAGE_STATE) == ON_LINK and unlink(link + LINK_WAITING, message) == 0:
+        unlink(link + LINK_TRAVELLING, message)
     put(message, MESSAGE_STATE, 0)
 
 
 @native
 def is_more_urgent(message, other):
-    """Whether a message is carried before another one."""
+    """Whether a message is transmitted before another one."""
     if get(message, MESSAGE_PRIORITY) != get(other, MESSAGE_PRIORITY):
         return get(message, MESSAGE_PRIORITY) > get(other, MESSAGE_PRIORITY)
     return get(message, MESSAGE_NUMBER) < get(other, MESSAGE_NUMBER)
 
 
 @native
-def most_urgent(link, by):
-    """The most urgent message that waits and was added by a time."""
-    first, message = 0, get(link, LINK_WAITING)
+def most_urgent(link, time):
+    """The most urgent waiting message that was added by `time`."""
+    urgent, message = 0, get(link, LINK_WAITING)
     while message != 0:
-        if get(message, MESSAGE_ADDED) <= by and (first == 0 or is_more_urgent(message, first)):
-            first = message
+        if get(message, MESSAGE_ADDED) <= time and (urgent == 0 or is_more_urgent(message, urgent)):
+            urgent = message
         message = get(message, MESSAGE_NEXT)
-    return first
+    return urgent
 
 
 @native
-def free_from(link):
-    """The time at which the link can go on with what waits: after its last packet, once one was added."""
+def next_free(link):
+    """The time at which the link can continue: the end of its last packet, or the addition of the first
+    waiting message if that is later.
+    """
     return max(get(link, LINK_FREE), get(get(link, LINK_WAITING), MESSAGE_ADDED))
 
 
 @native
-def carry(link, now):
-    """Carry packets of the most urgent message until it is over, a more urgent one came, or `now`."""
-    free = free_from(link)
-    first = most_urgent(link, free)
+def transmit(link, now):
+    """Transmit packets of the most urgent message until it is complete, a more urgent one was added, or
+    `now`.
+    """
+    free = next_free(link)
+    urgent = most_urgent(link, free)
     until, message = NEVER, get(link, LINK_WAITING)
     while message != 0:
-        if is_more_urgent(message, first):
+        if is_more_urgent(message, urgent):
             until = min(until, get(message, MESSAGE_ADDED))
         message = get(message, MESSAGE_NEXT)
     if until == NEVER:
         until = now
-    left, packet = get(first, MESSAGE_LEFT), get(link, LINK_PACKET)
-    taken = left
+    left, packet = get(urgent, MESSAGE_LEFT), get(link, LINK_PACKET)
+    duration = left
     if left > until - free:
-        taken = min(left, packet * (1 + (until - free) // packet))
-    put(link, LINK_FREE, free + taken)
-    put(first, MESSAGE_LEFT, left - taken)
-    if taken == left:
-        travel(link, first, free + taken + get(link, LINK_LATENCY))
+        duration = min(left, packet * (1 + (until - free) // packet))
+    put(link, LINK_FREE, free + duration)
+    put(urgent, MESSAGE_LEFT, left - duration)
+    if duration == left:
+        schedule_arrival(link, urgent, free + duration + get(link, LINK_LATENCY))
 
 
 @native
-def travel(link, message, arrival):
-    """Have a message, which needs the link no more, arrive at a time."""
-    take_out(link + LINK_WAITING, message)
+def schedule_arrival(link, message, arrival):
+    """Move a message whose transmission is complete to the list of those that arrive later, ordered by
+    arrival time.
+    """
+    unlink(link + LINK_WAITING, message)
     put(message, MESSAGE_ARRIVAL, arrival)
-    place = link + LINK_TRAVELLING
-    while get(place, 0) != 0 and get(get(place, 0), MESSAGE_ARRIVAL) <= arrival:
-        place = get(place, 0) + MESSAGE_NEXT
-    put(message, MESSAGE_NEXT, get(place, 0))
-    put(place, 0, message)
+    entry = link + LINK_TRAVELLING
+    while get(entry, 0) != 0 and get(get(entry, 0), MESSAGE_ARRIVAL) <= arrival:
+        entry = get(entry, 0) + MESSAGE_NEXT
+    put(message, MESSAGE_NEXT, get(entry, 0))
+    put(entry, 0, message)
 
 
 @native
 def due(link):
-    """The time at which the next message arrives if none is added; NEVER if none does."""
+    """The time at which the next message arrives if no message is added; NEVER if none arrives."""
     if get(link, LINK_TRAVELLING) != 0:
         return get(get(link, LINK_TRAVELLING), MESSAGE_ARRIVAL)
     if get(link, LINK_WAITING) == 0:
         return NEVER
-    return free_from(link) + get(most_urgent(link, NEVER), MESSAGE_LEFT) + get(link, LINK_LATENCY)
+    return next_free(link) + get(most_urgent(link, NEVER), MESSAGE_LEFT) + get(link, LINK_LATENCY)
 
 
 @native
 def arrive(link, board, now):
-    """Tell what has arrived by now; returns how many messages have.
+    """Deliver the messages that have arrived by now. Returns their number.
 
-    One that finds no room for its notice arrives later, as do those behind it.
+    A message whose notice does not fit in the ring is delivered later, as are those behind it.
     """
     if now < get(link, LINK_SOONEST):
         return 0
     while get(link, LINK_WAITING) != 0 and get(link, LINK_FREE) <= now:
-        carry(link, now)
+        transmit(link, now)
     arrived, has_room = 0, 1
     message = get(link, LINK_TRAVELLING)
     while message != 0 and get(message, MESSAGE_ARRIVAL) <= now and has_room != 0:
         seat = get(message, MESSAGE_SEAT)
         if seat >= 0:
-            has_room = tell(board, seat, get(message, MESSAGE_KEY), get(message, MESSAGE_WORD))
+            has_room = post(board, seat, get(message, MESSAGE_KEY), get(message, MESSAGE_WORD))
         if has_room != 0:
             put(message, MESSAGE_STATE, ARRIVED)
             arrived += 1

@@ -1,13 +1,13 @@
-"""The parts of an exchange, and what its members are told of them.
+"""The slices of an exchange, and the notices about them to its members.
 
-On an imitated link a notice travels as long as the bytes for which it stands.
+On an emulated link a notice is delayed as long as the bytes that it announces would be.
 """
 
 from __future__ import annotations
 
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import BILLION, get, put
-from tracejit.kernels.ranks.combine import item_of, seat_at
+from tracejit.kernels.ranks.combine import item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
     BOARD_HEAD,
     BOARD_LINK,
@@ -19,9 +19,9 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
+    EXCHANGE_NOTIFIED,
     EXCHANGE_PRIORITY,
     EXCHANGE_STATE,
-    EXCHANGE_TOLD,
     EXCHANGE_WAY,
     EXCHANGE_WHOLE,
     LINK_BANDWIDTH,
@@ -38,40 +38,42 @@ from tracejit.kernels.ranks.layout import (
     STAGED,
 )
 from tracejit.kernels.ranks.link import add, time_of
-from tracejit.kernels.ranks.notices import find, tell
+from tracejit.kernels.ranks.notices import find_notice, post
 
 
 @native
 def offset_of(exchange, member):
-    """The offset of a member's slice in the array; of the number of members, that of its end."""
-    return get(exchange, EXCHANGE_COUNT) * member // get(exchange, EXCHANGE_MEMBERS) * item_of(exchange)
+    """The byte offset of a member's slice in the array; for the number of members, the end of the array."""
+    return get(exchange, EXCHANGE_COUNT) * member // get(exchange, EXCHANGE_MEMBERS) * item_bytes(exchange)
 
 
 @native
 def message_to(exchange, member, phase):
-    """The record of the message to a member in a phase."""
-    return seat_at(exchange, member) + SEAT_MESSAGES + phase * MESSAGE_BYTES
+    """The address of the message to a member in a phase."""
+    return member_record(exchange, member) + SEAT_MESSAGES + phase * MESSAGE_BYTES
 
 
 @native
-def send(board, exchange, member, phase, place, nbytes):
-    """Tell a member a place, over the imitated link if there is one; returns whether there was room."""
-    seat, key = get(seat_at(exchange, member), 0), get(exchange, EXCHANGE_KEY) + phase
+def send(board, exchange, member, phase, word, nbytes):
+    """Send a member a notice with the word `word`, over the emulated link if there is one, where it takes the
+    time of `nbytes` bytes. Returns whether there was room.
+    """
+    seat, key = get(member_record(exchange, member), 0), get(exchange, EXCHANGE_KEY) + phase
     link = get(board, BOARD_LINK)
     if link == 0:
-        return tell(board, seat, key, place)
+        return post(board, seat, key, word)
     message = message_to(exchange, member, phase)
     put(message, MESSAGE_PRIORITY, get(exchange, EXCHANGE_PRIORITY))
     put(message, MESSAGE_SEAT, seat)
     put(message, MESSAGE_KEY, key)
-    put(message, MESSAGE_WORD, place)
+    put(message, MESSAGE_WORD, word)
     add(link, message, nbytes * BILLION // get(link, LINK_BANDWIDTH), time_of(link))
     return 1
 
 
 @native
 def is_sending(board, exchange):
-    """Whether messages of an exchange are on the imitated link."""
+    """Whether messages of an exchange are on the emulated link."""
     if get(board, BOARD_LINK) != 0:
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
             for phase in range(PHASES):
@@ -81,9 +83,9 @@ def is_sending(board, exchange):
 
 
 @native
-def place_of(board, exchange, offset, phase):
-    """The word that the others are told: where a part lies, or the address of an array that they read, or how
-    many pieces have been on this rank's stage.
+def notice_word(board, exchange, offset, phase):
+    """The word of the notices to the peers: the location of a slice, the address of an array that they read,
+    or the number of pieces that have passed through this rank's stage.
     """
     if get(exchange, EXCHANGE_WAY) == DIRECT:
         return get(exchange, EXCHANGE_ARRAY)
@@ -93,36 +95,38 @@ def place_of(board, exchange, offset, phase):
 
 
 @native
-def tell_all(board, exchange, phase):
-    """Tell the others where their part lies; returns whether there was room for all notices."""
+def announce(board, exchange, phase):
+    """Notify the peers that the data of a phase is available. Returns whether all notices fitted in the
+    rings.
+    """
     me, members = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_MEMBERS)
-    while get(exchange, EXCHANGE_TOLD) < members:
-        member = get(exchange, EXCHANGE_TOLD)
+    while get(exchange, EXCHANGE_NOTIFIED) < members:
+        member = get(exchange, EXCHANGE_NOTIFIED)
         if member != me:
-            part = member if phase == 0 else me
-            offset, end = offset_of(exchange, part), offset_of(exchange, part + 1)
+            owner = member if phase == 0 else me
+            offset, end = offset_of(exchange, owner), offset_of(exchange, owner + 1)
             if get(exchange, EXCHANGE_WHOLE) != 0:
                 offset, end = 0, offset_of(exchange, members)
             nbytes = end - offset
-            if get(exchange, EXCHANGE_WAY) == STAGED:  # nothing more is told
+            if get(exchange, EXCHANGE_WAY) == STAGED:  # no notices follow in the second phase
                 nbytes += offset_of(exchange, me + 1) - offset_of(exchange, me)
-            if send(board, exchange, member, phase, place_of(board, exchange, offset, phase), nbytes) == 0:
+            if send(board, exchange, member, phase, notice_word(board, exchange, offset, phase), nbytes) == 0:
                 return 0
-        put(exchange, EXCHANGE_TOLD, member + 1)
-    put(exchange, EXCHANGE_TOLD, 0)
+        put(exchange, EXCHANGE_NOTIFIED, member + 1)
+    put(exchange, EXCHANGE_NOTIFIED, 0)
     put(exchange, EXCHANGE_STATE, get(exchange, EXCHANGE_STATE) + 1)
     return 1
 
 
 @native
-def heard_slices(board, exchange):
-    """Whether all slices for this rank have been told of: 0: no, -1: but some come as messages."""
-    heard = 1
+def slices_announced(board, exchange):
+    """Whether all slices for this rank have been announced. 0: no, -1: yes, but some arrive as messages."""
+    announced = 1
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
-            note = find(board, get(seat_at(exchange, member), 0), get(exchange, EXCHANGE_KEY))
-            if note == 0:
+            notice = find_notice(board, get(member_record(exchange, member), 0), get(exchange, EXCHANGE_KEY))
+            if notice == 0:
                 return 0
-            if get(note, 16) == NOWHERE:
-                heard = -1
-    return heard
+            if get(notice, 16) == NOWHERE:
+                announced = -1
+    return announced

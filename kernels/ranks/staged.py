@@ -1,15 +1,17 @@
 """Exchanges of large arrays that a thread waits for: piece by piece, through memory that stays in the caches.
 
-Each rank has a *stage* in shared memory, of a few slots. A slot holds a piece of the slice of each other
-member, and of the sum of this rank's own. A rank stores its next pieces where a slot is free, combines pieces
-that all have stored into its array and its slot, and takes the pieces of the others' sums. It counts what it
-has stored, combined and taken, where the others look. A slot is free when all have taken what is there.
+Each rank has a *stage* of a few slots in shared memory. A slot has room for a piece of the slice of each
+other member, and for a piece of this rank's own sum. A rank stores its next pieces when a slot is free,
+combines pieces that all members have stored into its array and its slot, and takes the pieces of its peers'
+sums. It publishes the numbers of pieces that it has stored, combined and taken in counters that its peers
+poll. A slot is free when all peers have taken its contents.
 
-A stage serves one exchange at a time, in the order in which they have begun, which is the same on all ranks.
-Pieces are counted on from exchange to exchange; a rank tells the others with which number one begins. For
-this rank it ends with the last piece taken; the next one begins when all have taken theirs.
+A stage serves one exchange at a time, in the order in which the exchanges began, which is the same on all
+ranks. The counters are never reset; a rank sends its peers the number with which an exchange begins. For this
+rank an exchange ends with the last piece taken; the next one begins when all peers have taken theirs.
 
-A rank that aborts an exchange uses its stage no more: the others would take what is there for the rest.
+A rank that aborts an exchange does not use its stage again, because its peers would take the contents for the
+remaining pieces.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ from numba.types import int64
 from tracejit.kernels.compiler.memory import copy_bytes, load_acquire, store_release
 from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
-from tracejit.kernels.ranks.combine import combine, item_of, seat_at
+from tracejit.kernels.ranks.combine import combine, item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
     AWAITING_LINK,
     AWAITING_SLICES,
     BOARD_COUNTS,
     BOARD_EXCHANGES,
-    BOARD_MORE,
     BOARD_PEERS,
     BOARD_PIECES,
+    BOARD_RUNNABLE,
     BOARD_SEAT,
     BOARD_SEATS,
     BOARD_STAGE,
@@ -57,15 +59,15 @@ from tracejit.kernels.ranks.layout import (
     TAKEN,
     TELLING_SLICES,
 )
-from tracejit.kernels.ranks.notices import part_of, take_notice
-from tracejit.kernels.ranks.parts import heard_slices, is_sending, offset_of, tell_all
+from tracejit.kernels.ranks.notices import consume_notice, segment_of
+from tracejit.kernels.ranks.parts import announce, is_sending, offset_of, slices_announced
 
 # --- Pieces -------------------------------------------------------------------------------------------------
 
 
 @native
 def piece_bytes(exchange):
-    """Bytes of a piece."""
+    """The size of a piece in bytes."""
     return STAGE_BYTES // (SLOTS * get(exchange, EXCHANGE_MEMBERS)) // LINE * LINE
 
 
@@ -73,71 +75,72 @@ def piece_bytes(exchange):
 def pieces_of(exchange):
     """The number of pieces of the largest slice."""
     members, piece = get(exchange, EXCHANGE_MEMBERS), piece_bytes(exchange)
-    largest = (get(exchange, EXCHANGE_COUNT) + members - 1) // members * item_of(exchange)
+    largest = (get(exchange, EXCHANGE_COUNT) + members - 1) // members * item_bytes(exchange)
     return (largest + piece - 1) // piece
 
 
 @native
 def start_of(exchange, member, number):
-    """The offset in the array of a piece of a member's slice, or of the slice's end."""
+    """The offset in the array of a piece of a member's slice, or of the slice's end if that comes first."""
     return min(offset_of(exchange, member) + number * piece_bytes(exchange), offset_of(exchange, member + 1))
 
 
 @native
 def size_of(exchange, member, number):
-    """Bytes of a piece of a member's slice."""
+    """The size in bytes of a piece of a member's slice."""
     return start_of(exchange, member, number + 1) - start_of(exchange, member, number)
 
 
 @native
-def counts_of(board, seat):
-    """The address of a rank's counts of pieces, before its stage."""
-    return part_of(board, seat) + get(board, BOARD_COUNTS)
+def counters_of(board, seat):
+    """The address of a rank's progress counters, which precede its stage."""
+    return segment_of(board, seat) + get(board, BOARD_COUNTS)
 
 
 @native
-def place_on_stage(board, exchange, seat, member, number):
-    """The address at which a rank has a piece for a member; for itself: of its sum."""
-    place = number % SLOTS * get(exchange, EXCHANGE_MEMBERS) + member
-    return counts_of(board, seat) + LINE + place * piece_bytes(exchange)
+def stage_address(board, exchange, seat, member, number):
+    """The address in a rank's stage of a piece for a member; for the rank itself, of a piece of its sum."""
+    index = number % SLOTS * get(exchange, EXCHANGE_MEMBERS) + member
+    return counters_of(board, seat) + LINE + index * piece_bytes(exchange)
 
 
 @native
-def done(exchange, what):
+def pieces_done(exchange, counter):
     """The number of pieces that this rank has stored, combined or taken."""
-    return get(exchange, EXCHANGE_DONE + what)
+    return get(exchange, EXCHANGE_DONE + counter)
 
 
 @native
-def count_on(board, exchange, what):
-    """Count one more piece."""
-    count = done(exchange, what) + 1
-    put(exchange, EXCHANGE_DONE + what, count)
-    address = counts_of(board, get(board, BOARD_SEAT)) + what
+def count_piece(board, exchange, counter):
+    """Increment a counter of this rank and publish it."""
+    count = pieces_done(exchange, counter) + 1
+    put(exchange, EXCHANGE_DONE + counter, count)
+    address = counters_of(board, get(board, BOARD_SEAT)) + counter
     store_release(address, get(board, BOARD_PIECES) + count)  # pairs with load_acquire in `done_by`
 
 
 @native
-def done_by(board, exchange, member, what):
+def done_by(board, exchange, member, counter):
     """The number of pieces that a member has stored, combined or taken."""
-    about = seat_at(exchange, member)
-    count = load_acquire(counts_of(board, get(about, 0)) + what)  # pairs with store_release in `count_on`
-    return count - get(about, SEAT_BASE)
+    record = member_record(exchange, member)
+    # pairs with store_release in `count_piece`
+    count = load_acquire(counters_of(board, get(record, 0)) + counter)
+    return count - get(record, SEAT_BASE)
 
 
 @native
-def done_by_all(board, exchange, what):
-    """The number of pieces that all others have stored, combined or taken."""
-    found = NEVER
+def done_by_others(board, exchange, counter):
+    """The number of pieces that all peers have stored, combined or taken."""
+    fewest = NEVER
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
-            found = min(found, done_by(board, exchange, member, what))
-    return found
+            fewest = min(fewest, done_by(board, exchange, member, counter))
+    return fewest
 
 
 @native
 def progress_of(board, exchange, member):
-    """A number that grows with all that a member does."""
+    """A number that grows with every step of a member."""
     stored, combined = done_by(board, exchange, member, STORED), done_by(board, exchange, member, COMBINED)
     return stored + combined + done_by(board, exchange, member, TAKEN)
 
@@ -147,40 +150,40 @@ def progress_of(board, exchange, member):
 
 @native
 def has_stage(board, exchange):
-    """Whether an exchange has the stage, or gets it now."""
+    """Whether an exchange owns the stage, or acquires it now."""
     if get(board, BOARD_STAGE) != 0:
         return int64(get(board, BOARD_STAGE) == exchange)
-    other = get(board, BOARD_EXCHANGES)
-    while other != 0 and other != exchange:
-        if get(other, EXCHANGE_WAY) == STAGED:
+    earlier = get(board, BOARD_EXCHANGES)
+    while earlier != 0 and earlier != exchange:
+        if get(earlier, EXCHANGE_WAY) == STAGED:
             return 0
-        other = get(other, EXCHANGE_NEXT)
+        earlier = get(earlier, EXCHANGE_NEXT)
     for seat in range(get(board, BOARD_SEATS)):
         due = get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_DUE)
-        if load_acquire(counts_of(board, seat) + TAKEN) < due:  # pairs with store_release in `count_on`
+        if load_acquire(counters_of(board, seat) + TAKEN) < due:  # pairs with store_release in `count_piece`
             return 0
     put(board, BOARD_STAGE, exchange)
-    for what in range(STORED, TAKEN + 8, 8):
-        put(exchange, EXCHANGE_DONE + what, 0)
+    for counter in range(STORED, TAKEN + 8, 8):
+        put(exchange, EXCHANGE_DONE + counter, 0)
     return 1
 
 
 @native
-def leave_stage(board, exchange):
-    """Leave the stage to the next exchange, once the members have taken all pieces."""
+def release_stage(board, exchange):
+    """Release the stage for the next exchange, which may use it once the members have taken all pieces."""
     pieces = pieces_of(exchange)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
-        about = seat_at(exchange, member)
+        record = member_record(exchange, member)
         if member != get(exchange, EXCHANGE_MEMBER):
-            peer = board + BOARD_PEERS + get(about, 0) * PEER_BYTES
-            put(peer, PEER_DUE, get(about, SEAT_BASE) + pieces)
+            peer = board + BOARD_PEERS + get(record, 0) * PEER_BYTES
+            put(peer, PEER_DUE, get(record, SEAT_BASE) + pieces)
     put(board, BOARD_PIECES, get(board, BOARD_PIECES) + pieces)
     put(board, BOARD_STAGE, 0)
 
 
 @native
 def abandon_stage(board, exchange):
-    """Have no exchange use the stage any more if this one has it, which does not end."""
+    """Prevent any further use of the stage if the aborted exchange owns it."""
     if get(board, BOARD_STAGE) == exchange:
         put(board + BOARD_PEERS + get(board, BOARD_SEAT) * PEER_BYTES, PEER_DUE, NEVER)
         put(board, BOARD_STAGE, 0)
@@ -188,12 +191,12 @@ def abandon_stage(board, exchange):
 
 @native
 def has_moved(board):
-    """Whether a member of the exchange that has the stage has done something since this rank looked."""
+    """Whether a member of the exchange that owns the stage has made progress since this rank last checked."""
     exchange = get(board, BOARD_STAGE)
     if exchange != 0 and get(exchange, EXCHANGE_STATE) == MOVING:
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
-            seen = get(seat_at(exchange, member), SEAT_AT)
-            if member != get(exchange, EXCHANGE_MEMBER) and progress_of(board, exchange, member) != seen:
+            previous = get(member_record(exchange, member), SEAT_AT)
+            if member != get(exchange, EXCHANGE_MEMBER) and progress_of(board, exchange, member) != previous:
                 return 1
     return 0
 
@@ -203,99 +206,99 @@ def has_moved(board):
 
 @native
 def store_piece(board, exchange):
-    """Store a piece for each other member, if a slot is free; returns whether it was."""
+    """Store a piece for each other member, if a slot is free. Returns whether one was."""
     me, members, number = (
         get(exchange, EXCHANGE_MEMBER),
         get(exchange, EXCHANGE_MEMBERS),
-        done(exchange, STORED),
+        pieces_done(exchange, STORED),
     )
     if number == pieces_of(exchange):
         return 0
-    if number >= SLOTS and number - done_by_all(board, exchange, TAKEN) >= SLOTS:
+    if number >= SLOTS and number - done_by_others(board, exchange, TAKEN) >= SLOTS:
         return 0
     for step in range(1, members):
         member = (me + step) % members
-        target = place_on_stage(board, exchange, get(board, BOARD_SEAT), member, number)
+        target = stage_address(board, exchange, get(board, BOARD_SEAT), member, number)
         source = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, member, number)
         copy_bytes(target, source, size_of(exchange, member, number))
-    count_on(board, exchange, STORED)
+    count_piece(board, exchange, STORED)
     return 1
 
 
 @native
 def combine_piece(board, exchange):
-    """Combine a piece of this rank's slice, if all have stored theirs; returns whether they had."""
-    me, number = get(exchange, EXCHANGE_MEMBER), done(exchange, COMBINED)
-    if number == done(exchange, STORED) or done_by_all(board, exchange, STORED) <= number:
+    """Combine a piece of this rank's slice, if all members have stored theirs. Returns whether they had."""
+    me, number = get(exchange, EXCHANGE_MEMBER), pieces_done(exchange, COMBINED)
+    if number == pieces_done(exchange, STORED) or done_by_others(board, exchange, STORED) <= number:
         return 0
     out = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, me, number)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
-        about = seat_at(exchange, member)
-        part = out if member == me else place_on_stage(board, exchange, get(about, 0), me, number)
-        put(about, SEAT_PART, part)
-    copy = place_on_stage(board, exchange, get(board, BOARD_SEAT), me, number)
-    combine(board, exchange, out, copy, size_of(exchange, me, number) // item_of(exchange))
-    count_on(board, exchange, COMBINED)
+        record = member_record(exchange, member)
+        operand = out if member == me else stage_address(board, exchange, get(record, 0), me, number)
+        put(record, SEAT_PART, operand)
+    copy = stage_address(board, exchange, get(board, BOARD_SEAT), me, number)
+    combine(board, exchange, out, copy, size_of(exchange, me, number) // item_bytes(exchange))
+    count_piece(board, exchange, COMBINED)
     return 1
 
 
 @native
 def take_piece(board, exchange):
-    """Take a piece of each sum, if all others have it; returns whether they had."""
+    """Take a piece of each peer's sum, if all peers have stored it. Returns whether they had."""
     me, members, number = (
         get(exchange, EXCHANGE_MEMBER),
         get(exchange, EXCHANGE_MEMBERS),
-        done(exchange, TAKEN),
+        pieces_done(exchange, TAKEN),
     )
-    if number == done(exchange, COMBINED) or done_by_all(board, exchange, COMBINED) <= number:
+    if number == pieces_done(exchange, COMBINED) or done_by_others(board, exchange, COMBINED) <= number:
         return 0
     for step in range(1, members):
         member = (me + step) % members
-        source = place_on_stage(board, exchange, get(seat_at(exchange, member), 0), member, number)
+        source = stage_address(board, exchange, get(member_record(exchange, member), 0), member, number)
         target = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, member, number)
         copy_bytes(target, source, size_of(exchange, member, number))
-    count_on(board, exchange, TAKEN)
+    count_piece(board, exchange, TAKEN)
     return 1
 
 
 @native
-def hear_bases(board, exchange):
-    """Note with which numbers of pieces the others begin."""
+def receive_bases(board, exchange):
+    """Receive the numbers of pieces with which the peers begin."""
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
-            about = seat_at(exchange, member)
-            put(about, SEAT_BASE, take_notice(board, get(about, 0), get(exchange, EXCHANGE_KEY)))
+            record = member_record(exchange, member)
+            put(record, SEAT_BASE, consume_notice(board, get(record, 0), get(exchange, EXCHANGE_KEY)))
     put(exchange, EXCHANGE_STATE, MOVING)
 
 
 @native
-def move(board, exchange):
-    """Do what can be done for the next pieces; returns how much that was."""
+def move_pieces(board, exchange):
+    """Take the steps that are possible for the next pieces. Returns their number."""
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
-            put(seat_at(exchange, member), SEAT_AT, progress_of(board, exchange, member))
+            put(member_record(exchange, member), SEAT_AT, progress_of(board, exchange, member))
     moved = store_piece(board, exchange) + combine_piece(board, exchange) + take_piece(board, exchange)
-    if done(exchange, TAKEN) == pieces_of(exchange):
-        leave_stage(board, exchange)
+    if pieces_done(exchange, TAKEN) == pieces_of(exchange):
+        release_stage(board, exchange)
         put(exchange, EXCHANGE_STATE, AWAITING_LINK)
     elif moved != 0:
-        put(board, BOARD_MORE, 1)
+        put(board, BOARD_RUNNABLE, 1)
     return moved
 
 
 @native
 def run_staged(board, exchange):
-    """Take the steps of an exchange that can be taken now; returns whether there was one."""
+    """Take the steps of an exchange that are possible now. Returns whether there was one."""
     before, moved = get(exchange, EXCHANGE_STATE), 0
     if before == TELLING_SLICES and has_stage(board, exchange) != 0:
-        tell_all(board, exchange, 0)
+        announce(board, exchange, 0)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES:
-        while done(exchange, STORED) < SLOTS and store_piece(board, exchange) != 0:
+        while pieces_done(exchange, STORED) < SLOTS and store_piece(board, exchange) != 0:
             moved += 1
-        if heard_slices(board, exchange) > 0:
-            hear_bases(board, exchange)
+        if slices_announced(board, exchange) > 0:
+            receive_bases(board, exchange)
     if get(exchange, EXCHANGE_STATE) == MOVING:
-        moved += move(board, exchange)
+        moved += move_pieces(board, exchange)
     if get(exchange, EXCHANGE_STATE) == AWAITING_LINK and is_sending(board, exchange) == 0:
         put(exchange, EXCHANGE_STATE, ENDED)
     return int64(moved != 0 or get(exchange, EXCHANGE_STATE) != before)

@@ -1,13 +1,13 @@
 """Tasks of the engine that are exchanges: they begin and end without Python.
 
-A task of the lane of communication whose function is the address of a *plan* is begun by the thread of
-communication while it looks for notices (`begin_ready`): the array is where the task's argument block says,
-what the array is and who takes part stands in an exchange that Python has prepared. When the exchange has
-ended, so has the task.
+A task of the communication lane whose function is the address of a *plan* is begun by the communication
+thread while it polls for notices (`begin_ready`). The task's argument block contains the address of the
+array; an exchange that Python has prepared describes the array and the members. The task ends with the
+exchange.
 
-Whatever is unusual is up to Python. It begins a task where no block or no prepared exchange is free, where a
-profile is recorded, or where it has asked for all (BOARD_PYTHON). It takes over an exchange that has stopped,
-or that waits for too long (`take_over`).
+Python handles the unusual cases. It begins a task if no block or no prepared exchange is free, if a profile
+is being recorded, or if it has requested all tasks (BOARD_PYTHON). It takes over an exchange that has
+stopped, or that waits for too long (`take_over`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from tracejit.kernels.ranks.layout import (
 from tracejit.kernels.ranks.notices import has_block
 
 ENDS = 1 << 32
-"""The amount that `run_all` adds for an exchange that Python has to look at: its own has ended, or one of a
-task has stopped.
+"""The amount that `run_all` adds for an exchange that Python has to handle: one begun by Python has ended, or
+one of a task has stopped.
 """
 
 
@@ -67,26 +67,28 @@ task has stopped.
 
 
 @native
-def move(plan, exchange, block, out):
-    """Copy the arrays of a task to where they lie together, or (`out`) back."""
-    whole = get(exchange, EXCHANGE_ARRAY)
+def copy_arrays(plan, exchange, block, out):
+    """Copy the arrays of a task one after another into the array of the exchange, or back if `out` is
+    not 0.
+    """
+    packed = get(exchange, EXCHANGE_ARRAY)
     for index in range(get(plan, PLAN_COUNT)):
         array = get(block, 8 * (get(plan, PLAN_FIRST) + index))
         nbytes = get(get(plan, PLAN_SIZES), 8 * index)
         if out != 0:
-            copy_bytes(array, whole, nbytes)
+            copy_bytes(array, packed, nbytes)
         else:
-            copy_bytes(whole, array, nbytes)
-        whole += nbytes
+            copy_bytes(packed, array, nbytes)
+        packed += nbytes
 
 
 @native
 def gather(plan, exchange, block):
-    """Let the exchange have the arrays of a task."""
+    """Set the array of the exchange, packing the arrays of a task if there are several."""
     if get(plan, PLAN_COUNT) == 1:
         put(exchange, EXCHANGE_ARRAY, get(block, 8 * get(plan, PLAN_FIRST)))
     else:
-        move(plan, exchange, block, 0)
+        copy_arrays(plan, exchange, block, 0)
 
 
 # --- Life of a task -----------------------------------------------------------------------------------------
@@ -94,19 +96,19 @@ def gather(plan, exchange, block):
 
 @native
 def is_native(board, task):
-    """Whether a ready task can begin here and now."""
+    """Whether a ready task can begin without Python, now."""
     engine, plan = get(board, BOARD_ENGINE), get(task, TASK_FUNCTION)
     if plan == 0 or get(board, BOARD_PYTHON) != 0 or get(engine, ENGINE_EVENTS) != 0:
         return 0
     if get(engine, ENGINE_WORKERS) == 0:
-        return 0  # what follows it runs on this thread then
+        return 0  # without workers its successors would run on this thread
     exchange = get(plan, PLAN_FREE)
     return int64(exchange != 0 and (get(exchange, EXCHANGE_WAY) != IN_BLOCKS or has_block(board) != 0))
 
 
 @native
 def begin_ready(board, time):
-    """Begin the ready tasks that can begin; returns how many, or -1 if the next one is up to Python."""
+    """Begin the ready tasks that can begin. Returns their number, or -1 if the next one is left to Python."""
     engine, lane, begun = get(board, BOARD_ENGINE), get(board, BOARD_LANE), 0
     while get(lane, LANE_READY) != 0:
         lock(engine)
@@ -138,15 +140,15 @@ def begin_task(board, exchange, time):
     put(exchange, EXCHANGE_KEY, KEYS * (number % NUMBERS))
     put(exchange, EXCHANGE_BEGUN, time)
     gather(plan, exchange, block)
-    begin(board, exchange)  # there is a block, if it needs one
+    begin(board, exchange)  # cannot fail: `is_native` has checked that there is a free block
     if get(exchange, EXCHANGE_STATE) >= ENDED:
-        leave_off(board, exchange)
+        retire(board, exchange)
 
 
 @native
-def leave_off(board, exchange):
-    """End the task of an exchange that has ended; leave one that has stopped to Python. Returns ENDS where
-    Python has to look.
+def retire(board, exchange):
+    """End the task of an exchange that has ended; leave an exchange that has stopped to Python. Returns ENDS
+    if Python has to handle it.
     """
     task = get(exchange, EXCHANGE_TASK)
     if task == 0:
@@ -157,16 +159,16 @@ def leave_off(board, exchange):
         return ENDS
     plan = get(exchange, EXCHANGE_PLAN)
     if get(plan, PLAN_COUNT) > 1:
-        move(plan, exchange, get(task, TASK_BLOCK), 1)
+        copy_arrays(plan, exchange, get(task, TASK_BLOCK), 1)
     put(exchange, EXCHANGE_NEXT, get(plan, PLAN_FREE))
     put(plan, PLAN_FREE, exchange)
-    end_task(get(board, BOARD_ENGINE), exchange)  # who has waited may discard the plan now
+    end_task(get(board, BOARD_ENGINE), exchange)  # a thread that waited for it may discard the plan now
     return 1
 
 
 @native
 def end_task(engine, exchange):
-    """End the task of an exchange; for a process that forks meanwhile it has ended, or it has not."""
+    """End the task of an exchange atomically with respect to a fork, whose child sees either state."""
     lock(engine)
     while get(engine, ENGINE_PAUSED) == HALTED:
         unlock(engine)
@@ -181,7 +183,9 @@ def end_task(engine, exchange):
 
 @native
 def run_all(board):
-    """Take the steps that can be taken now of all exchanges; returns how many moved, and ENDS (see there)."""
+    """Take the steps of all exchanges that are possible now. Returns the number of steps, plus ENDS for each
+    exchange that Python has to handle.
+    """
     moved, previous = 0, board + BOARD_EXCHANGES
     exchange = get(previous, 0)
     while exchange != 0:
@@ -189,7 +193,7 @@ def run_all(board):
         moved += run(board, exchange)
         if get(exchange, EXCHANGE_STATE) >= ENDED:
             put(previous, 0, following)
-            moved += leave_off(board, exchange)
+            moved += retire(board, exchange)
         else:
             previous = exchange + EXCHANGE_NEXT
         exchange = following
@@ -198,8 +202,8 @@ def run_all(board):
 
 @native
 def take_over(board, before):
-    """The next exchange of a task that Python shall go on with, one that has stopped or that began before a
-    time; 0 if there is none. Python ends its task.
+    """The next exchange of a task for Python to continue: one that has stopped, or that began before the time
+    `before`; 0 if there is none. Python ends its task.
     """
     exchange = get(board, BOARD_STOPPED)
     if exchange != 0:

@@ -1,23 +1,22 @@
-"""Scalar functions: elementwise operators on one element, on CPU and CUDA alike.
+"""Scalar functions: elementwise operators on one element, for CPU and CUDA.
 
     from tracejit.kernels.scalar import FUNCTIONS, function_name
 
     name = function_name("exp", "float32")     # 'exp': operator's kernel, dtype of the result
     FUNCTIONS[name]                            # a generated kernel calls this by its name
 
-`FUNCTIONS` maps every name to something a kernel, for a CPU or a GPU, can call as a global, and
-`from tracejit.kernels.scalar import exp` imports the same object. One name serves all dtypes its operator
-admits: the arguments must have exactly one dtype (booleans are `numba.boolean`) and the result has the
-dtype the operator's typing rule says, nothing is promoted. Where the result's dtype is not known from
+`FUNCTIONS` maps each name to an object that a kernel, for a CPU or a GPU, can call as a global, and `from
+tracejit.kernels.scalar import exp` imports the same object. One name serves all dtypes that its operator
+admits: the arguments must have exactly one dtype (booleans are `numba.boolean`), the result has the dtype
+that the operator's typing rule specifies, and nothing is promoted. If the result's dtype is not determined by
 the arguments it is part of the name: ``astype_float32(x)``, ``random_bits_uint64(key, counter, index)``;
-`function_name` adds it. Complex numbers have formulas of their own, in
-`tracejit.kernels.scalar.complex_numbers`.
+`function_name` adds it. Complex numbers have separate formulas, in `tracejit.kernels.scalar.complex_numbers`.
 
-The functions take their meaning from NumPy. Transcendental ones are within 2 units in the last place of
-the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are
-exact. All are branch-free, so loops over them vectorise.
+The functions have the semantics of NumPy. Transcendental functions are within 2 units in the last place of
+the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are exact.
+All are branch-free, so loops over them vectorise.
 
-A new one is a function with the decorator `scalar` in the module where it belongs, written over lanes (see
+A new function is defined with the decorator `scalar` in the module where it belongs, written over lanes (see
 `tracejit.kernels.compiler.lane` and `tracejit.kernels.compiler.intrinsics`).
 """
 
@@ -54,7 +53,9 @@ scalar("uint64")(philox.random_bits_uint64)
 
 
 def function_name(kernel, dtype):
-    """The key in `FUNCTIONS` for an operator's kernel whose result has `dtype` (a name: 'float32')."""
+    """The key in `FUNCTIONS` of an operator's kernel whose result has `dtype` (a name: 'float32'). Raises
+    KeyError if there is none.
+    """
     for name in (kernel, f"{kernel}_{dtype}"):
         if name in FUNCTIONS:
             return name

@@ -1,8 +1,8 @@
-"""Helpers of generated kernels beside the scalar functions: accumulators, and indices.
+"""Helpers of generated kernels besides the scalar functions: accumulators, and indices.
 
-Written over lanes like the scalar functions (see `tracejit.kernels.compiler.lane`). `add_reassoc`,
-`multiply_reassoc` and `multiply_add_reassoc` carry fast-math flags, and no others do: LLVM may reassociate
-and so vectorise them; nan and infinities keep their meaning.
+They are written over lanes like the scalar functions (see `tracejit.kernels.compiler.lane`). `add_reassoc`,
+`multiply_reassoc` and `multiply_add_reassoc` carry fast-math flags, and no other functions do: LLVM may
+reassociate and so vectorise them; nan and infinities keep their meaning.
 
     total = add_reassoc(total, x)                       # inside a block
     error = error + sum_error(total, block)             # the rounding error of the next line
@@ -22,7 +22,7 @@ FLAGS = ("reassoc", "nsz")
 
 
 def _reordered(instruction, meaning):
-    """Make a float operation that LLVM may reassociate."""
+    """Return a float operation that LLVM may reassociate; `meaning` is the operation on Python numbers."""
 
     def function(x, y):
         if not isinstance(x, Lane):
@@ -34,7 +34,7 @@ def _reordered(instruction, meaning):
 
 
 def _multiply_add_reordered(x, y, total):
-    """``x * y + total``, whose additions LLVM may reassociate; the product is rounded only where a processor
+    """``x * y + total``, whose additions LLVM may reassociate; the product is rounded only if the processor
     has no fused multiply-add.
     """
     if not isinstance(x, Lane):
@@ -52,13 +52,13 @@ def _sum_error(total, x):
 
 
 def _compensated(total, error):
-    """The sum and its error together; after an overflow the error is nan and does not count."""
+    """The sum plus its error; after an overflow the error is nan and is ignored."""
     return select(error == error, total + error, total)
 
 
 def _wrapped_index(index, extent):
-    """A negative index counted from the end; 0 for one out of range, so that memory is safe until the
-    kernel fails.
+    """The index, a negative one counted from the end; 0 if it is out of range, so that memory accesses are
+    safe until the kernel fails.
     """
     wrapped = select(index < 0, index + extent, index)
     return select((wrapped >= 0) & (wrapped < extent), wrapped, 0)
@@ -70,17 +70,17 @@ def _out_of_range(index, extent):
 
 
 def _first_failure(status, failed, position):
-    """The status of a kernel: 1 + `position` where it failed first."""
+    """The status of a kernel: 1 + `position` of the first failure."""
     return select(failed & (status == 0), position + 1, status)
 
 
 def _is_extreme(value, extreme):
-    """Whether argmax or argmin may stand here: at the extreme, or at a nan."""
+    """Whether argmax or argmin may select this element: the extreme, or a nan."""
     return (value == extreme) | (value != value)
 
 
 def _in_order(i):
-    """The bits of a float as an integer in the same order, and back."""
+    """Map the bits of a float to an integer in the same order, or back."""
     width = WIDTH[dtype_of(i)]
     return i ^ ((i >> (width - 1)) & (2 ** (width - 1) - 1))
 
@@ -91,7 +91,9 @@ def _lowest(width):
 
 
 def _rank(x):
-    """The place of a float among all, from 0 for minus infinity; nan of either sign is above infinity."""
+    """The position of a float in the order of all floats, from 0 for minus infinity; nan of either sign is
+    above infinity.
+    """
     width = WIDTH[dtype_of(x)]
     return bitcast(_in_order(bits(x)), f"uint{width}") - _lowest(width)
 

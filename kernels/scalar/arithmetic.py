@@ -1,7 +1,7 @@
-"""Arithmetic, comparison, rounding and classification: exactly NumPy's results, bit for bit.
+"""Arithmetic, comparison, rounding and classification, with exactly NumPy's results, bit for bit.
 
-Integers wrap in their own width. On bools `add` and `maximum` are "or", `multiply` and `minimum` are
-"and". Integer division by zero results in 0, and the most negative integer divided by -1 wraps, as in NumPy.
+Integers wrap in their own width. For bools `add` and `maximum` are "or", `multiply` and `minimum` are "and".
+Integer division by zero results in 0, and the most negative integer divided by -1 wraps, as in NumPy.
 """
 
 from tracejit.kernels.compiler import intrinsics as lanes
@@ -34,7 +34,7 @@ def is_unsigned(x):
 
 
 def real_dtype(dtype):
-    """The dtype of the parts of a complex dtype; another one itself."""
+    """The dtype of the real and imaginary parts of a complex dtype; any other dtype itself."""
     return PARTS.get(dtype, dtype)
 
 
@@ -120,9 +120,9 @@ def remainder(x, y):
 
 
 def _integer_quotient(x, y):
-    """x / y rounded towards zero; 0 if y is zero; the most negative integer by -1 wraps."""
-    by_one = y == 0 if is_unsigned(x) else (y == 0) | (y == -1)
-    q = quotient(x, select(by_one, 1, y))
+    """``x / y`` rounded towards zero; 0 if y is zero; the most negative integer divided by -1 wraps."""
+    needs_no_division = y == 0 if is_unsigned(x) else (y == 0) | (y == -1)
+    q = quotient(x, select(needs_no_division, 1, y))
     if not is_unsigned(x):
         q = select(y == -1, -x, q)
     return select(y == 0, 0, q)
@@ -138,17 +138,17 @@ def _integer_floor_divide(x, y):
 
 def _float_remainder(x, y):
     r = fmod(x, y)
-    moved = select((r != 0) & ((r < 0) != (y < 0)), r + y, r)
-    return select(r == 0, copysign(fill(y, 0.0), y), moved)
+    adjusted = select((r != 0) & ((r < 0) != (y < 0)), r + y, r)
+    return select(r == 0, copysign(fill(y, 0.0), y), adjusted)
 
 
 def _float_floor_divide(x, y):
     r = fmod(x, y)
     q = (x - r) / y
     q = select((r != 0) & ((r < 0) != (y < 0)), q - 1.0, q)
-    down = lanes.floor(q)
-    down = select(q - down > 0.5, down + 1.0, down)
-    return select(y == 0, x / y, select(q == 0, copysign(fill(x, 0.0), x / y), down))
+    floored = lanes.floor(q)
+    floored = select(q - floored > 0.5, floored + 1.0, floored)
+    return select(y == 0, x / y, select(q == 0, copysign(fill(x, 0.0), x / y), floored))
 
 
 @scalar()
@@ -252,28 +252,28 @@ def isfinite(x):
 
 @scalar()
 def nextafter(x, y):
-    """The neighbour of `x` towards `y`: the bits of floats of one sign are ordered like integers."""
+    """The neighbour of `x` towards `y`: the bits of floats of the same sign are ordered like integers."""
     i = bits(x)
     away = (x < y) == (i >= 0)
     step = floating(select(away, i + 1, i - 1))
     smallest = copysign(floating(fill(i, 1)), y)
-    moved = select(x == y, y, select(x == 0, smallest, step))
-    return select((x != x) | (y != y), x + y, moved)
+    neighbour = select(x == y, y, select(x == 0, smallest, step))
+    return select((x != x) | (y != y), x + y, neighbour)
 
 
 @on_half("nextafter")
 def nextafter_half(x, y):
-    """`nextafter` on the 16 bits; comparisons are in float32. Between two zeros NumPy stays at the first one
-    of float16, and goes to the second one of others.
+    """`nextafter` on the 16 bits; comparisons are in float32. Between two zeros NumPy returns the first one
+    for float16, and the second one for other dtypes.
     """
     dtype, i = dtype_of(x), bits(x)
     a, b = convert(x, "float32"), convert(y, "float32")
     away = (a < b) == (i >= 0)
     step = select(away, i + 1, i - 1)
     smallest = (bits(y) & -(2**15)) | 1
-    same = bits(x if dtype == "float16" else y)
-    moved = select(a == b, same, select(a == 0, smallest, step))
-    return select((a != a) | (b != b), convert(a + b, dtype), bitcast(moved, dtype))
+    equal_bits = bits(x if dtype == "float16" else y)
+    neighbour = select(a == b, equal_bits, select(a == 0, smallest, step))
+    return select((a != a) | (b != b), convert(a + b, dtype), bitcast(neighbour, dtype))
 
 
 @scalar()
@@ -317,7 +317,7 @@ def bitwise_invert(x):
 
 
 def _fits(y, width):
-    """Whether a shift by `y` is less than the width (negative counts are not)."""
+    """Whether a shift by `y` is less than the width; false for negative shifts."""
     return (y < width) if is_unsigned(y) else (y >= 0) & (y < width)
 
 
@@ -331,5 +331,5 @@ def bitwise_left_shift(x, y):
 def bitwise_right_shift(x, y):
     width = WIDTH[dtype_of(x)]
     fits = _fits(y, width)
-    rest = 0 if is_unsigned(x) else x >> (width - 1)
-    return select(fits, x >> select(fits, y, 0), rest)
+    fill_bits = 0 if is_unsigned(x) else x >> (width - 1)
+    return select(fits, x >> select(fits, y, 0), fill_bits)

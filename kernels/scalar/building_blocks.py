@@ -1,6 +1,6 @@
 """Building blocks of several functions: polynomials, powers of two, and splitting of numbers.
 
-Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a lane.
+Constants that depend on the precision are in `FORMATS`; `format_of(x)` returns those of a lane.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from tracejit.kernels.compiler.lane import dtype_of
 
 @dataclass(frozen=True)
 class Format:
-    """Constants of one precision. Each `c` with a `c_low` is a number to twice the precision."""
+    """Constants of one precision. Each `c` with a `c_low` is a number in twice the precision."""
 
     fraction: int  # stored bits of the significand
     bias: int  # of the exponent
     tiny: float  # smallest normal number
-    magic: float  # adding 1.5 * 2**fraction rounds to an integer, which then sits in the low bits
+    magic: float  # 1.5 * 2**fraction: adding it rounds to an integer, which is then in the low bits
     magic_bits: int
     middle: int  # the bits of sqrt(1/2)
     ln2: float
@@ -65,7 +65,7 @@ FORMATS = {
 }
 
 
-def of(x):
+def format_of(x):
     """The constants of the precision of `x`."""
     return FORMATS[dtype_of(x)]
 
@@ -75,35 +75,35 @@ def is_double(x):
 
 
 def in_double(function, *xs):
-    """`function` of float32 lanes, computed in float64 and rounded."""
+    """The result of `function` for float32 lanes, computed in float64 and rounded."""
     return convert(function(*(convert(x, "float64") for x in xs)), "float32")
 
 
 def polynomial(x, coefficients):
     """``c[0] + c[1] x + c[2] x**2 + ...`` by Horner's rule."""
-    *rest, value = coefficients
-    for c in reversed(rest):
+    *others, value = coefficients
+    for c in reversed(others):
         value = fma(value, x, c)
     return value
 
 
 def nearest_multiple(x, factor):
-    """The integer n nearest to ``x * factor``, as float and as integer; |n| below 2**(fraction - 2).
+    """The integer n nearest to ``x * factor``, as float and as integer; |n| must be below 2**(fraction - 2).
 
     No conversion is involved, so NaN passes through the float, and its integer is unspecified.
     """
-    shifted = fma(x, factor, of(x).magic)
-    return shifted - of(x).magic, bits(shifted) - of(x).magic_bits
+    shifted = fma(x, factor, format_of(x).magic)
+    return shifted - format_of(x).magic, bits(shifted) - format_of(x).magic_bits
 
 
 def power_of_two(n):
-    """2**n for an integer lane, where that is a normal number."""
+    """2**n for an integer lane, if that is a normal number."""
     form = FORMATS["float32" if dtype_of(n) == "int32" else "float64"]
     return floating((n + form.bias) << form.fraction)
 
 
 def scaled(x, n):
-    """``x * 2**n``, rounded once; n may reach twice the range of normal numbers."""
+    """``x * 2**n``, rounded once; n may be up to twice the range of exponents of normal numbers."""
     if can_scale(x):
         return ldexp(x, n)
     half = n >> 1
@@ -111,14 +111,16 @@ def scaled(x, n):
 
 
 def clamped(x, least, most):
-    """`x` within bounds; NaN stays."""
+    """`x` limited to the bounds; NaN is preserved."""
     x = select(x < least, least, x)
     return select(x > most, most, x)
 
 
 def split(x):
-    """(k, m) with ``x == m * 2**k`` for positive finite x: k an integer lane, m in [sqrt(1/2), sqrt(2))."""
-    form = of(x)
+    """The pair (k, m) with ``x == m * 2**k`` for positive finite x: k is an integer lane, m in [sqrt(1/2),
+    sqrt(2)).
+    """
+    form = format_of(x)
     subnormal = x < form.tiny
     x = select(subnormal, x * 2.0**form.fraction, x)
     offset = bits(x) - form.middle
@@ -127,19 +129,19 @@ def split(x):
 
 
 def two_sum(a, b):
-    """(sum, error) with ``sum + error == a + b`` exactly (Knuth)."""
+    """The pair (sum, error) with ``sum + error == a + b`` exactly (Knuth)."""
     total = a + b
-    kept = total - a
-    return total, (a - (total - kept)) + (b - kept)
+    b_virtual = total - a
+    return total, (a - (total - b_virtual)) + (b - b_virtual)
 
 
 def fast_two_sum(a, b):
-    """(sum, error) with ``sum + error == a + b`` exactly, for |a| >= |b| or a == 0 (Dekker)."""
+    """The pair (sum, error) with ``sum + error == a + b`` exactly, for |a| >= |b| or a == 0 (Dekker)."""
     total = a + b
     return total, b - (total - a)
 
 
 def two_product(a, b):
-    """(product, error) with ``product + error == a * b`` exactly."""
+    """The pair (product, error) with ``product + error == a * b`` exactly."""
     product = a * b
     return product, fma(a, b, -product)

@@ -1,8 +1,9 @@
-"""Casts between all dtypes, with the meaning of NumPy's `astype`.
+"""Casts between all dtypes, with the semantics of NumPy's `astype`.
 
-To bool: whether the value is not zero (NaN is true). Real numbers become complex ones without an imaginary
-part; the reverse does not occur. Integers wrap. Floats truncate towards zero; NumPy
-leaves values that do not fit to the processor; here they saturate and NaN becomes 0, on every machine.
+A cast to bool tests whether the value is not zero (NaN is true). Real numbers become complex ones with an
+imaginary part of zero; the reverse does not occur. Integers wrap. Floats truncate towards zero; for values
+that do not fit, NumPy's result depends on the processor; here they saturate and NaN becomes 0, on every
+machine.
 """
 
 from tracejit.kernels.compiler.half import HALVES
@@ -12,7 +13,7 @@ from tracejit.kernels.scalar.declare import scalar
 
 
 def cast(x, dtype):
-    """`x` as `dtype`."""
+    """The value `x` converted to `dtype`."""
     if dtype == "bool":
         return x if dtype_of(x) == "bool" else x != 0
     if is_complex(x) and dtype not in PARTS:
@@ -24,11 +25,11 @@ def cast(x, dtype):
 
 def _saturating(x, dtype):
     signed, width = dtype.startswith("int"), WIDTH[dtype]
-    lowest, beyond = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if signed else (0.0, 2.0**width)
-    inside = (x >= lowest) & (x < beyond)
+    lowest, limit = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if signed else (0.0, 2.0**width)
+    inside = (x >= lowest) & (x < limit)
     converted = convert(select(inside, x, 0.0), dtype)
     least, most = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
-    return select(inside, converted, select(x >= beyond, most, select(x <= lowest, least, converted)))
+    return select(inside, converted, select(x >= limit, most, select(x <= lowest, least, converted)))
 
 
 def _declare(dtype):

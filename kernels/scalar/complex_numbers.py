@@ -1,10 +1,10 @@
-"""Functions of complex numbers, in terms of those of their parts.
+"""Functions of complex numbers, in terms of functions of their real and imaginary parts.
 
-complex64 is computed in float64 and rounded, so neither cancellation nor overflow inside a formula shows.
-Branch cuts, the signs of zeros and the results for infinities and nan are those of C (Annex G of the standard
-of 2011, with its correction DR 471) and so of NumPy, which calls C's functions. The inverse functions follow
-Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987); the
-quotient is Smith's (1962), as in NumPy.
+complex64 is computed in float64 and rounded, so neither cancellation nor overflow inside a formula is
+visible. Branch cuts, the signs of zeros and the results for infinities and nan are those of C (Annex G of the
+standard of 2011, with its correction DR 471) and so of NumPy, which calls C's functions. The inverse
+functions follow Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit"
+(1987); the quotient is Smith's (1962), as in NumPy.
 """
 
 import functools
@@ -31,16 +31,16 @@ E64 = 6.235149080811617e27  # e**64
 
 
 def _in_double(formula):
-    """`formula` with complex64 operands computed in complex128."""
+    """The formula `formula`, with complex64 operands computed in complex128."""
 
     @functools.wraps(formula)
-    def either(*xs):
+    def in_double(*xs):
         if dtype_of(xs[0]) == "complex128":
             return formula(*xs)
-        wide = formula(*(convert(x, "complex128") for x in xs))
-        return convert(wide, "complex64" if dtype_of(wide) == "complex128" else "float32")
+        result = formula(*(convert(x, "complex128") for x in xs))
+        return convert(result, "complex64" if dtype_of(result) == "complex128" else "float32")
 
-    return either
+    return in_double
 
 
 def _function(name):
@@ -48,11 +48,11 @@ def _function(name):
     return lambda formula: on_complex(name)(_in_double(formula))
 
 
-# ---- parts
+# ---- real and imaginary parts
 
 
 def complex_dtype(dtype):
-    """The complex dtype with parts of a floating one."""
+    """The complex dtype whose parts have a floating dtype."""
     return {"float32": "complex64", "float64": "complex128"}[dtype]
 
 
@@ -85,25 +85,27 @@ def _is_infinite(part):
 
 @on_complex("divide")
 def divide(x, y):
-    """Smith's quotient: both parts of the divisor are scaled by the larger."""
-    upright = magnitude(y.imag) > magnitude(y.real)
-    most, least = select(upright, y.imag, y.real), select(upright, y.real, y.imag)
+    """Smith's quotient: both parts of the divisor are divided by the larger one."""
+    imag_is_larger = magnitude(y.imag) > magnitude(y.real)
+    most, least = select(imag_is_larger, y.imag, y.real), select(imag_is_larger, y.real, y.imag)
     ratio = select(most == 0, fill(most, 0.0), least / most)
     scale = 1.0 / select(most == 0, magnitude(most), most + least * ratio)
-    a, b = select(upright, x.imag, x.real), select(upright, -x.real, x.imag)
-    # (x.real + i x.imag) / (most + i least), or of both turned by a quarter
-    c, d = select(upright, x.real, x.imag), select(upright, x.imag, -x.real)
+    a, b = select(imag_is_larger, x.imag, x.real), select(imag_is_larger, -x.real, x.imag)
+    # (x.real + i x.imag) / (most + i least), or the same with both operands rotated by a quarter turn
+    c, d = select(imag_is_larger, x.real, x.imag), select(imag_is_larger, x.imag, -x.real)
     return pair((a + c * ratio) * scale, (b + d * ratio) * scale)
 
 
 @on_complex("reciprocal")
 def reciprocal(x):
-    """Smith's quotient of 1, without products with its imaginary part, which would turn signs of zeros."""
-    upright = magnitude(x.imag) > magnitude(x.real)
-    most, least = select(upright, x.imag, x.real), select(upright, x.real, x.imag)
+    """Smith's quotient of 1, without products with its imaginary part, which would change signs of zeros."""
+    imag_is_larger = magnitude(x.imag) > magnitude(x.real)
+    most, least = select(imag_is_larger, x.imag, x.real), select(imag_is_larger, x.real, x.imag)
     ratio = least / most
     scale = 1.0 / (most + least * ratio)
-    return pair(select(upright, ratio * scale, scale), select(upright, -scale, -(ratio * scale)))
+    return pair(
+        select(imag_is_larger, ratio * scale, scale), select(imag_is_larger, -scale, -(ratio * scale))
+    )
 
 
 @_function("abs")
@@ -113,15 +115,15 @@ def abs(x):
 
 @_function("sign")
 def sign(x):
-    """x / |x|, as in NumPy; 0 for 0, and a unit on the axis of which one part alone is infinite."""
-    a, b, none = x.real, x.imag, fill(x.real, 0.0)
-    endless = _is_infinite(a) | _is_infinite(b)
-    a = select(endless, select(_is_infinite(a), copysign(fill(a, 1.0), a), none), a)
-    b = select(endless, select(_is_infinite(b), copysign(fill(b, 1.0), b), none), b)
+    """``x / |x|``, as in NumPy; 0 for 0, and a unit on an axis if only one part is infinite."""
+    a, b, zero = x.real, x.imag, fill(x.real, 0.0)
+    infinite = _is_infinite(a) | _is_infinite(b)
+    a = select(infinite, select(_is_infinite(a), copysign(fill(a, 1.0), a), zero), a)
+    b = select(infinite, select(_is_infinite(b), copysign(fill(b, 1.0), b), zero), b)
     huge = larger(magnitude(a), magnitude(b)) > 2.0**1000
     a, b = select(huge, 0.25 * a, a), select(huge, 0.25 * b, b)
-    length = select(endless & (a != 0) & (b != 0), fill(a, NAN), power.hypot(a, b))
-    return pair(select(length == 0, none, a / length), select(length == 0, none, b / length))
+    length = select(infinite & (a != 0) & (b != 0), fill(a, NAN), power.hypot(a, b))
+    return pair(select(length == 0, zero, a / length), select(length == 0, zero, b / length))
 
 
 @on_complex("isinf")
@@ -137,27 +139,31 @@ def isfinite(x):
 # ---- exponentials
 
 
-def _times(length, wave):
-    """``length * wave`` where an infinite length does not turn a zero into nan."""
-    return select(wave == 0, wave * copysign(fill(length, 1.0), length), length * wave)
+def _polar_part(modulus, factor):
+    """The part ``modulus * factor`` of a number in polar form, where an infinite modulus does not turn a zero
+    into nan.
+    """
+    return select(factor == 0, factor * copysign(fill(modulus, 1.0), modulus), modulus * factor)
 
 
-def _swings(length, wave, lasting):
-    """`_times`, where `lasting` lengths stay, though the angle of the wave is infinite or nan."""
-    return select(lasting & (wave != wave), length, _times(length, wave))
+def _polar_part_or_modulus(modulus, factor, keeps_modulus):
+    """The product of `_polar_part`, or the modulus itself if `keeps_modulus` holds and the factor is nan,
+    because its angle is infinite or nan.
+    """
+    return select(keeps_modulus & (factor != factor), modulus, _polar_part(modulus, factor))
 
 
 @_function("exp")
 def exp(x):
-    """e**real (cos imag + i sin imag), where the product is finite though its first factor is not."""
+    """e**real (cos imag + i sin imag), also if the product is finite though its first factor overflows."""
     a, b = x.real, x.imag
     large = (a > 700.0) & (a < 1500.0)
-    length = exponential.exp(select(large, a - 64.0, a))
-    more = select(large, fill(a, E64), 1.0)
+    modulus = exponential.exp(select(large, a - 64.0, a))
+    scale = select(large, fill(a, E64), 1.0)
     cosine, sine = trigonometric.cos(b), trigonometric.sin(b)
     return pair(
-        _swings(length, cosine, _is_infinite(a)) * more,
-        _swings(length, sine, a == -INFINITY) * more,
+        _polar_part_or_modulus(modulus, cosine, _is_infinite(a)) * scale,
+        _polar_part_or_modulus(modulus, sine, a == -INFINITY) * scale,
     )
 
 
@@ -168,33 +174,35 @@ def exp2(x):
 
 @_function("expm1")
 def expm1(x):
-    """expm1(a) cos(b) - 2 sin(b / 2)**2, which does not cancel near 0."""
+    """The real part is expm1(a) cos(b) - 2 sin(b / 2)**2, which does not cancel near 0."""
     half = trigonometric.sin(0.5 * x.imag)
-    near = _times(exponential.expm1(x.real), trigonometric.cos(x.imag)) - 2.0 * half * half
-    whole = exp(x)
-    return pair(select(_is_infinite(x.real), whole.real - 1.0, near), whole.imag)
+    accurate = _polar_part(exponential.expm1(x.real), trigonometric.cos(x.imag)) - 2.0 * half * half
+    exponential_of_x = exp(x)
+    return pair(select(_is_infinite(x.real), exponential_of_x.real - 1.0, accurate), exponential_of_x.imag)
 
 
 # ---- logarithms
 
 
-def _log_length(a, b):
-    """log(hypot(a, b)), also near 1, where the sum of squares is found to twice the precision."""
+def _log_modulus(a, b):
+    """log(hypot(a, b)), accurate near 1 as well, where the sum of squares is computed in twice the
+    precision.
+    """
     most, least = larger(magnitude(a), magnitude(b)), smaller(magnitude(a), magnitude(b))
     near = (most > 0.5) & (most < 1.5)
     product, product_low = two_product(most - 1.0, most + 1.0)
     square, square_low = two_product(least, least)
     total, total_low = two_sum(product, square)
-    beyond = logarithm.log1p(select(near, total + (total_low + (product_low + square_low)), 0.0))
+    log_of_square = logarithm.log1p(select(near, total + (total_low + (product_low + square_low)), 0.0))
     large = most > 2.0**1000
     scale = select(large, fill(a, 0.5), 1.0)
-    far = logarithm.log(power.hypot(a * scale, b * scale)) + select(large, fill(a, LN2), 0.0)
-    return select(near, 0.5 * beyond, far)
+    general = logarithm.log(power.hypot(a * scale, b * scale)) + select(large, fill(a, LN2), 0.0)
+    return select(near, 0.5 * log_of_square, general)
 
 
 @_function("log")
 def log(x):
-    return pair(_log_length(x.real, x.imag), inverse.atan2(x.imag, x.real))
+    return pair(_log_modulus(x.real, x.imag), inverse.atan2(x.imag, x.real))
 
 
 @_function("log2")
@@ -214,7 +222,7 @@ def log1p(x):
     a, b = x.real, x.imag
     small = (magnitude(a) < 0.5) & (magnitude(b) < 0.5)
     near = 0.5 * logarithm.log1p(select(small, a * (2.0 + a) + b * b, 0.0))
-    return pair(select(small, near, _log_length(1.0 + a, b)), inverse.atan2(b, 1.0 + a))
+    return pair(select(small, near, _log_modulus(1.0 + a, b)), inverse.atan2(b, 1.0 + a))
 
 
 # ---- roots and powers
@@ -222,24 +230,27 @@ def log1p(x):
 
 @_function("sqrt")
 def sqrt(x):
-    """The root with a real part that is not negative; parts whose squares leave the range are scaled."""
+    """The root whose real part is not negative; parts whose squares are out of range are scaled."""
     most = larger(magnitude(x.real), magnitude(x.imag))
     large, small = most > 2.0**1000, most < 2.0**-900
     down = select(large, fill(most, 2.0**-4), select(small, fill(most, 2.0**200), 1.0))
     up = select(large, fill(most, 2.0**2), select(small, fill(most, 2.0**-100), 1.0))
     a, b = x.real * down, x.imag * down
-    length = root(0.5 * (magnitude(a) + power.hypot(a, b)))
-    other = select(length == 0, fill(a, 0.0), magnitude(b) / (2.0 * length))
-    endless = _is_infinite(x.imag)
-    length = select(endless, fill(a, INFINITY), length * up)
-    other = select(endless, fill(a, INFINITY), other * up)
-    right = copysign(fill(a, 1.0), x.real) > 0
-    return pair(select(right, length, other), copysign(select(right, other, length), x.imag))
+    larger_part = root(0.5 * (magnitude(a) + power.hypot(a, b)))
+    smaller_part = select(larger_part == 0, fill(a, 0.0), magnitude(b) / (2.0 * larger_part))
+    infinite = _is_infinite(x.imag)
+    larger_part = select(infinite, fill(a, INFINITY), larger_part * up)
+    smaller_part = select(infinite, fill(a, INFINITY), smaller_part * up)
+    right_half = copysign(fill(a, 1.0), x.real) > 0
+    return pair(
+        select(right_half, larger_part, smaller_part),
+        copysign(select(right_half, smaller_part, larger_part), x.imag),
+    )
 
 
 @_function("pow")
 def pow(x, y):
-    """exp(y log(x)); anything to the power 0 is 1, and 0 to a positive power 0."""
+    """exp(y log(x)); anything to the power 0 is 1, and 0 to a positive power is 0."""
     zero = fill(x.real, 0.0)
     of_zero = select((y.real > 0) & (y.imag == 0), zero, fill(zero, NAN))
     result = select((x.real == 0) & (x.imag == 0), pair(of_zero, of_zero), exp(log(x) * y))
@@ -249,13 +260,13 @@ def pow(x, y):
 # ---- trigonometric and hyperbolic
 
 
-def _turned(x):
-    """i x."""
+def _times_i(x):
+    """The product i x."""
     return pair(-x.imag, x.real)
 
 
-def _turned_back(x):
-    """-i x."""
+def _times_minus_i(x):
+    """The product -i x."""
     return pair(x.imag, -x.real)
 
 
@@ -263,8 +274,8 @@ def _turned_back(x):
 def sinh(x):
     a, cosine, sine = x.real, trigonometric.cos(x.imag), trigonometric.sin(x.imag)
     return pair(
-        _swings(exponential.sinh(a), cosine, (a == 0) | _is_infinite(a)),
-        _times(exponential.cosh(a), sine),
+        _polar_part_or_modulus(exponential.sinh(a), cosine, (a == 0) | _is_infinite(a)),
+        _polar_part(exponential.cosh(a), sine),
     )
 
 
@@ -272,51 +283,57 @@ def sinh(x):
 def cosh(x):
     a, cosine, sine = x.real, trigonometric.cos(x.imag), trigonometric.sin(x.imag)
     return pair(
-        _swings(exponential.cosh(a), cosine, _is_infinite(a)),
-        _swings(exponential.sinh(a), sine, a == 0),
+        _polar_part_or_modulus(exponential.cosh(a), cosine, _is_infinite(a)),
+        _polar_part_or_modulus(exponential.sinh(a), sine, a == 0),
     )
 
 
 @_function("tanh")
 def tanh(x):
-    """Kahan's formula in tan(imag) and sinh(real); beyond 22 the sign of the real part."""
+    """Kahan's formula in tan(imag) and sinh(real); the real part is its sign if it is beyond 22."""
     a, b = x.real, x.imag
     large = magnitude(a) > 22.0
     tangent = trigonometric.tan(b)
     beta = 1.0 + tangent * tangent
     s = exponential.sinh(select(large, 0.0, a))
     rho = root(1.0 + s * s)
-    below = 1.0 + beta * s * s
+    denominator = 1.0 + beta * s * s
     steep = magnitude(tangent) == INFINITY
-    near = pair(
-        select(steep, rho / s, beta * rho * s / below),
-        select(steep, 1.0 / tangent, tangent / below),
+    general = pair(
+        select(steep, rho / s, beta * rho * s / denominator),
+        select(steep, 1.0 / tangent, tangent / denominator),
     )
-    ripple = 4.0 * trigonometric.sin(b) * trigonometric.cos(b) * exponential.exp(-2.0 * magnitude(a))
-    endless = _is_infinite(a) & (ripple != ripple)
-    flat = copysign(select(endless | (ripple == ripple), fill(a, 1.0), fill(a, NAN)), a)
-    real = select(large, flat, select(a == 0, a, near.real))
-    imag = select(large, select(endless, copysign(fill(a, 0.0), b), ripple), select(b == 0, b, near.imag))
+    imag_of_large = 4.0 * trigonometric.sin(b) * trigonometric.cos(b) * exponential.exp(-2.0 * magnitude(a))
+    infinite = _is_infinite(a) & (imag_of_large != imag_of_large)
+    real_of_large = copysign(
+        select(infinite | (imag_of_large == imag_of_large), fill(a, 1.0), fill(a, NAN)), a
+    )
+    real = select(large, real_of_large, select(a == 0, a, general.real))
+    imag = select(
+        large, select(infinite, copysign(fill(a, 0.0), b), imag_of_large), select(b == 0, b, general.imag)
+    )
     return pair(real, imag)
 
 
 @_function("sin")
 def sin(x):
-    return _turned_back(sinh(_turned(x)))
+    return _times_minus_i(sinh(_times_i(x)))
 
 
 @_function("cos")
 def cos(x):
-    return cosh(_turned(x))
+    return cosh(_times_i(x))
 
 
 @_function("tan")
 def tan(x):
-    return _turned_back(tanh(_turned(x)))
+    return _times_minus_i(tanh(_times_i(x)))
 
 
 def _is_large(x):
-    """Whether 1 is nothing beside the square of `x`, so that asin(x) and acos(x) are ``log(2x)``, turned."""
+    """Whether 1 is negligible beside the square of `x`, so that asin(x) and acos(x) are ``log(2x)``,
+    rotated.
+    """
     return (magnitude(x.real) > 1e150) | (magnitude(x.imag) > 1e150)
 
 
@@ -330,35 +347,35 @@ def _one_plus(x):
 
 @_function("asin")
 def asin(x):
-    below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
-    real = inverse.atan2(x.real, (below * above).real)
-    imag = inverse.asinh(below.real * above.imag - below.imag * above.real)
+    root_minus, root_plus = sqrt(_one_minus(x)), sqrt(_one_plus(x))
+    real = inverse.atan2(x.real, (root_minus * root_plus).real)
+    imag = inverse.asinh(root_minus.real * root_plus.imag - root_minus.imag * root_plus.real)
     large = _is_large(x)
     real = select(large, inverse.atan2(x.real, magnitude(x.imag)), select(x.real == 0, x.real, real))
-    return pair(real, copysign(select(large, _log_length(x.real, x.imag) + LN2, imag), x.imag))
+    return pair(real, copysign(select(large, _log_modulus(x.real, x.imag) + LN2, imag), x.imag))
 
 
 @_function("acos")
 def acos(x):
-    below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
-    real = 2.0 * inverse.atan2(below.real, above.real)
-    imag = inverse.asinh(above.real * below.imag - above.imag * below.real)
+    root_minus, root_plus = sqrt(_one_minus(x)), sqrt(_one_plus(x))
+    real = 2.0 * inverse.atan2(root_minus.real, root_plus.real)
+    imag = inverse.asinh(root_plus.real * root_minus.imag - root_plus.imag * root_minus.real)
     large = _is_large(x)
     real = select(large, inverse.atan2(magnitude(x.imag), x.real), real)
     real = select((x.real == 0) & (x.imag != x.imag), fill(real, PI / 2), real)
-    return pair(real, copysign(select(large, _log_length(x.real, x.imag) + LN2, imag), -x.imag))
+    return pair(real, copysign(select(large, _log_modulus(x.real, x.imag) + LN2, imag), -x.imag))
 
 
 @_function("acosh")
 def acosh(x):
-    """acos(x) turned into the right half-plane."""
+    """acos(x), rotated into the right half-plane."""
     y = acos(x)
     return pair(magnitude(y.imag), copysign(y.real, x.imag))
 
 
 @_function("asinh")
 def asinh(x):
-    return _turned_back(asin(_turned(x)))
+    return _times_minus_i(asin(_times_i(x)))
 
 
 @_function("atanh")
@@ -367,19 +384,20 @@ def atanh(x):
     most = larger(a, magnitude(b))
     large = most > 1e100
     p, q = select(large, a / most, a), select(large, b / most, b)
-    below = 1.0 - p
-    close = larger(magnitude(below), magnitude(q)) < 1e-100  # to 1, where the logarithm is infinite
-    near = 0.25 * logarithm.log1p(4.0 * p / (below * below + q * q))
-    near = select(close, 0.5 * (LN2 - logarithm.log(power.hypot(below, q))), near)
-    real = select(large, p / (p * p + q * q) / most, near)
-    angle = 0.5 * inverse.atan2(2.0 * q, below * (1.0 + p) - q * q)
+    one_minus_p = 1.0 - p
+    # Near 1 the logarithm is infinite.
+    close = larger(magnitude(one_minus_p), magnitude(q)) < 1e-100
+    general = 0.25 * logarithm.log1p(4.0 * p / (one_minus_p * one_minus_p + q * q))
+    general = select(close, 0.5 * (LN2 - logarithm.log(power.hypot(one_minus_p, q))), general)
+    real = select(large, p / (p * p + q * q) / most, general)
+    angle = 0.5 * inverse.atan2(2.0 * q, one_minus_p * (1.0 + p) - q * q)
     imag = select(large, copysign(fill(b, PI / 2), b), angle)
-    endless = isinf(x)
-    real = select(endless | (a == 0), fill(a, 0.0), real)
-    imag = select(endless & (b == b), copysign(fill(b, PI / 2), b), imag)
+    infinite = isinf(x)
+    real = select(infinite | (a == 0), fill(a, 0.0), real)
+    imag = select(infinite & (b == b), copysign(fill(b, PI / 2), b), imag)
     return pair(copysign(real, x.real), imag)
 
 
 @_function("atan")
 def atan(x):
-    return _turned_back(atanh(_turned(x)))
+    return _times_minus_i(atanh(_times_i(x)))

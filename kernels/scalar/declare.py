@@ -1,8 +1,8 @@
 """The table of scalar functions, filled by the decorator `scalar` at each definition.
 
-`scalar` leaves the function as it is, so scalar functions call one another as functions over
-lanes; kernels call the compiled form in `FUNCTIONS`. A function of half numbers is computed in float32 and
-rounded once.
+`scalar` returns the function unchanged, so scalar functions call one another as functions over lanes; kernels
+call the compiled form in `FUNCTIONS`. A function of half-precision numbers is computed in float32 and rounded
+once.
 """
 
 import functools
@@ -12,24 +12,24 @@ from tracejit.kernels.compiler.intrinsics import convert
 from tracejit.kernels.compiler.lane import compiled, dtype_of, is_complex, is_half, result_dtype
 
 FUNCTIONS = {}
-"""Every scalar function by name, as kernels call it."""
+"""All scalar functions by name, as kernels call them."""
 
 COMPLEX = {}
-"""Functions on complex lanes, by name, where they have another formula."""
+"""Formulas for complex lanes, by name, if they differ from the formula for real lanes."""
 
 
 HALF = {}
-"""Functions on half lanes, by name, where float32 lanes will not do."""
+"""Formulas for half-precision lanes, by name, if computing in float32 lanes is not correct."""
 
 
 def scalar(returns=None, *, moves=False):
-    """Declare a scalar function; its result has the dtype of the last argument, `returns`, or what `returns`
-    makes of the former. One that `moves` its arguments only takes half lanes as they are.
+    """Declare a scalar function. Its result has the dtype of the last argument, or the dtype `returns`, or
+    ``returns(dtype)``. A function that only `moves` its arguments accepts half-precision lanes directly.
     """
 
     def declare(function):
         @functools.wraps(function)
-        def of_any_kind(*arguments):
+        def dispatch(*arguments):
             name, last = function.__name__, arguments[-1]
             if name in COMPLEX and is_complex(last):
                 return COMPLEX[name](*arguments)
@@ -41,14 +41,14 @@ def scalar(returns=None, *, moves=False):
             dtype = result_dtype(returns, dtype_of(last))
             return convert(result, dtype) if dtype in HALVES else result
 
-        FUNCTIONS[function.__name__] = compiled(of_any_kind, returns)
+        FUNCTIONS[function.__name__] = compiled(dispatch, returns)
         return function
 
     return declare
 
 
 def on_half(name):
-    """Declare what computes the function `name` on half lanes."""
+    """Declare the formula of the function `name` for half-precision lanes."""
 
     def declare(formula):
         HALF[name] = formula
@@ -58,7 +58,7 @@ def on_half(name):
 
 
 def on_complex(name):
-    """Declare what computes the function `name` on complex lanes."""
+    """Declare the formula of the function `name` for complex lanes."""
 
     def declare(formula):
         COMPLEX[name] = formula

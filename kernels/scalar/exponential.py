@@ -1,16 +1,15 @@
-"""Exponentials: exp, exp2, expm1, and the logistic function and tanh, which rest on them.
+"""Exponentials: exp, exp2, expm1, and the logistic function and tanh, which are based on them.
 
-An argument is taken apart as ``x = n ln 2 + r`` with an integer n and |r| <= ln(2) / 2 (Cody and Waite,
-with `fma` so that the subtraction is exact); then ``e**x = 2**n (1 + r + r**2 Q(r))`` with a minimax
-polynomial Q.
+An argument is decomposed as ``x = n ln 2 + r`` with an integer n and |r| <= ln(2) / 2 (Cody and Waite, with
+`fma` so that the subtraction is exact); then ``e**x = 2**n (1 + r + r**2 Q(r))`` with a minimax polynomial Q.
 """
 
 from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.building_blocks import (
     clamped,
+    format_of,
     is_double,
     nearest_multiple,
-    of,
     polynomial,
     power_of_two,
     scaled,
@@ -38,7 +37,7 @@ EXP_F64 = (
     2.5103940111890434e-08,
     2.081867081146858e-09,
 )
-# the same for expm1, whose relative error it is for small r
+# the same for expm1, where it determines the relative error for small r
 EXPM1_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934602, 0.00017280648)
 # (2**x - 1) / x for |x| <= 1/2, relative error of 2**x below 2**-28
 EXP2_MEDIUM = (
@@ -65,9 +64,11 @@ SINH_F64 = (
 
 
 def reduced(x):
-    """(n as float, n as integer, r) with ``x = n ln 2 + r``, for |x| below about 2**(fraction - 3)."""
-    n, i = nearest_multiple(x, of(x).log2e)
-    return n, i, fma(-n, of(x).ln2_low, fma(-n, of(x).ln2, x))
+    """The reduced argument (n as float, n as integer, r) with ``x = n ln 2 + r``, for |x| below about
+    2**(fraction - 3).
+    """
+    n, i = nearest_multiple(x, format_of(x).log2e)
+    return n, i, fma(-n, format_of(x).ln2_low, fma(-n, format_of(x).ln2, x))
 
 
 def exp_reduced(r):
@@ -76,7 +77,7 @@ def exp_reduced(r):
 
 
 def exp2_reduced(r):
-    """2**r for |r| <= 1/2, to little more than float32."""
+    """2**r for |r| <= 1/2, with slightly more than float32 precision."""
     return fma(r, polynomial(r, EXP2_MEDIUM), 1.0)
 
 
@@ -99,12 +100,14 @@ def exp2(x):
     least, most = (-1076.0, 1025.0) if is_double(x) else (-151.0, 129.0)
     x = clamped(x, least, most)
     n, i = nearest_multiple(x, 1.0)
-    return scaled(exp_reduced((x - n) * of(x).ln2), i)
+    return scaled(exp_reduced((x - n) * format_of(x).ln2), i)
 
 
 @scalar()
 def sigmoid(x):
-    """1 / (1 + e**-x): with ``e = exp(-|x|)`` and ``q = e / (1 + e)`` it is 1 - q, or e - e q where x < 0."""
+    """``1 / (1 + e**-x)``: with ``e = exp(-|x|)`` and ``q = e / (1 + e)`` it is 1 - q, or e - e q if x
+    < 0.
+    """
     e = exp_negative(-magnitude(x))
     q = e / (1.0 + e)
     return select(x < 0.0, fma(-e, q, e), 1.0 - q)
@@ -112,8 +115,10 @@ def sigmoid(x):
 
 @scalar()
 def expm1(x):
-    """e**x - 1 as ``2**n (r + r**2 Q(r)) + (2**n - 1)``, r and the sum in two parts each, at half scale."""
-    form = of(x)
+    """``e**x - 1`` as ``2**n (r + r**2 Q(r)) + (2**n - 1)``, with r and the sum as pairs of floats, at half
+    scale.
+    """
+    form = format_of(x)
     least, most = (-40.0, 710.0) if is_double(x) else (-18.0, 89.0)
     n, i, _ = reduced(clamped(x, least, most))
     high = fma(-n, form.ln2, clamped(x, least, most))
@@ -121,10 +126,10 @@ def expm1(x):
     r_low = fma(-n, form.ln2_low, high - r)
     half = power_of_two(i - 1)
     leading = half - 0.5
-    part = half * r
-    total = leading + part
+    scaled_r = half * r
+    total = leading + scaled_r
     q = polynomial(r, EXP_F64 if is_double(x) else EXPM1_F32)
-    low = fma(half, fma(r * r, q, r_low), part - (total - leading))
+    low = fma(half, fma(r * r, q, r_low), scaled_r - (total - leading))
     return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
 
 
@@ -139,22 +144,23 @@ def _tanh_f64(x):
 
 
 def _tanh_f32(x):
-    """t / (t + 2) with ``t = e**y - 1`` and y twice the argument. The sign of y is free, and negative near
-    zero: the sum is below 2 then, and rounded to half as much. t is ``2**n r**2 Q(r) + (2**n r + 2**n - 1)``.
+    """``t / (t + 2)`` with ``t = e**y - 1`` and y twice the argument. The sign of y is arbitrary; near zero
+    it is negative, because the sum is then below 2 and its rounding error is halved. t is
+    ``2**n r**2 Q(r) + (2**n r + 2**n - 1)``.
     """
     a = magnitude(x)
     a = select(a > 10.0, 10.0, a)
-    n, i = nearest_multiple(a, 2.0 * of(x).log2e)
-    twice = a + a
-    r = fma(-n, of(x).ln2, select(a < 0.17, -twice, twice))  # n is 0 there
+    n, i = nearest_multiple(a, 2.0 * format_of(x).log2e)
+    doubled = a + a
+    r = fma(-n, format_of(x).ln2, select(a < 0.17, -doubled, doubled))  # n is 0 there
     scale = power_of_two(i)
-    part = r * scale
-    t = fma(part * r, polynomial(r, TANH_F32), part + (scale - 1.0))
+    scaled_r = r * scale
+    t = fma(scaled_r * r, polynomial(r, TANH_F32), scaled_r + (scale - 1.0))
     return copysign(t / (t + 2.0), x)
 
 
 def _half_exp(a):
-    """e**a / 2 for a >= 0, where it is finite beyond the range of exp."""
+    """``e**a / 2`` for a >= 0, which is finite beyond the range of exp."""
     _, n, r = reduced(clamped(a, 0.0, 712.0 if is_double(a) else 90.0))
     return scaled(exp_reduced(r), n - 1)
 

@@ -11,7 +11,7 @@ HALF_PI = {
     "float64": (1.5707963267948966, 6.123233995736766e-17),
 }
 LN2 = 0.6931471805599453
-HUGE = 2.0**60  # beyond, log1p(x) is log(x), and asinh(x) and acosh(x) are log(2 x)
+HUGE = 2.0**60  # beyond it log1p(x) equals log(x), and asinh(x) and acosh(x) equal log(2 x)
 TAN_EIGHTH = 0.41421356237309503  # tan(pi/8)
 
 # (atan(t) - t) / t**3 in t**2: |t| <= 1, relative error of atan below 2**-28; |t| <= tan(pi/8), 2**-59
@@ -62,7 +62,9 @@ def _half_pi(x):
 
 
 def _atan_of_ratio(y, x):
-    """atan(y / x) in two parts for 0 <= y <= x, x > 0. In float64 turned by pi/4 to shorten the series."""
+    """atan(y / x) as a pair of floats for 0 <= y <= x, x > 0. In float64 it is rotated by pi/4 to shorten the
+    series.
+    """
     if not is_double(x):
         t = y / x
         z = t * t
@@ -71,14 +73,16 @@ def _atan_of_ratio(y, x):
     high, low = _half_pi(x)
     t = select(steep, y - x, y) / select(steep, y + x, x)
     z = t * t
-    rest = fma(t * z, polynomial(z, ATAN_F64), select(steep, fill(x, 0.5 * low), 0.0))
+    correction = fma(t * z, polynomial(z, ATAN_F64), select(steep, fill(x, 0.5 * low), 0.0))
     base = select(steep, fill(x, 0.5 * high), 0.0)
     angle = base + t
-    return angle, (t - (angle - base)) + rest
+    return angle, (t - (angle - base)) + correction
 
 
 def _reflected(reflect, base, angle):
-    """`base` minus `angle` where `reflect`, both in two parts, the first of each the larger."""
+    """``base - angle`` where `reflect` holds, otherwise `angle`; both are pairs of floats, the first of each
+    the larger.
+    """
     high, low = angle
     total = base[0] - high
     error = (base[0] - total) - high
@@ -111,9 +115,10 @@ def atan2(y, x):
 
 
 def _asin_small(x):
-    """(s, asin(s) - s, whether |x| > 1/2), where s is |x|, or beyond 1/2 the half angle's sine.
+    """The triple (s, asin(s) - s, whether |x| > 1/2), where s is |x|, or the sine of the half angle if |x| >
+    1/2.
 
-    That is ``sqrt((1 - |x|) / 2)``: the angle is then ``pi/2 - 2 asin(s)``.
+    The latter is ``sqrt((1 - |x|) / 2)``: the angle is then ``pi/2 - 2 asin(s)``.
     """
     a = magnitude(x)
     big = a > 0.5
@@ -124,21 +129,21 @@ def _asin_small(x):
 
 @scalar()
 def asin(x):
-    s, rest, big = _asin_small(x)
+    s, correction, big = _asin_small(x)
     high, low = _half_pi(x)
-    complement = high - (2.0 * s - fma(-2.0, rest, low))
-    return copysign(select(big, complement, s + rest), x)
+    complement = high - (2.0 * s - fma(-2.0, correction, low))
+    return copysign(select(big, complement, s + correction), x)
 
 
 @scalar()
 def acos(x):
-    s, rest, big = _asin_small(x)
+    s, correction, big = _asin_small(x)
     high, low = _half_pi(x)
     negative = bits(x) < 0
-    angle = 2.0 * (s + rest)
-    beyond = select(negative, 2.0 * high - (angle - 2.0 * low), angle)
-    signed, signed_rest = select(negative, -s, s), select(negative, -rest, rest)
-    return select(big, beyond, high - (signed - (low - signed_rest)))
+    angle = 2.0 * (s + correction)
+    reflected = select(negative, 2.0 * high - (angle - 2.0 * low), angle)
+    signed, signed_correction = select(negative, -s, s), select(negative, -correction, correction)
+    return select(big, reflected, high - (signed - (low - signed_correction)))
 
 
 @scalar()
@@ -147,8 +152,8 @@ def asinh(x):
         return in_double(asinh, x)
     a = magnitude(x)
     huge = a > HUGE
-    grown = a + a * a / (1.0 + sqrt(fma(a, a, 1.0)))
-    return copysign(log1p(select(huge, a, grown)) + select(huge, fill(x, LN2), 0.0), x)
+    exp_minus_one = a + a * a / (1.0 + sqrt(fma(a, a, 1.0)))
+    return copysign(log1p(select(huge, a, exp_minus_one)) + select(huge, fill(x, LN2), 0.0), x)
 
 
 @scalar()

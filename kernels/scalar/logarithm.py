@@ -1,13 +1,20 @@
-"""Logarithms: the argument is ``m 2**k`` with m in [sqrt(1/2), sqrt(2)), and log(m) a minimax
+"""Logarithms: the argument is split as ``m 2**k`` with m in [sqrt(1/2), sqrt(2)), and log(m) is a minimax
 approximation.
 
-In float32 it is a polynomial in ``f = m - 1``; in float64 the series of the inverse hyperbolic tangent
-in ``s = f / (2 + f)``, which costs a division and saves a dozen terms (the arrangement of Sun's fdlibm).
+In float32 it is a polynomial in ``f = m - 1``; in float64 the series of the inverse hyperbolic tangent in
+``s = f / (2 + f)``, which costs a division and saves a dozen terms (the arrangement of Sun's fdlibm).
 """
 
 from tracejit.kernels.compiler.intrinsics import convert, copysign, fill, fma, select
 from tracejit.kernels.compiler.lane import dtype_of
-from tracejit.kernels.scalar.building_blocks import is_double, of, polynomial, power_of_two, split, two_sum
+from tracejit.kernels.scalar.building_blocks import (
+    format_of,
+    is_double,
+    polynomial,
+    power_of_two,
+    split,
+    two_sum,
+)
 from tracejit.kernels.scalar.declare import scalar
 
 INFINITY, NAN = float("inf"), float("nan")
@@ -49,11 +56,11 @@ def log_fraction(f):
 def _natural(f, k):
     """log((1 + f) * 2**k), k an integer lane."""
     k = convert(k, dtype_of(f))
-    return fma(k, of(f).ln2, f + fma(k, of(f).ln2_low, log_fraction(f)))
+    return fma(k, format_of(f).ln2, f + fma(k, format_of(f).ln2_low, log_fraction(f)))
 
 
 def _with_special_values(x, result):
-    """The logarithm of x where `result` is right for positive finite x."""
+    """The logarithm of x, if `result` is correct for positive finite x."""
     result = select(x < INFINITY, result, x)
     return select(x < 0.0, NAN, select(x == 0.0, -INFINITY, result))
 
@@ -66,27 +73,27 @@ def log(x):
 
 @scalar()
 def log2(x):
-    form = of(x)
+    form = format_of(x)
     k, m = split(x)
     f = m - 1.0
-    rest = fma(f, form.log2e_low, log_fraction(f) * form.log2e)
-    return _with_special_values(x, convert(k, dtype_of(x)) + fma(f, form.log2e, rest))
+    low = fma(f, form.log2e_low, log_fraction(f) * form.log2e)
+    return _with_special_values(x, convert(k, dtype_of(x)) + fma(f, form.log2e, low))
 
 
 @scalar()
 def log10(x):
-    form = of(x)
+    form = format_of(x)
     k, m = split(x)
     f, k = m - 1.0, convert(k, dtype_of(x))
-    rest = fma(k, form.log10of2_low, fma(f, form.log10e_low, log_fraction(f) * form.log10e))
-    return _with_special_values(x, fma(k, form.log10of2, fma(f, form.log10e, rest)))
+    low = fma(k, form.log10of2_low, fma(f, form.log10e_low, log_fraction(f) * form.log10e))
+    return _with_special_values(x, fma(k, form.log10of2, fma(f, form.log10e, low)))
 
 
 @scalar()
 def log1p(x):
-    """The logarithm of ``1 + x = u + error`` with the error, scaled like u, added to the fraction."""
+    """The logarithm of ``1 + x = u + error``, where the error, scaled like u, is added to the fraction."""
     u, error = two_sum(fill(x, 1.0), x)
     k, m = split(u)
-    near = select(k > 60, 60, k)  # beyond, the error does not matter
-    f = (m - 1.0) + error * power_of_two(-near)
+    bounded_k = select(k > 60, 60, k)  # beyond it, the error is negligible
+    f = (m - 1.0) + error * power_of_two(-bounded_k)
     return copysign(_with_special_values(u, _natural(f, k)), x)

@@ -1,10 +1,10 @@
-"""Philox 4x32-10, the counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-3", 2011).
+"""Philox 4x32-10, the counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+2011).
 
-A draw is a pure function of key, stream position and element: block `counter + index` of the stream
-`key`. So the same numbers come out whatever the number of workers, on CPU and GPU, and vector code draws
-a vector at a time. The 128-bit counter is (low half, high half, 0, 0) of the 64-bit block number, the
-64-bit key its two words.
+A draw is a pure function of key, stream position and element: block `counter + index` of the stream `key`. So
+the numbers are the same for any number of workers, on CPU and GPU, and vector code draws a vector at a time.
+The 128-bit counter is (low half, high half, 0, 0) of the 64-bit block number; the 64-bit key is split into
+its two words.
 """
 
 from tracejit.kernels.compiler.intrinsics import convert
@@ -28,11 +28,11 @@ def _block(key, counter, index):
 
 
 def random_bits_uint32(key, counter, index):
-    """32 random bits: uint64 key, uint64 counter, int64 index."""
+    """32 random bits; the arguments are a uint64 key, a uint64 counter and an int64 index."""
     return convert(_block(key, counter, index)[0], "uint32")
 
 
 def random_bits_uint64(key, counter, index):
-    """64 random bits: uint64 key, uint64 counter, int64 index."""
+    """64 random bits; the arguments are a uint64 key, a uint64 counter and an int64 index."""
     low, high = _block(key, counter, index)
     return low | (high << 32)

@@ -1,8 +1,8 @@
 """Powers, `hypot` and `logaddexp`.
 
-``x**y`` is ``2**(y log2(x))``. An error in the exponent is an error of the result's significand, magnified by
-the exponent's size: so in float32 everything is done in float64, and in float64 the logarithm and its product
-with y have two parts.
+``x**y`` is ``2**(y log2(x))``. An error of the exponent becomes an error of the result's significand,
+magnified by the size of the exponent. So float32 is computed entirely in float64, and in float64 the
+logarithm and its product with y are pairs of floats.
 """
 
 from tracejit.kernels.compiler import intrinsics as lanes
@@ -22,9 +22,9 @@ from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.building_blocks import (
     clamped,
     fast_two_sum,
+    format_of,
     is_double,
     nearest_multiple,
-    of,
     polynomial,
     power_of_two,
     scaled,
@@ -72,7 +72,7 @@ def _power_f32(a, y):
     k, m = split(convert(a, "float64"))
     s = (m - 1.0) / (m + 1.0)
     z = s * s
-    log2 = convert(k, "float64") + s * fma(z, polynomial(z, LOG2_MEDIUM), 2.0 * of(y).log2e)
+    log2 = convert(k, "float64") + s * fma(z, polynomial(z, LOG2_MEDIUM), 2.0 * format_of(y).log2e)
     log2 = select(a == 0.0, -INFINITY, select(a < INFINITY, log2, convert(a, "float64")))
     t = clamped(y * log2, -200.0, 200.0)
     n, i = nearest_multiple(t, 1.0)
@@ -81,13 +81,13 @@ def _power_f32(a, y):
 
 
 def _product(a, b):
-    """The product of two numbers in two parts."""
+    """The product of two numbers, each a pair of floats."""
     high, low = two_product(a[0], b[0])
     return high, low + fma(a[0], b[1], a[1] * b[0])
 
 
 def _log2_f64(a):
-    """log2(a) in two parts for positive finite a, relative error below 2**-64."""
+    """log2(a) as a pair of floats for positive finite a, relative error below 2**-64."""
     k, m = split(a)
     f = m - 1.0
     d, d_low = two_sum(m, fill(m, 1.0))
@@ -96,11 +96,11 @@ def _log2_f64(a):
     z, z_low = two_product(s, s)
     z_low = fma(2.0 * s, s_low, z_low)
     series = fast_two_sum(fill(z, THIRD[0]), fma(z, polynomial(z, ATANH), THIRD[1]))
-    rest = _product((s, s_low), _product((z, z_low), series))
-    total, total_low = fast_two_sum(s, rest[0])
-    form = of(a)
+    cubic = _product((s, s_low), _product((z, z_low), series))
+    total, total_low = fast_two_sum(s, cubic[0])
+    form = format_of(a)
     twice_log2e = fill(a, 2.0 * form.log2e), fill(a, 2.0 * form.log2e_low)
-    total, total_low = _product((total, total_low + (s_low + rest[1])), twice_log2e)
+    total, total_low = _product((total, total_low + (s_low + cubic[1])), twice_log2e)
     high, low = two_sum(convert(k, "float64"), total)
     return fast_two_sum(high, low + total_low)
 
@@ -116,12 +116,12 @@ def _power_f64(a, y):
     t_low = select(finite, fma(y, low, t_low), 0.0)
     n, i = nearest_multiple(t, 1.0)
     r = t - n
-    form = of(a)
+    form = format_of(a)
     return scaled(exp_reduced(fma(r, form.ln2, fma(r, form.ln2_low, t_low * form.ln2))), i)
 
 
 def _integer_power(x, y):
-    """Square and multiply over all bits of the exponent, which must not be negative; wraps."""
+    """Square and multiply over all bits of the exponent, which must not be negative; the result wraps."""
     result = fill(x, 1)
     for _ in range(WIDTH[dtype_of(x)] - dtype_of(x).startswith("int")):
         result = select((y & 1) != 0, result * x, result)
@@ -141,7 +141,7 @@ def hypot(x, y):
 
 
 def _hypot_f64(a, b):
-    """hypot(a, b), computed with both scaled by a power of two so that the larger is near 1."""
+    """hypot(a, b), computed after scaling both by a power of two so that the larger is near 1."""
     exponent = bits(larger(a, b)) >> 52
     exponent = select(exponent < 1, 1, select(exponent > 2045, 2045, exponent))
     scale = floating((2046 - exponent) << 52)
@@ -153,7 +153,7 @@ def _hypot_f64(a, b):
 
 @scalar()
 def logaddexp(x, y):
-    """log(e**x + e**y); where that nearly cancels, the error is relative to the larger operand."""
+    """log(e**x + e**y); if the operands nearly cancel, the error is relative to the larger operand."""
     top = larger(x, y)
     step = magnitude(x - y)
     result = top + log1p(exp_negative(-step))

@@ -1,5 +1,5 @@
-"""The error function: a polynomial near zero, beyond it ``1 - exp(p(x))`` with p close to log(erfc(x)); in
-float32 the logarithm has base 2, as a power of 2 is the shorter to compute.
+"""The error function: a polynomial near zero, and ``1 - exp(p(x))`` elsewhere, with p close to log(erfc(x)).
+In float32 the logarithm has base 2, because a power of 2 is cheaper to compute.
 """
 
 from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
@@ -61,7 +61,7 @@ ERFC_F64 = (
     -4.7962439485569205e-11,
     1.0496726007085945e-12,
 )
-END_F32, END_F64 = 3.95, 5.95  # from here on erf rounds to 1
+END_F32, END_F64 = 3.95, 5.95  # from these arguments on, erf rounds to 1
 
 
 @scalar()

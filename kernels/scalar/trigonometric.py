@@ -1,6 +1,6 @@
 """Sine, cosine and tangent of any finite argument, in radians.
 
-In float32 the angle is reduced in float64. Arguments beyond the range of the quick reduction are computed out
+In float32 the angle is reduced in float64. Arguments beyond the range of the fast reduction are computed out
 of line, in float64.
 """
 
@@ -29,7 +29,7 @@ COS_F64 = (
     2.087570427479969e-09,
     -1.1358683590069273e-11,
 )  # 2**-63
-# the same in double precision, as accurate as a float32 tangent needs: 2**-37 and 2**-42
+# the same in double precision, with the accuracy that a float32 tangent needs: 2**-37 and 2**-42
 SIN_MEDIUM = (-0.16666666640692804, 0.008333329292699528, -0.0001983930834574974, 2.7180840611350424e-06)
 COS_MEDIUM = (0.04166666661929998, -0.0013888883483734282, 2.4799455901826464e-05, -2.720540698120739e-07)
 
@@ -65,13 +65,13 @@ def _ratio(q, r, low, sines, cosines):
 
 
 def _narrowed(x):
-    """The angle x of float32, reduced in float64 and rounded."""
+    """The angle x of float32, reduced in float64 and rounded to float32."""
     q, r, _ = reduced(convert(x, "float64"))
     return convert(q, "int32"), convert(r, "float32"), 0.0
 
 
 def _odd(x, value):
-    """The value of an odd function at x, from that at |x|; NaN at infinity."""
+    """The value of an odd function at x, given its value at |x|; NaN at infinity."""
     value = select(magnitude(x) < float("inf"), value, x - x)
     return select(bits(x) < 0, -value, value)
 

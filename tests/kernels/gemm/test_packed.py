@@ -28,7 +28,7 @@ from tracejit.kernels.gemm.plan import (
     is_tiled,
     packing,
 )
-from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.library.table import make
 
 PAGE = mmap.PAGESIZE
@@ -103,7 +103,7 @@ def test_bits_do_not_depend_on_the_split_and_nothing_else_is_touched(dtype, seed
         other = guarded((m, n), dtype, at_end=not ends[2])
         other[...] = np.nan
         multiply(a, b, other, panel, ranges=lambda units: random_ranges(rng, units))
-        if are_worth_it():
+        if tiles_are_profitable():
             np.testing.assert_array_equal(other, first)
         assert_product(other, a, b, dtype)
 
@@ -119,7 +119,7 @@ def test_adding_adds_the_same_bits(dtype, seed):
     product, total = np.empty((m, n), dtype), before.copy()
     multiply(a, b, product)
     multiply(a, b, total, add=1)
-    if are_worth_it():
+    if tiles_are_profitable():
         np.testing.assert_array_equal(total, product + before)
     np.testing.assert_allclose(total, product + before, rtol=1e-5, atol=1e-4)
 
@@ -154,7 +154,7 @@ def test_a_large_first_factor_is_copied_and_a_small_one_is_not(dtype, transposed
     assert multiply(a, b, all_rows)[Gemm.A_COPIED] == 1
     assert multiply(a[:few], b, few_rows)[Gemm.A_COPIED] == 0
     assert multiply(a, b[:, : n - 1], np.empty((len(a), n - 1), dtype))[Gemm.A_COPIED] == 0
-    if are_worth_it():
+    if tiles_are_profitable():
         np.testing.assert_array_equal(all_rows[:few], few_rows)
     assert_product(all_rows, a, b, dtype)
 
@@ -184,7 +184,7 @@ def test_few_rows_or_columns_are_left_to_blas():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_machines_with_small_registers_leave_all_to_blas(dtype, monkeypatch):
-    monkeypatch.setattr(products, "are_worth_it", lambda: False)
+    monkeypatch.setattr(products, "tiles_are_profitable", lambda: False)
     built = build_object([EntryPoint("kernel", make("gemm", dtype))])
     assert "gemm_" not in built.llvm_ir
     kernel = SIGNATURE(link(f"blas {dtype}", built.object_code, ["kernel"])["kernel"])

@@ -141,7 +141,7 @@ def test_columns_in_slivers_equal_numpy(kernels, dtype, seed):
 def test_single_channels_equal_numpy(kernels, name, dtype, lanes, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
     monkeypatch.setattr(windows, "LEAST_GROUPS", 1 if lanes == "channels" else 100)
-    monkeypatch.setattr(windows, "LEAST_PLACES", 1000)
+    monkeypatch.setattr(windows, "LEAST_POSITIONS", 1000)
     if seed % 2:  # one row in a panel
         monkeypatch.setattr(windows, "PATCH_BYTES", 1)
     attrs, extents, window = attributes(name, rng)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, gram_plan, is_gram
-from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
 from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS
@@ -124,7 +124,7 @@ def test_gram_is_the_product_with_the_transpose(dtype, n, transposed):
     run(address("gram", dtype), block, random_ranges(rng, units), threads=2, room=1 << 20)
     assert_product(c, a, a.swapaxes(1, 2), dtype)
     np.testing.assert_array_equal(c, c.swapaxes(1, 2))
-    if are_worth_it() and n >= 5:  # the bits of what is computed in full
+    if tiles_are_profitable() and n >= 5:  # the bits of what is computed in full
         block, units = gemm_block(a, a.swapaxes(1, 2), whole)
         multiply(block, dtype, [(0, units)])
         np.testing.assert_array_equal(c, whole)
