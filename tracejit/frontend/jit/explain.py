@@ -1,5 +1,6 @@
-"""Reasons, for people: why a traced function retraced, what it runs, and what keeps it from being
-replayed."""
+"""Explanations for users: why a traced function was recorded again, what it runs, and what prevents a
+replay.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +13,20 @@ from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
 from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.jit.trace_tree import TraceTree
+from tracejit.frontend.signature.requirements import Requirement, differences
 from tracejit.ir.graph import Graph
 
 
 class Retrace:
-    """The reason why none of the signatures known before served for a call, found when somebody asks."""
+    """Why none of the known signatures served a call. The comparison is made when it is first read."""
 
-    def __init__(self, required: dict[str, str], known: Sequence[dict[str, str]]) -> None:
+    def __init__(self, required: dict[str, Requirement], known: Sequence[dict[str, Requirement]]) -> None:
         self._required, self._known = required, known
 
     @functools.cached_property
     def differences(self) -> list[tuple[str, str, str]]:
-        """Differences from the nearest of them: (path, old, new)."""
-        return min((_differences(known, self._required) for known in self._known), key=len)
+        """The differences from the most similar signature: (path, old, new)."""
+        return min((differences(known, self._required) for known in self._known), key=len)
 
     def __str__(self) -> str:
         shown = [f"{path}: {old} -> {new}" for path, old, new in self.differences[:4]]
@@ -33,22 +35,17 @@ class Retrace:
 
 
 def reason(entry: Signature, known: Sequence[Signature]) -> Retrace | None:
-    """The reason why none of the `known` signatures served for `entry`, if there were any."""
+    """Return why none of the `known` signatures served the call of `entry`; None if there were none."""
     return Retrace(entry.requirements, [other.requirements for other in known]) if known else None
 
 
-def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
-    pairs = [(p, old.get(p, "absent"), new.get(p, "absent")) for p in dict.fromkeys([*new, *old])]
-    return [pair for pair in pairs if pair[1] != pair[2]]
-
-
 def announce(name: str, retrace: Retrace) -> None:
-    """Say on stderr that `name` retraced (`TRACEJIT_EXPLAIN=1`)."""
+    """Write to stderr that `name` retraced (`TRACEJIT_EXPLAIN=1`)."""
     sys.stderr.write(f"tracejit: {name} retraced: {str(retrace) or 'nothing that is shown differs'}\n")
 
 
 def report(name: str, entries: Sequence[Signature], retraces: Sequence[Retrace], dropped: int) -> str:
-    """The text of `f.explain()`."""
+    """Return the text of `f.explain()`."""
     lines = [f"{name}: {len(entries)} signature{'s' if len(entries) != 1 else ''}"]
     if dropped:
         lines[0] += f", {dropped} dropped (raise TRACEJIT_SIGNATURES to keep more)"
@@ -62,13 +59,14 @@ def report(name: str, entries: Sequence[Signature], retraces: Sequence[Retrace],
 
 
 SHOWN = 4
-"""Most reasons told why equal lines did not become a loop."""
+"""The largest number of reasons shown why equal lines did not become a loop."""
 
 
 def _describe(number: int, entry: Signature) -> list[str]:
     paths = entry.paths
     asked = {answer.says for path in paths for _segment, answers in path.segments for answer in answers}
-    required = [f"{path}: {what}" for path, what in entry.requirements.items() if (path, what) not in asked]
+    shown = {path: requirement.shown for path, requirement in entry.requirements.items() if path}
+    required = [f"{path}: {words}" for path, words in shown.items() if (path, words) not in asked]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
     if isinstance(entry, PiecewiseSignature):
@@ -107,7 +105,7 @@ def _describe(number: int, entry: Signature) -> list[str]:
 
 
 def _path(path: Path) -> str:
-    """A path: how often it served, and what it asks of the values it looks at."""
+    """Return how often a path served, and what it asks about the values that it looks at."""
     asked = [" ".join(each.says) for _segment, answers in path.segments for each in answers if each.says]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
@@ -121,7 +119,7 @@ def _iterations(report: LoopReport) -> str:
 
 
 def _widened(graph: Graph) -> list[str]:
-    """Operators that turned float32 into float64."""
+    """Return the operations that widened float32 to float64."""
     return [
         f"{node.op.name} widened float32 to float64 at {node.location}"
         for node in graph.nodes

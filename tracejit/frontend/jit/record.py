@@ -45,6 +45,7 @@ from tracejit.frontend.signature.expressions import (
     item,
 )
 from tracejit.frontend.signature.program import ReplayProgram, Rule
+from tracejit.frontend.signature.requirements import requirements_of
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
 from tracejit.frontend.signature.stand_ins import without_stand_ins
@@ -253,7 +254,7 @@ class _TracedCall:
         """An entry for calls with such arguments, and why there is no other."""
         program = ReplayProgram(self.program.steps[: self.found], pinned=self.program.pinned)
         entry = PiecewiseSignature(
-            _no_replay, program.requirements(), self.trace.graph([]), program.pinned, reason=(reason, line)
+            _no_replay, requirements_of(program), self.trace.graph([]), program.pinned, reason=(reason, line)
         )
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         entry.interval = self.calls_like
@@ -281,7 +282,7 @@ class _TracedCall:
         )
         entry = Path(
             _no_replay,
-            program.requirements(),
+            requirements_of(program),
             graph,
             program.pinned,
             used=next(CLOCK),

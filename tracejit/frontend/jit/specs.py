@@ -127,6 +127,6 @@ def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _is_same(known: Path, entry: Path) -> bool:
-    """Whether two paths serve the same calls. Functions are shown by name, which others may have, too."""
-    shown = known.requirements == entry.requirements and known.text == entry.text
-    return shown and structure(known.graph) == structure(entry.graph)
+    """Whether two paths serve the same calls with the same graph."""
+    same_calls = known.requirements == entry.requirements and known.pinned == entry.pinned
+    return same_calls and structure(known.graph) == structure(entry.graph)

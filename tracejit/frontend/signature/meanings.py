@@ -38,7 +38,7 @@ class Meaning:
         self.key = key
 
 
-class _Identity:
+class Identity:
     """An object as a part of a key: equal to itself only, and alive as long as the key is."""
 
     __slots__ = ("value",)
@@ -47,7 +47,7 @@ class _Identity:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
+        return isinstance(other, Identity) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -94,9 +94,7 @@ class Meanings:
             known = self._known.get(value)
             return known if known is not None else meaning_of("variable", value)
         return (
-            meaning_of("object", _Identity(value.value))
-            if isinstance(value, Const)
-            else meaning_of(value.key)
+            meaning_of("object", Identity(value.value)) if isinstance(value, Const) else meaning_of(value.key)
         )
 
     def add(self, step: Step) -> None:

@@ -360,18 +360,6 @@ class ReplayProgram:
             self.steps.append(ArrayCheck(operand, var, kind, view, says))
         return var
 
-    # -- queries ---------------------------------------------------------------------------------------------
-
-    def requirements(self) -> dict[str, str]:
-        """Return the requirements by path, as `explain()` shows them."""
-        requirements: dict[str, str] = {}
-        for step in self.steps:
-            if isinstance(step, ManyArrays):
-                requirements.update(dict.fromkeys([array.path for array in step.arrays], step.shown))
-            elif isinstance(step, Check | ArrayCheck) and step.says is not None:
-                requirements.update([step.says])
-        return requirements
-
 
 def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
     """Return the rule and operands that require a value of a built-in type to equal the recorded one."""
