@@ -18,7 +18,9 @@ from tracejit.ir.graph import Graph
 
 
 class Retrace:
-    """Why none of the known signatures served a call. The comparison is made when it is first read."""
+    """The reason why none of the known signatures served a call. The comparison is made when it is first
+    read.
+    """
 
     def __init__(self, required: dict[str, Requirement], known: Sequence[dict[str, Requirement]]) -> None:
         self._required, self._known = required, known

@@ -33,7 +33,7 @@ BY_VALUE = (
 
 
 class Requirement(NamedTuple):
-    """What a signature requires of one value.
+    """The requirement of a signature on one value.
 
     shown:      the requirement in words; empty for one that is not shown.
     conditions: the checks, comparable with those of other signatures.
@@ -86,8 +86,7 @@ def _key_of(value: Any, rule: Rule) -> Hashable:
         return tuple(_key_of(each, rule) for each in value)
     if isinstance(value, BY_VALUE):
         return type(value), repr(value) if isinstance(value, float | complex | np.generic) else value
-    key: Hashable = Identity(value) if rule in BY_IDENTITY else type(value)
-    return key
+    return Identity(value if rule in BY_IDENTITY else type(value))
 
 
 def differences(old: dict[str, Requirement], new: dict[str, Requirement]) -> list[tuple[str, str, str]]:
