@@ -216,3 +216,70 @@ def test_a_function_that_is_made_anew_in_each_round_is_the_same(traces):
             shifted = x + i
         np.testing.assert_allclose(f(tj.ones(2, "float64"), count).numpy(), shifted)
     assert f.cache_info().traces <= traces
+
+
+# -- functions that a body wraps in each iteration ----------------------------------------------------------
+
+WRAPPERS = {
+    "grad": lambda f: tj.grad(lambda v: f(v).sum()),
+    "value_and_grad": lambda f: lambda v: tj.value_and_grad(lambda w: f(w).sum())(v)[1],
+    "vmap": tj.vmap,
+    "checkpoint": tj.checkpoint,
+    "jvp": lambda f: lambda v: tj.jvp(f, (v,), (v,))[1],
+    "jit": tj.jit,
+}
+
+
+def wraps_anew(wrap, x, tol, numbers):
+    """The first function that is wrapped has another constant than the later ones, whose memory is reused."""
+    factor, g, n = 0.75, None, 0
+    while n < numbers and float(x.max()) > tol:
+        x = x * 0.9 if g is None else g(x) * 0.5
+        del g
+        g = wrap(lambda v, factor=factor: v * v * factor + v * 0.25)
+        factor = 0.5
+        n += 1
+    return x
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_functions_that_are_wrapped_anew_have_their_own_constants(name):
+    """The state of the body has what the wrapper wraps, and not just the address of the wrapper."""
+    traced = tj.jit(wraps_anew)
+    for tol in (1e-1, 1e-3, 1e-6, 1e-3):
+        x = tj.ones(3)
+        expected = wraps_anew(WRAPPERS[name], x, tol, 100)
+        assert traced(WRAPPERS[name], x, tol, 100).tolist() == expected.tolist(), name
+
+
+@pytest.mark.parametrize("name", ["grad", "vmap", "checkpoint"])
+def test_wrapped_functions_of_a_range_have_their_own_constants(name):
+    def body(x, n, numbers):
+        factor, g = 0.75, None
+        for _ in numbers(n):
+            x = x * 0.9 if g is None else g(x) * 0.5
+            g = None
+            g = WRAPPERS[name](lambda v, factor=factor: v * v * factor + v * 0.25)
+            factor = 0.5
+        return x
+
+    traced = tj.jit(lambda x, n: body(x, n, tj.range))
+    for count in (4, 9, 30, 9):
+        x = tj.ones(3)
+        np.testing.assert_allclose(traced(x, count).numpy(), body(x, count, range).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["grad", "vmap", "checkpoint"])
+@pytest.mark.cpu("a loop on a GPU is recorded for each number of iterations")
+def test_iterations_that_wrap_equal_functions_are_one_recording(name):
+    wrap = WRAPPERS[name]
+
+    @tj.jit(strict=True)
+    def f(x, tol):
+        while float(x.max()) > tol:
+            x = x - 0.25 * wrap(lambda v: v * v * 0.5)(x)
+        return x
+
+    for tol in (1e-1, 0.7, 0.3, 0.01):
+        f(tj.ones(3), tol)
+    assert f.cache_info()[:2] == (1, 3)

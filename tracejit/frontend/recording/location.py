@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -43,7 +44,12 @@ def runs_body(frame: FrameType) -> bool:
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame runs code of this package."""
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit"
+    return is_of_ours(frame.f_globals)
+
+
+def is_of_ours(namespace: Mapping[str, Any]) -> bool:
+    """Whether globals are those of a module of this package."""
+    return str(namespace.get("__name__")).partition(".")[0] == "tracejit"
 
 
 def check_callable(name: str, function: Any) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import Any
 
+from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.signature.expressions import Const, Derived, Expr, Result, Var, attribute
 from tracejit.frontend.signature.program import (
     ArrayCheck,
@@ -36,21 +36,6 @@ class Meaning:
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-
-
-class Identity:
-    """An object as a part of a key: equal to itself only, and alive as long as the key is."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 _interned: weakref.WeakValueDictionary[Hashable, Meaning] = weakref.WeakValueDictionary()

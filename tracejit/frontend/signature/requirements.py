@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
-from tracejit.frontend.signature.meanings import Identity
 from tracejit.frontend.signature.program import ArrayCheck, Check, ManyArrays, ReplayProgram, Rule
 from tracejit.ir.types import ArrayType, Device
 from tracejit.ir.view import View

@@ -26,7 +26,9 @@ import numpy as np
 
 from tracejit.frontend.python.bytecode import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
+from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
+from tracejit.frontend.recording.location import is_of_ours
 from tracejit.frontend.recording.look_loops.frames import frames_at_look, pending, positions_of_ours
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import Extent
@@ -160,7 +162,7 @@ class Walk:
         if kind is NumberProxy:
             source = value._source
             if not isinstance(source, Computed | Source):
-                return "number", id(source)
+                return "number", Identity(source)
             self.proxies.add(id(value))
             return self.number(source)
         storage = getattr(value, "_storage", None)
@@ -174,18 +176,20 @@ class Walk:
             base = self.trace.picks.base_of(storage)
             copied = None if base is None else self.storages.setdefault(base, len(self.storages))
             return "new", number, self.origin(storage.pending), self.view(value), copied
-        is_function = kind is types.FunctionType and id(value) not in self._open
-        if is_function and self.trace.body.defines(value.__code__):
-            return self._function(value)
+        if kind is types.FunctionType:
+            if id(value) in self._open:
+                return "again", self._open[id(value)]
+            if self.trace.body.defines(value.__code__) or _is_wrapper_of_ours(value):
+                return self._function(value)
         if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
             return "method", value.__name__, self.key(value.__self__)
         if isinstance(value, BY_IDENTITY):
-            return "same", id(value)
+            return "same", Identity(value)
         if isinstance(value, BY_VALUE) and not is_of_own_class(value):
             return kind, repr(value)
         if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
             if self.trace.body.knows(value):  # its attributes are among the changes of the surroundings
-                return "same", id(value)
+                return "same", Identity(value)
             if not (is_made_plainly(kind) and is_python_class(kind)) or own_attributes(kind) is not None:
                 raise Hidden
         if id(value) in self._open:
@@ -199,8 +203,8 @@ class Walk:
         return kind, *((name, self.key(attributes[name])) for name in attributes.names())
 
     def _function(self, function: types.FunctionType) -> Hashable:
-        """The key of a function that the body has defined, maybe again in each iteration: its closure and
-        attributes may change. Changes to other functions are changes of the surroundings.
+        """The key of a function that the body has created, maybe again in each iteration: its closure and
+        attributes may differ. Changes to other functions are changes of the surroundings.
         """
         self._open[id(function)] = len(self._open)
         cells = [self._cell(cell) for cell in function.__closure__ or ()]
@@ -220,6 +224,11 @@ class Walk:
             return "again", self._open[id(cell)]
         self._open[id(cell)] = len(self._open)
         return None if cell == types.CellType() else self.key(cell.cell_contents)
+
+
+def _is_wrapper_of_ours(function: types.FunctionType) -> bool:
+    """Whether a function of this package wraps others, such as the result of `tj.grad`."""
+    return bool(function.__closure__) and is_of_ours(function.__globals__)
 
 
 def _is_named_tuple(value: Any) -> bool:

@@ -17,6 +17,7 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.recording.look_loops.states import Hidden, Walk
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import TrackedExtent
@@ -144,7 +145,7 @@ class _HeaderWalk(Walk):
             operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
             return "varying", source.operation, self.loop.round - source.round, repr(operands)
         if type(source) is not Progression or source.loop is not self.loop:
-            return "number", id(source)
+            return "number", Identity(source)
         ago = self.loop.round - source.round
         first = source.base - source.slope * source.round
         plain = ("plain", first) if type(first) is int else ("number", type(first._value), first._value)
