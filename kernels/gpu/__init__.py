@@ -1,1 +1,3 @@
-"""Words of kernels for GPUs (which thread this is, barriers, shared memory), and the compiler's target."""
+"""GPU kernels: intrinsics (thread indices, barriers, shared memory), the compiler's target, and
+handwritten kernels.
+"""

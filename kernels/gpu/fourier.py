@@ -1,9 +1,10 @@
-"""Fourier transforms on GPUs: of any number of elements, by Stockham's algorithm with factors 4, 2, 3, 5, ...
+"""Fourier transforms of any length on GPUs, by Stockham's algorithm with the radices 4, 2, 3, 5, ...
 
-The threads of a block have a line. A step with the factor p makes every element of one buffer from p of the
-other, so a number of elements with a large prime factor takes that many times as long. Roots of unity are
-computed once by each block, in double precision and exact on the axes. Numbers are pairs of their parts, in
-the shared memory of a block or, long lines, in memory of the GPU that the block has for itself.
+The threads of a block transform one line together. A step of radix p computes every element of one buffer
+from p elements of the other, so the time per element grows with the largest prime factor of the length. Each
+block computes the roots of unity once, in double precision and exactly on the axes. Complex numbers are
+stored as (real, imaginary) pairs, in the shared memory of a block or, for long lines, in the block's own
+scratch memory on the GPU.
 """
 
 from __future__ import annotations
@@ -21,27 +22,29 @@ QUARTER = 1.5707963267948966
 
 
 @subroutine
-def factor_of(count):
-    """4, or the smallest prime factor."""
-    if count % 4 == 0:
+def factor_of(length):
+    """Return 4 if it divides `length`, else the smallest prime factor."""
+    if length % 4 == 0:
         return 4
     p = 2
-    while p * p <= count:
-        if count % p == 0:
+    while p * p <= length:
+        if length % p == 0:
             return p
         p += 1
-    return count
+    return length
 
 
 def make_roots(real):
-    """Make put_roots(w, count, sign): the powers of the first root, e to the ``sign * 2 pi i / count``."""
+    """Return put_roots(w, length, sign), which writes the powers of the first root of unity, e to the
+    ``sign * 2 pi i / length``.
+    """
 
     @subroutine
-    def put_roots(w, count, sign):
+    def put_roots(w, length, sign):
         k = thread_x()
-        while k < count:
-            quarter, rest = 4 * k // count, 4 * k % count
-            angle = float64(QUARTER) * (float64(rest) / float64(count))
+        while k < length:
+            quarter, remainder = 4 * k // length, 4 * k % length
+            angle = float64(QUARTER) * (float64(remainder) / float64(length))
             x, y = cos(angle), sin(angle)
             if quarter % 2 == 1:
                 x, y = -y, x
@@ -55,20 +58,20 @@ def make_roots(real):
 
 
 def make_transform(real):
-    """Make transform(x, y, w, count): whether the result of transforming `x` is in `y`."""
+    """Return transform(x, y, w, length), which transforms `x` and returns whether the result is in `y`."""
 
     @subroutine
-    def transform(x, y, w, count):
-        left, stride, moved = count, 1, False
-        while left > 1:
-            p = factor_of(left)
-            left = left // p
+    def transform(x, y, w, length):
+        remaining, stride, is_in_y = length, 1, False
+        while remaining > 1:
+            p = factor_of(remaining)
+            remaining = remaining // p
             t = thread_x()
-            while t < count:
+            while t < length:
                 q, r, j = t % stride, t // stride % p, t // stride // p
                 a, b = real(0), real(0)
                 for k in range(p):
-                    i, root = q + stride * (j + left * k), count // p * (k * r % p)
+                    i, root = q + stride * (j + remaining * k), length // p * (k * r % p)
                     a += x[2 * i] * w[2 * root] - x[2 * i + 1] * w[2 * root + 1]
                     b += x[2 * i] * w[2 * root + 1] + x[2 * i + 1] * w[2 * root]
                 root = stride * j * r
@@ -76,42 +79,46 @@ def make_transform(real):
                 y[2 * t + 1] = a * w[2 * root + 1] + b * w[2 * root]
                 t += threads_x()
             barrier()
-            x, y, stride, moved = y, x, stride * p, not moved
-        return moved
+            x, y, stride, is_in_y = y, x, stride * p, not is_in_y
+        return is_in_y
 
     return transform
 
 
 def make_read(kind, real):
-    """Make read(buffer, x, count, stride): the line at `x` as pairs; of half of one the other half, too."""
+    """Return read(buffer, x, length, stride), which reads the line at `x` as pairs. For ``irfft`` it
+    reconstructs the second half of the spectrum from the first.
+    """
 
     @subroutine
-    def read(buffer, x, count, stride):
+    def read(buffer, x, length, stride):
         i = thread_x()
-        while i < count:
+        while i < length:
             if kind == "rfft":
                 buffer[2 * i] = x[i * stride]
                 buffer[2 * i + 1] = real(0)
-            elif kind == "fft" or i < count // 2 + 1:
+            elif kind == "fft" or i < length // 2 + 1:
                 buffer[2 * i] = x[2 * i * stride]
                 buffer[2 * i + 1] = x[2 * i * stride + 1]
-                if kind == "irfft" and (i == 0 or 2 * i == count):
+                if kind == "irfft" and (i == 0 or 2 * i == length):
                     buffer[2 * i + 1] = real(0)
             else:
-                buffer[2 * i] = x[2 * (count - i) * stride]
-                buffer[2 * i + 1] = -x[2 * (count - i) * stride + 1]
+                buffer[2 * i] = x[2 * (length - i) * stride]
+                buffer[2 * i + 1] = -x[2 * (length - i) * stride + 1]
             i += threads_x()
 
     return read
 
 
 def make_write(kind):
-    """Make write(out, buffer, count, stride): `count` pairs, or real parts, to the line at `out`."""
+    """Return write(out, buffer, length, stride), which writes `length` pairs, or their real parts, to the
+    line at `out`.
+    """
 
     @subroutine
-    def write(out, buffer, count, stride):
+    def write(out, buffer, length, stride):
         i = thread_x()
-        while i < count:
+        while i < length:
             if kind == "irfft":
                 out[i * stride] = buffer[2 * i]
             else:
@@ -122,47 +129,47 @@ def make_write(kind):
     return write
 
 
-def make_of(kind, *, near):
-    """Make a maker of ``fft``, ``rfft`` or ``irfft``. `near`: its buffers are in shared memory."""
+def make_factory(kind, *, near):
+    """Return the factory of ``fft``, ``rfft`` or ``irfft``. `near`: the buffers are in shared memory."""
 
     def make(dtype, itemsize):
         real = numbers(dtype).real
         size = real.bitwidth // 8
         put_roots, transform = make_roots(real), make_transform(real)
         read, write = make_read(kind, real), make_write(kind)
-        given, made = (size * (1 + (kind != other)) for other in ("rfft", "irfft"))
+        in_itemsize, out_itemsize = (size * (1 + (kind != other)) for other in ("rfft", "irfft"))
 
         if near:
 
             @subroutine
-            def room(block, number):
-                """The place of one of three buffers."""
+            def buffer_of(block, number):
+                """Return the address of one of the three buffers."""
                 return shared(2 * size * number * slot(block, T.COUNT), real)
 
         else:
 
             @subroutine
-            def room(block, number):
-                """The place of one of three buffers."""
+            def buffer_of(block, number):
+                """Return the address of one of the three buffers."""
                 buffer = 3 * block_x() + number
                 return pointer(slot(block, T.OUT + 2) + 2 * size * buffer * slot(block, T.COUNT), real)
 
         def kernel(block):
-            count, inner, unit = slot(block, T.COUNT), slot(block, T.INNER), block_x()
-            w, x, y = room(block, 0), room(block, 1), room(block, 2)
-            put_roots(w, count, slot(block, T.SIGN))
+            length, inner, unit = slot(block, T.COUNT), slot(block, T.INNER), block_x()
+            w, x, y = buffer_of(block, 0), buffer_of(block, 1), buffer_of(block, 2)
+            put_roots(w, length, slot(block, T.SIGN))
             while unit < slot(block, T.OUT + 1):
                 outer, column = unit // inner, unit % inner
-                first = outer * slot(block, T.TAKEN) * inner + column
-                read(x, pointer(slot(block, T.X) + given * first, real), count, inner)
+                first = outer * slot(block, T.IN_COUNT) * inner + column
+                read(x, pointer(slot(block, T.X) + in_itemsize * first, real), length, inner)
                 barrier()
-                moved = transform(x, y, w, count)
-                last = outer * slot(block, T.MADE) * inner + column
-                out = pointer(slot(block, T.OUT) + made * last, real)
-                if moved:
-                    write(out, y, slot(block, T.MADE), inner)
+                is_in_y = transform(x, y, w, length)
+                last = outer * slot(block, T.OUT_COUNT) * inner + column
+                out = pointer(slot(block, T.OUT) + out_itemsize * last, real)
+                if is_in_y:
+                    write(out, y, slot(block, T.OUT_COUNT), inner)
                 else:
-                    write(out, x, slot(block, T.MADE), inner)
+                    write(out, x, slot(block, T.OUT_COUNT), inner)
                 barrier()
                 unit += blocks_x()
 
@@ -172,8 +179,8 @@ def make_of(kind, *, near):
 
 
 MAKERS = {
-    f"{kind}_{place}": make_of(kind, near=place == "near")
+    f"{kind}_{where}": make_factory(kind, near=where == "near")
     for kind in ("fft", "rfft", "irfft")
-    for place in ("near", "far")
+    for where in ("near", "far")
 }
-"""Makers of kernels, by operator and where their buffers are: ``make(dtype, itemsize)``."""
+"""Factories of kernels, by operator and the location of their buffers: ``make(dtype, itemsize)``."""

@@ -1,8 +1,9 @@
 """The first and the last kernel of a graph of kernels (see `tracejit.engine.cuda.graphs`).
 
-The first one writes what differs from launch to launch, which is in its own parameters, into the blocks of
-all others, which lie in the device's memory; and clears the words that kernels lower when they fail. The last
-one tells the host which of these was lowered first, in the order of tasks.
+The first kernel writes the values that differ between launches, which are in its own parameters, into the
+blocks of all other kernels, which are in device memory. It also resets the status words that kernels lower
+when they fail. The last kernel reports to the host the first of these words, in the order of tasks, that was
+lowered.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from tracejit.kernels.gpu.words import thread_x, threads_x
 
 
 def set_blocks(block):
-    """Write the values of this launch to their places."""
-    words, places = pointer(slot(block, WORDS), int64), pointer(slot(block, PLACES), int64)
-    at = thread_x()
-    while at < slot(block, FAILING):
-        words[at] = NEVER
-        at += threads_x()
-    at = thread_x()
-    while at < slot(block, COUNT):
-        pointer(places[at], int64)[0] = slot(block, VALUES + at)
-        at += threads_x()
+    """Write the values of this launch into the blocks, and reset the status words."""
+    words, addresses = pointer(slot(block, WORDS), int64), pointer(slot(block, PLACES), int64)
+    index = thread_x()
+    while index < slot(block, FAILING):
+        words[index] = NEVER
+        index += threads_x()
+    index = thread_x()
+    while index < slot(block, COUNT):
+        pointer(addresses[index], int64)[0] = slot(block, VALUES + index)
+        index += threads_x()
 
 
 def tell(block):
-    """Write the status of the launch: the first failed task and its status."""
+    """Write the status of the launch: the number of the first failed task, and its status."""
     if thread_x() == 0:
-        words, told = pointer(slot(block, FINISH_WORDS), int64), NEVER
+        words, launch_status = pointer(slot(block, FINISH_WORDS), int64), NEVER
         for i in range(slot(block, FINISH_COUNT)):
             status = words[i]
-            if told == NEVER and status != NEVER:
-                told = i * RANK + status
-        pointer(slot(block, FINISH_TARGET), int64)[0] = told
+            if launch_status == NEVER and status != NEVER:
+                launch_status = i * RANK + status
+        pointer(slot(block, FINISH_TARGET), int64)[0] = launch_status

@@ -1,4 +1,4 @@
-"""Functions of numbers, real or complex, for kernels that are written for both."""
+"""Routines for numbers, real or complex, for kernels that are written for both."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ complex_of, real_of, imag_of = (FUNCTIONS[name] for name in ("complex", "real", 
 class NumberRoutines(NamedTuple):
     """Subroutines for numbers of a dtype.
 
-    real:      the dtype of the parts, or the dtype itself
-    number:    the number with a real and an imaginary part; of real numbers only the first counts
-    part:      the real part
-    rest:      the imaginary part
-    conjugate: the number with the other sign of the imaginary part
-    size:      the magnitude; of a complex number, the sum of those of its parts
-    direction: a number that is not 0 divided by its magnitude; of the real nan, 1
+    real:      the dtype of the real and imaginary parts, or the dtype itself
+    number:    the number with the given real and imaginary parts; for real numbers, the real part
+    real_part: the real part
+    imag_part: the imaginary part
+    conjugate: the complex conjugate
+    magnitude: the absolute value; of a complex number, the sum of the absolute values of its parts
+    direction: a nonzero number divided by its absolute value; 1 for a real nan
     """
 
     real: Any
     number: Callable[..., Any]
-    part: Callable[..., Any]
-    rest: Callable[..., Any]
+    real_part: Callable[..., Any]
+    imag_part: Callable[..., Any]
     conjugate: Callable[..., Any]
-    size: Callable[..., Any]
+    magnitude: Callable[..., Any]
     direction: Callable[..., Any]
 
 
 def numbers(dtype: Any) -> NumberRoutines:
-    """The functions for a Numba type."""
+    """Return the subroutines for a Numba type."""
     return _complex(dtype) if isinstance(dtype, types.Complex) else _real(dtype)
 
 
@@ -43,14 +43,14 @@ def _complex(dtype: Any) -> NumberRoutines:
     real = dtype.underlying_float
 
     @subroutine
-    def size(x):
+    def magnitude(x):
         return abs(real_of(x)) + abs(imag_of(x))
 
     @subroutine
     def direction(x):
         return divide(x, complex_of(abs(x), real(0)))
 
-    return NumberRoutines(real, complex_of, real_of, imag_of, conj, size, direction)
+    return NumberRoutines(real, complex_of, real_of, imag_of, conj, magnitude, direction)
 
 
 def _real(dtype: Any) -> NumberRoutines:
@@ -59,15 +59,15 @@ def _real(dtype: Any) -> NumberRoutines:
         return x
 
     @subroutine
-    def same(x):
+    def unchanged(x):
         return x
 
     @subroutine
-    def none(x):
+    def zero(x):
         return dtype(0)
 
     @subroutine
     def direction(x):
         return dtype(-1) if x < dtype(0) else dtype(1)
 
-    return NumberRoutines(dtype, number, same, none, same, abs, direction)
+    return NumberRoutines(dtype, number, unchanged, zero, unchanged, abs, direction)

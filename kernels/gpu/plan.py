@@ -1,17 +1,17 @@
-"""The calls of kernels for GPUs that no fused group makes: their blocks and launches. Needs no Numba.
+"""Calls of handwritten GPU kernels: their argument blocks and launches. This module does not need Numba.
 
-A call is made of shapes alone. Its words come first in the kernel's block, then the addresses of the
-operands, inputs first, then the number of units. `tracejit.kernels.gpu.table` has the kernels.
+A call depends on shapes only. Its words are first in the kernel's block, followed by the addresses of the
+operands (inputs first) and the number of units. The kernels are in `tracejit.kernels.gpu.table`.
 
-    max_pool, search_sorted, ...    a thread has one element of the result after the other
-    scatter_add                     a thread has some rows of a column, and reads the whole index
-    sort, argsort                   a block of threads has a line
-    conv2d_weight_gradient          a block of threads has an element of the result
-    solve, cholesky, ...            a block of threads has a matrix
-    fft, rfft, irfft                a block of threads has a line
+    max_pool, search_sorted, ...    each thread computes elements of the result, one after the other
+    scatter_add                     each thread computes some rows of a column, and reads the complete index
+    sort, argsort                   each block of threads sorts a line
+    conv2d_weight_gradient          each block of threads computes an element of the result
+    solve, cholesky, ...            each block of threads processes a matrix
+    fft, rfft, irfft                each block of threads transforms a line
 
-How work is shared out depends on shapes only, and every element of a result is computed by one thread, or
-added up in a fixed tree: the same bits in every run.
+The distribution of work depends on shapes only. Every element of a result is computed by one thread or summed
+in a fixed tree, so results are bitwise reproducible.
 
 >>> shapes, attrs = [(2, 5, 3), (2, 5, 3)], {"axis": 1}
 >>> gpu_call("sort", shapes, attrs, "float32")
@@ -30,33 +30,35 @@ from tracejit.kernels.library.plan import SIZES
 from tracejit.kernels.split import ceil_div
 
 THREADS = 256
-"""Threads in a block of a kernel whose threads do not work together."""
+"""The number of threads per block of a kernel whose threads do not cooperate."""
 
 WARP = 32
 
-WANTED = 1 << 16
-"""Threads that keep any GPU busy."""
+BUSY_THREADS = 1 << 16
+"""The number of threads that keep any GPU busy."""
 
 BLOCKS = 1 << 14
-"""Most blocks of a launch: each then takes several units."""
+"""The maximal number of blocks of a launch; with more units, each block processes several."""
 
 MOST_SCRATCH = 1 << 28
-"""Bytes of scratch memory of all blocks of a launch that are not exceeded to have more blocks."""
+"""The limit in bytes for the scratch memory of all blocks of a launch, unless a single block needs more."""
 
 MOST_SHARED = 48 << 10
-"""Bytes of shared memory that a block of every GPU may have."""
+"""The number of bytes of shared memory that a block may have on every GPU."""
 
-LINES = 1 << 11
-"""Most blocks of a Fourier transform: each computes roots of unity before its first line."""
+MAX_TRANSFORM_BLOCKS = 1 << 11
+"""The maximal number of blocks of a Fourier transform: each block computes the roots of unity before its
+first line.
+"""
 
 Shape = Sequence[int]
 
 
 class GpuCall(NamedTuple):
-    """A kernel of the table, the words of its block before the operands' addresses, the units that
-    threads or blocks share, and its launch: blocks and threads along x, bytes of shared memory of a block.
-    A kernel that has bytes of `scratch`, in the GPU's memory, for each block finds their address, and that of
-    the word for failures, behind the number of units.
+    """The call of a kernel of the table: the words of its block before the operands' addresses, the number
+    of units that threads or blocks share, and its launch (blocks and threads along x, bytes of shared
+    memory per block). For a kernel with `scratch` bytes of GPU memory per block, the number of units is
+    followed by the address of that memory and the address of the word for failures.
     """
 
     kernel: str
@@ -71,7 +73,8 @@ class GpuCall(NamedTuple):
 
 class Windows(enum.IntEnum):
     """Slots of the three convolutions. FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of
-    ``conv2d_input_gradient``; x, y, w of ``conv2d_weight_gradient``. Channels and filters: of one group.
+    ``conv2d_input_gradient``; x, y, w of ``conv2d_weight_gradient``. CHANNELS and FILTERS are those of one
+    group.
     """
 
     IMAGES = 0
@@ -106,7 +109,9 @@ class Lines(enum.IntEnum):
 
 
 class Search(enum.IntEnum):
-    """Slots of ``search_sorted``: BATCH rows X (BATCH, COUNT), VALUES (BATCH, EACH); RIGHT: of equal ones."""
+    """Slots of ``search_sorted`` of X (BATCH, COUNT) for VALUES (BATCH, EACH). RIGHT: whether the position
+    is after equal elements.
+    """
 
     BATCH = 0
     COUNT = 1
@@ -118,7 +123,7 @@ class Search(enum.IntEnum):
 
 
 class Pairs(enum.IntEnum):
-    """Slots of functions of two elements, of which there are COUNT."""
+    """Slots of functions of two operands with COUNT elements each."""
 
     COUNT = 0
     FIRST = 1
@@ -127,8 +132,8 @@ class Pairs(enum.IntEnum):
 
 
 class GpuSystem(enum.IntEnum):
-    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides. FIRST is the
-    matrices; the result is THIRD, or SECOND of ``inv``.
+    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides. FIRST is
+    the matrices; the result is THIRD, or SECOND for ``inv``.
     """
 
     ROWS = 0
@@ -139,7 +144,7 @@ class GpuSystem(enum.IntEnum):
 
 
 class Factor(enum.IntEnum):
-    """Slots of functions of matrices X of ROWS and COLUMNS, with one or two results."""
+    """Slots of functions of matrices X (ROWS, COLUMNS) with one or two results."""
 
     ROWS = 0
     COLUMNS = 1
@@ -149,9 +154,9 @@ class Factor(enum.IntEnum):
 
 
 class Decomposition(enum.IntEnum):
-    """Slots of decompositions of matrices X of ROWS and COLUMNS, with one to three results. OPTION: whether
-    all columns of square factors are wanted, or the upper triangle is read; SPACE: bytes of scratch, of a
-    block.
+    """Slots of decompositions of matrices X (ROWS, COLUMNS) with one to three results. OPTION: whether the
+    square factors have all columns, or whether the upper triangle is read. SPACE: bytes of scratch memory
+    per block.
     """
 
     ROWS = 0
@@ -165,81 +170,85 @@ class Decomposition(enum.IntEnum):
 
 
 class Transform(enum.IntEnum):
-    """Slots of Fourier transforms of COUNT elements along the second dimension of X (outer, TAKEN, INNER);
-    SIGN: of the exponent; the result is (outer, MADE, INNER).
+    """Slots of Fourier transforms of COUNT elements along the second dimension of X (outer, IN_COUNT,
+    INNER); the result is (outer, OUT_COUNT, INNER). SIGN: the sign of the exponent.
     """
 
     COUNT = 0
     INNER = 1
-    TAKEN = 2
-    MADE = 3
+    IN_COUNT = 2
+    OUT_COUNT = 3
     SIGN = 4
     X = 5
     OUT = 6
 
 
-def each(kernel: str, dtype: str, words: tuple[int, ...], count: int) -> GpuCall:
-    """A call in which a thread has one of `count` elements after the other."""
-    return GpuCall(kernel, dtype, words, count, max(1, min(BLOCKS, ceil_div(count, THREADS))), THREADS)
+def per_thread_call(kernel: str, dtype: str, words: tuple[int, ...], n_elements: int) -> GpuCall:
+    """Return a call in which the threads share `n_elements` elements."""
+    return GpuCall(
+        kernel, dtype, words, n_elements, max(1, min(BLOCKS, ceil_div(n_elements, THREADS))), THREADS
+    )
 
 
-def together(kernel: str, dtype: str, words: tuple[int, ...], count: int, busy: int) -> GpuCall:
-    """A call in which a block of threads, of which about `busy` have something to do, has one of `count`
-    units after the other.
+def per_block_call(kernel: str, dtype: str, words: tuple[int, ...], n_units: int, busy: int) -> GpuCall:
+    """Return a call in which the blocks of threads share `n_units` units. About `busy` threads of a block
+    have work.
     """
     threads = WARP
     while threads < min(THREADS, busy):
         threads *= 2
-    return GpuCall(kernel, dtype, words, count, max(1, min(BLOCKS, count)), threads)
+    return GpuCall(kernel, dtype, words, n_units, max(1, min(BLOCKS, n_units)), threads)
 
 
 def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of ``scatter_add``, whose block is `tracejit.kernels.library.blocks.ScatterAdd`: a thread has
-    some rows of one column.
+    """Return the call of ``scatter_add``, whose block is `tracejit.kernels.library.blocks.ScatterAdd`. A
+    thread computes some rows of one column.
     """
     x, index, _ = shapes
-    axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
+    axis, extent, index_size = attrs["axis"], attrs["extent"], math.prod(index)
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + len(index) :])
-    parts = max(1, min(extent, WANTED // max(1, outer * inner)))
-    rows = max(1, ceil_div(extent, parts))
-    parts = ceil_div(extent, rows)
-    words = (count, inner, extent, rows, max(parts, 1), 1, max(inner, 1))
-    return each(name, dtype, words, outer * parts * inner)
+    n_tiles = max(1, min(extent, BUSY_THREADS // max(1, outer * inner)))
+    rows = max(1, ceil_div(extent, n_tiles))
+    n_tiles = ceil_div(extent, rows)
+    words = (index_size, inner, extent, rows, max(n_tiles, 1), 1, max(inner, 1))
+    return per_thread_call(name, dtype, words, outer * n_tiles * inner)
 
 
 def sort_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of ``sort`` or ``argsort``; `dtype`: of what is sorted."""
+    """Return the call of ``sort`` or ``argsort``. `dtype`: the dtype of the keys."""
     shape, axis = shapes[0], attrs["axis"]
-    outer, count, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    return together(name, dtype, (outer, count, inner), outer * inner, ceil_div(count, 4))
+    outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    return per_block_call(name, dtype, (outer, length, inner), outer * inner, ceil_div(length, 4))
 
 
 def search_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of ``search_sorted``."""
+    """Return the call of ``search_sorted``."""
     x, values, _ = shapes
     batch, total = math.prod(x[:-1]), math.prod(values)
     words = (batch, x[-1], total // max(batch, 1), int(attrs["side"] == "right"))
-    return each(name, dtype, words, total)
+    return per_thread_call(name, dtype, words, total)
 
 
 def pairs_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of a function of two elements."""
-    count = math.prod(shapes[0])
-    return each(name, dtype, (count,), count)
+    """Return the call of a function of two elements."""
+    size = math.prod(shapes[0])
+    return per_thread_call(name, dtype, (size,), size)
 
 
 def pooling_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of pooling, whose block is `tracejit.kernels.images.window_blocks.Pooling`."""
-    of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
+    """Return the call of a pooling operator, whose block is
+    `tracejit.kernels.images.window_blocks.Pooling`.
+    """
+    shape_of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
     low = [before for before, _ in attrs["padding"]]
-    words = pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype).words
-    return each(name, dtype, words, math.prod(shapes[-1]))
+    words = pool_call(name, shape_of["x"], shape_of["y"], attrs["window"], attrs["stride"], low, dtype).words
+    return per_thread_call(name, dtype, words, math.prod(shapes[-1]))
 
 
 def convolution_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of a convolution, or of a gradient of one."""
-    of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
-    x, w, y = of["x"], of["w"], of["y"]
+    """Return the call of a convolution or of one of its gradients."""
+    shape_of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
+    x, w, y = shape_of["x"], shape_of["w"], shape_of["y"]
     groups = attrs["groups"]
     low = [before for before, _ in attrs["padding"]]
     words = (
@@ -247,55 +256,64 @@ def convolution_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any
         *(*attrs["stride"], *low, *attrs["dilation"], *y[2:]),
     )
     if name != "conv2d_weight_gradient":
-        return each(name, dtype, words, math.prod(shapes[-1]))
-    made = together(name, dtype, words, math.prod(w), ceil_div(y[0] * y[2] * y[3], 4))
-    return made._replace(shared=made.threads * SIZES[dtype])
+        return per_thread_call(name, dtype, words, math.prod(shapes[-1]))
+    call = per_block_call(name, dtype, words, math.prod(w), ceil_div(y[0] * y[2] * y[3], 4))
+    return call._replace(shared=call.threads * SIZES[dtype])
 
 
 def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of a function of matrices, which are eliminated or factored in place or in scratch memory."""
+    """Return the call of a function of matrices, which are eliminated or factored in place or in scratch
+    memory.
+    """
     *batch, rows, columns = shapes[0]
     words = (rows, shapes[-1][-1]) if name in ("solve", "inv") else (rows, columns)
-    made = together(name, dtype, words, math.prod(batch), ceil_div(rows * columns, 4))
-    places = made.threads * (SIZES["int64"] + SIZES["float64"])  # a row and its element of each thread
+    call = per_block_call(name, dtype, words, math.prod(batch), ceil_div(rows * columns, 4))
+    shared = call.threads * (SIZES["int64"] + SIZES["float64"])  # each thread's row and its element
     scratch = 0 if name == "cholesky" else rows * columns * SIZES[dtype]
-    blocks = max(1, min(made.blocks, MOST_SCRATCH // max(1, scratch)))
-    return made._replace(shared=places, scratch=scratch, blocks=blocks)
+    blocks = max(1, min(call.blocks, MOST_SCRATCH // max(1, scratch)))
+    return call._replace(shared=shared, scratch=scratch, blocks=blocks)
 
 
 def decomposition_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of a decomposition by reflections or rotations of columns."""
+    """Return the call of a decomposition by reflections or rotations of columns."""
     *batch, rows, columns = shapes[0]
     most, least, size = max(rows, columns), min(rows, columns), SIZES[dtype]
     if name == "qr":
-        space, busy, boxes = size * (rows * columns + least), columns, 2
-    elif name in ("svd", "singular_values"):  # twice the columns, the other vectors; lengths, places, factors
+        space, busy, words_per_thread = size * (rows * columns + least), columns, 2
+    elif name in (
+        "svd",
+        "singular_values",
+    ):  # the columns twice, the other vectors, lengths, positions, factors
         space = size * least * (2 * most + least + 2) + 8 * (least + least % 2)
-        busy, boxes = ceil_div(rows * columns, 8), 4
-    else:  # the matrix and the vectors; rotations and the values found
+        busy, words_per_thread = ceil_div(rows * columns, 8), 4
+    else:  # the matrix and the vectors, the rotations, and the eigenvalues
         space = size * (2 * rows * rows + 3 * (rows + 1))
-        busy, boxes = ceil_div(rows * rows, 4), 2
+        busy, words_per_thread = ceil_div(rows * rows, 4), 2
     option = attrs.get("complete", False) or attrs.get("full", False) or attrs.get("upper", False)
     space = ceil_div(space, 16) * 16
-    made = together(name, dtype, (rows, columns, int(option), space), math.prod(batch), busy)
-    blocks = max(1, min(made.blocks, MOST_SCRATCH // max(1, space)))
-    return made._replace(shared=8 * boxes * made.threads, scratch=space, blocks=blocks)
+    call = per_block_call(name, dtype, (rows, columns, int(option), space), math.prod(batch), busy)
+    blocks = max(1, min(call.blocks, MOST_SCRATCH // max(1, space)))
+    return call._replace(shared=8 * words_per_thread * call.threads, scratch=space, blocks=blocks)
 
 
 def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of a Fourier transform along one axis."""
+    """Return the call of a Fourier transform along one axis."""
     (axis,) = attrs["axes"] if name == "fft" else (attrs["axis"],)
-    taken, made = shapes
-    count = made[axis] if name == "irfft" else taken[axis]
+    x, result = shapes
+    length = result[axis] if name == "irfft" else x[axis]
     inverse = name == "irfft" or attrs.get("inverse", False)
-    outer, inner = math.prod(taken[:axis]), math.prod(taken[axis + 1 :])
-    words = (count, inner, taken[axis], made[axis], 1 if inverse else -1)
-    nbytes = 6 * count * SIZES[dtype] // (1 if name == "rfft" else 2)  # roots and two buffers, of pairs
+    outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
+    words = (length, inner, x[axis], result[axis], 1 if inverse else -1)
+    nbytes = 6 * length * SIZES[dtype] // (1 if name == "rfft" else 2)  # roots and two buffers, as pairs
     near = nbytes <= MOST_SHARED
-    call = together(f"{name}_{'near' if near else 'far'}", dtype, words, outer * inner, ceil_div(count, 2))
+    call = per_block_call(
+        f"{name}_{'near' if near else 'far'}", dtype, words, outer * inner, ceil_div(length, 2)
+    )
     if near:
-        return call._replace(blocks=min(call.blocks, LINES), shared=nbytes)
-    return call._replace(blocks=max(1, min(call.blocks, LINES, MOST_SCRATCH // nbytes)), scratch=nbytes)
+        return call._replace(blocks=min(call.blocks, MAX_TRANSFORM_BLOCKS), shared=nbytes)
+    return call._replace(
+        blocks=max(1, min(call.blocks, MAX_TRANSFORM_BLOCKS, MOST_SCRATCH // nbytes)), scratch=nbytes
+    )
 
 
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
@@ -316,19 +334,19 @@ CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCal
     "average_pool": pooling_call,
     "average_pool_gradient": pooling_call,
 }
-"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of
-the first operand.
+"""The functions that build the calls of operators: ``call(name, shapes, attrs, dtype)``. `shapes`: those
+of the operands, then of the result; `dtype`: that of the first operand.
 """
 
-OF_COMPLEX = frozenset(
+COMPLEX_OPERATORS = frozenset(
     {
         *("sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"),
         *("qr", "svd", "singular_values", "eigh", "eigenvalues_hermitian"),
     }
 )
-"""Operators that take complex numbers, too."""
+"""The operators that also accept complex numbers."""
 
 
 def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """The call of the operator `name` with these attributes."""
+    """Return the call of the operator `name` with these attributes."""
     return CALLS[name](name, shapes, attrs, dtype)

@@ -1,9 +1,9 @@
 """Sorting and searching on GPUs.
 
-A line is sorted by a block of threads with Batcher's bitonic network, whose comparators all point one way
-(the first step of a merge compares mirrored positions), so that a line needs no padding: a partner behind the
-end counts as larger than all. The network depends on the length only; positions make equal elements
-different, so `argsort` is stable.
+A block of threads sorts a line with a variant of Batcher's bitonic network whose comparators all have the
+same direction (the first step of a merge compares mirrored positions). A line therefore needs no padding: a
+partner beyond the end counts as larger than all elements. The network depends on the length only. `argsort`
+is stable because positions distinguish equal elements.
 """
 
 from __future__ import annotations
@@ -19,52 +19,55 @@ from tracejit.kernels.gpu.words import barrier, thread_x, threads_x
 
 
 @subroutine
-def number_goes_before(a, b):
-    """Whether `a` comes before `b`: nan is above all."""
+def number_precedes(a, b):
+    """Return whether `a` precedes `b`; nan is the largest."""
     return a < b or (a == a and b != b)
 
 
 @subroutine
-def complex_goes_before(a, b):
-    """The same for complex numbers: by their real parts, then their imaginary parts; those with nan come
-    last, first those whose real part is a number, as in NumPy.
+def complex_precedes(a, b):
+    """Return whether `a` precedes `b` in NumPy's order of complex numbers: by real parts, then by
+    imaginary parts. Numbers with a nan come last, those with a nan only in the imaginary part first among
+    them.
     """
     a_real, a_imag, b_real, b_imag = real_of(a), imag_of(a), real_of(b), imag_of(b)
     if a_real != a_real or b_real != b_real:
         if a_real != a_real and b_real != b_real:
-            return number_goes_before(a_imag, b_imag)
+            return number_precedes(a_imag, b_imag)
         return a_real == a_real
     if (a_imag != a_imag) != (b_imag != b_imag):
         return a_imag == a_imag
     if a_real != b_real:
         return a_real < b_real
-    return number_goes_before(a_imag, b_imag)
+    return number_precedes(a_imag, b_imag)
 
 
-def order_of(dtype):
-    """The comparison of elements of a dtype."""
-    return complex_goes_before if isinstance(dtype, types.Complex) else number_goes_before
+def comparison_of(dtype):
+    """Return the comparison of elements of a dtype."""
+    return complex_precedes if isinstance(dtype, types.Complex) else number_precedes
 
 
 def make_network(exchange):
-    """Make network(line, keys, count, stride): `exchange` for all comparators, with barriers between."""
+    """Return network(line, keys, length, stride), which applies `exchange` for all comparators, with
+    barriers between the steps.
+    """
 
     @subroutine
-    def network(line, keys, count, stride):
+    def network(line, keys, length, stride):
         half = 1
-        while half < count:
+        while half < length:
             t = thread_x()
-            while (t // half) * 2 * half + half < count + t % half:
+            while (t // half) * 2 * half + half < length + t % half:
                 group, o = t // half, t % half
-                exchange(line, keys, group * 2 * half + o, (group + 1) * 2 * half - 1 - o, count, stride)
+                exchange(line, keys, group * 2 * half + o, (group + 1) * 2 * half - 1 - o, length, stride)
                 t += threads_x()
             barrier()
             step = half // 2
             while step > 0:
                 t = thread_x()
-                while (t // step) * 2 * step < count:
+                while (t // step) * 2 * step < length:
                     i = (t // step) * 2 * step + t % step
-                    exchange(line, keys, i, i + step, count, stride)
+                    exchange(line, keys, i, i + step, length, stride)
                     t += threads_x()
                 barrier()
                 step = step // 2
@@ -74,53 +77,53 @@ def make_network(exchange):
 
 
 @subroutine
-def start_of(block, unit):
-    """The first element of a line."""
+def line_start(block, unit):
+    """Return the index of the first element of a line."""
     inner = slot(block, Lines.INNER)
     return unit // inner * slot(block, Lines.COUNT) * inner + unit % inner
 
 
 def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
-    """Make a kernel that sorts lines: the threads of a block write ``start(x, place, i)`` for each element
-    of a line, whose place in X is ``i * stride``, and sort that with a network.
+    """Return a kernel that sorts lines. The threads of a block write ``start(x, index, i)`` for each
+    element `i` of a line, whose index in X is ``i * stride``, and then sort these values with a network.
     """
 
     @subroutine
     def sort_line(block, unit):
-        first, count, stride = start_of(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
+        first, length, stride = line_start(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
         x = pointer(slot(block, Lines.X) + itemsize * first, dtype)
         out = pointer(slot(block, Lines.OUT) + out_itemsize * first, out_dtype)
         i = thread_x()
-        while i < count:
+        while i < length:
             out[i * stride] = start(x, i * stride, i)
             i += threads_x()
         barrier()
-        network(out, x, count, stride)
+        network(out, x, length, stride)
 
     return blocks_for_each(Lines.OUT + 1, sort_line)
 
 
 @subroutine
-def element_at(x, place, i):
-    """The element, of which lines of elements begin."""
-    return x[place]
+def element_at(x, index, i):
+    """Return the element: the initial value for lines of elements."""
+    return x[index]
 
 
 @subroutine
-def position_of(x, place, i):
-    """The position, of which lines of positions begin."""
+def position_of(x, index, i):
+    """Return the position: the initial value for lines of positions."""
     return i
 
 
 def make_sort(dtype, itemsize):
-    """Elements in ascending order."""
-    goes_before = order_of(dtype)
+    """Return the kernel of ``sort``: elements in ascending order."""
+    precedes = comparison_of(dtype)
 
     @subroutine
-    def exchange(line, keys, i, j, count, stride):
-        if j < count:
+    def exchange(line, keys, i, j, length, stride):
+        if j < length:
             a, b = line[i * stride], line[j * stride]
-            if goes_before(b, a):
+            if precedes(b, a):
                 line[i * stride] = b
                 line[j * stride] = a
 
@@ -128,15 +131,17 @@ def make_sort(dtype, itemsize):
 
 
 def make_argsort(dtype, itemsize):
-    """Positions in ascending order of the elements; of equal ones in their own."""
-    goes_before = order_of(dtype)
+    """Return the kernel of ``argsort``: positions in ascending order of the elements; positions of equal
+    elements are ascending.
+    """
+    precedes = comparison_of(dtype)
 
     @subroutine
-    def exchange(line, keys, i, j, count, stride):
-        if j < count:
+    def exchange(line, keys, i, j, length, stride):
+        if j < length:
             first, second = line[i * stride], line[j * stride]
             a, b = keys[first * stride], keys[second * stride]
-            if goes_before(b, a) or (second < first and not goes_before(a, b)):
+            if precedes(b, a) or (second < first and not precedes(a, b)):
                 line[i * stride] = second
                 line[j * stride] = first
 
@@ -144,23 +149,25 @@ def make_argsort(dtype, itemsize):
 
 
 def make_search_sorted(dtype, itemsize):
-    """A kernel of the places where values go in sorted rows, by binary search."""
-    goes_before = order_of(dtype)
+    """Return the kernel of ``search_sorted``: the insertion positions of values in sorted rows, by binary
+    search.
+    """
+    precedes = comparison_of(dtype)
 
     @subroutine
     def search(block, unit):
-        count = slot(block, Search.COUNT)
+        length = slot(block, Search.COUNT)
         row = unit // slot(block, Search.EACH)
-        x = pointer(slot(block, Search.X) + itemsize * row * count, dtype)
+        x = pointer(slot(block, Search.X) + itemsize * row * length, dtype)
         value = pointer(slot(block, Search.VALUES), dtype)[unit]
-        low, high = 0, count
+        low, high = 0, length
         while low < high:
             middle = (low + high) // 2
             if slot(block, Search.RIGHT) != 0:
-                further = not goes_before(value, x[middle])
+                is_above = not precedes(value, x[middle])
             else:
-                further = goes_before(x[middle], value)
-            if further:
+                is_above = precedes(x[middle], value)
+            if is_above:
                 low = middle + 1
             else:
                 high = middle
@@ -170,7 +177,7 @@ def make_search_sorted(dtype, itemsize):
 
 
 def make_gcd(dtype, itemsize):
-    """Greatest common divisors of integers, as Euclid has them."""
+    """Return the kernel of ``gcd``: greatest common divisors of integers, by Euclid's algorithm."""
 
     @subroutine
     def divisor(block, unit):
@@ -184,4 +191,4 @@ def make_gcd(dtype, itemsize):
 
 
 MAKERS = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted, "gcd": make_gcd}
-"""Makers of kernels, by operator: ``make(dtype, itemsize)``."""
+"""Factories of kernels, by operator: ``make(dtype, itemsize)``."""

@@ -1,8 +1,9 @@
-"""Linear systems on GPUs: `solve`, `inv`, `slogdet` by Gaussian elimination, and `cholesky`.
+"""Linear systems on GPUs: `solve`, `inv` and `slogdet` by Gaussian elimination, and `cholesky`.
 
-The threads of a block have a matrix, with barriers between the steps; so a large matrix keeps one
-processor of a GPU busy, and no other. Rows are exchanged for the largest element of a column, in the sense of
-LAPACK: of a complex number, the sum of the magnitudes of its parts; of equal ones the first is taken.
+The threads of a block process one matrix together, with barriers between the steps, so a large matrix uses
+only one multiprocessor of a GPU. Partial pivoting selects the largest element of a column by LAPACK's
+measure: for a complex number, the sum of the absolute values of its parts. Among equal elements it selects
+the first.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from tracejit.kernels.scalar import abs, divide, log, multiply, sqrt, subtract
 
 
 @subroutine
-def copied(target, source, count):
-    """Copy elements; a barrier has to follow."""
+def copy_elements(target, source, n):
+    """Copy elements. A barrier must follow."""
     i = thread_x()
-    while i < count:
+    while i < n:
         target[i] = source[i]
         i += threads_x()
 
 
 @subroutine
-def exchanged(x, width, i, j):
-    """Exchange two rows; a barrier has to follow."""
+def exchange_rows(x, width, i, j):
+    """Exchange two rows. A barrier must follow."""
     c = thread_x()
     while c < width:
         first = x[i * width + c]
@@ -39,8 +40,10 @@ def exchanged(x, width, i, j):
 
 
 @subroutine
-def subtracted(x, width, first, factors, n, k):
-    """Subtract from the rows below `k` of x, from column `first` on, row `k` times a column of factors."""
+def eliminate_rows(x, width, first, factors, n, k):
+    """Subtract multiples of row `k` of x, given by column `k` of `factors`, from the rows below it, from
+    column `first` on.
+    """
     across = width - first
     t = thread_x()
     while t < (n - k - 1) * across:
@@ -50,43 +53,47 @@ def subtracted(x, width, first, factors, n, k):
 
 
 def make_elimination(dtype):
-    """Make eliminate(a, n, b, m): the sign of the permutation, or 0 if a matrix is singular."""
-    of = numbers(dtype)
-    real, size = of.real, of.size
+    """Return eliminate(a, n, b, m), which returns the sign of the permutation, or 0 if a matrix is
+    singular.
+    """
+    routines = numbers(dtype)
+    real, magnitude = routines.real, routines.magnitude
 
     @subroutine
-    def largest(a, n, k):
-        """The row of the largest element of column `k`, from row `k` on."""
-        best, at = real(-1), k
+    def pivot_row(a, n, k):
+        """Return the row of the largest element of column `k`, from row `k` on."""
+        best, index = real(-1), k
         r = k + thread_x()
         while r < n:
-            s = size(a[r * n + k])
-            if s > best or (s != s and best == best):  # nan is above all
-                best, at = s, r
+            s = magnitude(a[r * n + k])
+            if s > best or (s != s and best == best):  # nan is the largest
+                best, index = s, r
             r += threads_x()
-        return largest_of_block(shared(0, int64), shared(8 * threads_x(), real), best, at)
+        return largest_of_block(shared(0, int64), shared(8 * threads_x(), real), best, index)
 
     @subroutine
     def eliminate(a, n, b, m):
-        """Make `a` upper triangular, its multipliers below, and do to `b` what is done to it."""
+        """Reduce `a` to an upper triangle with the multipliers below it, and apply the same operations to
+        `b`.
+        """
         sign = 1
         for k in range(n):
-            row = largest(a, n, k)
+            row = pivot_row(a, n, k)
             if row != k:
                 sign = 0 - sign
-                exchanged(a, n, k, row)
-                exchanged(b, m, k, row)
+                exchange_rows(a, n, k, row)
+                exchange_rows(b, m, k, row)
                 barrier()
             pivot = a[k * n + k]
-            if size(pivot) == real(0):
+            if magnitude(pivot) == real(0):
                 return 0
             r = k + 1 + thread_x()
             while r < n:
                 a[r * n + k] = divide(a[r * n + k], pivot)
                 r += threads_x()
             barrier()
-            subtracted(a, n, k + 1, a, n, k)
-            subtracted(b, m, 0, a, n, k)
+            eliminate_rows(a, n, k + 1, a, n, k)
+            eliminate_rows(b, m, 0, a, n, k)
             barrier()
         return sign
 
@@ -94,13 +101,15 @@ def make_elimination(dtype):
 
 
 def make_system(*, inverts):
-    """Make a maker of `solve`, or of `inv`: the same with the unit matrix on the right."""
+    """Return the factory of `solve`, or of `inv`, which solves with the identity matrix on the right-hand
+    side.
+    """
     result = GpuSystem.SECOND if inverts else GpuSystem.THIRD
 
     def make(dtype, itemsize):
         eliminate = make_elimination(dtype)
-        of = numbers(dtype)
-        real, number = of.real, of.number
+        routines = numbers(dtype)
+        real, number = routines.real, routines.number
 
         @subroutine
         def put_right_sides(block, b, unit, n, m):
@@ -110,11 +119,13 @@ def make_system(*, inverts):
                     b[t] = number(real(t // n == t % n), real(0))
                     t += threads_x()
             else:
-                copied(b, pointer(slot(block, GpuSystem.SECOND) + itemsize * unit * n * m, dtype), n * m)
+                copy_elements(
+                    b, pointer(slot(block, GpuSystem.SECOND) + itemsize * unit * n * m, dtype), n * m
+                )
 
         @subroutine
         def substitute(a, n, b, m):
-            """Solve the triangular system that elimination has left."""
+            """Solve the triangular system that remains after elimination."""
             for back in range(n):
                 k = n - 1 - back
                 c = thread_x()
@@ -134,7 +145,7 @@ def make_system(*, inverts):
             n, m = slot(block, GpuSystem.ROWS), slot(block, GpuSystem.COLUMNS)
             a = pointer(slot(block, result + 2) + itemsize * block_x() * n * n, dtype)
             b = pointer(slot(block, result) + itemsize * unit * n * m, dtype)
-            copied(a, pointer(slot(block, GpuSystem.FIRST) + itemsize * unit * n * n, dtype), n * n)
+            copy_elements(a, pointer(slot(block, GpuSystem.FIRST) + itemsize * unit * n * n, dtype), n * n)
             put_right_sides(block, b, unit, n, m)
             barrier()
             if eliminate(a, n, b, m) != 0:
@@ -149,16 +160,16 @@ def make_system(*, inverts):
 
 
 def make_slogdet(dtype, itemsize):
-    """The sign and the logarithm of the magnitude of a determinant."""
+    """Return the kernel of ``slogdet``: the sign and the logarithm of the absolute value of a determinant."""
     eliminate = make_elimination(dtype)
-    of = numbers(dtype)
-    real, number, direction = of.real, of.number, of.direction
+    routines = numbers(dtype)
+    real, number, direction = routines.real, routines.number, routines.direction
 
     @subroutine
     def one_matrix(block, unit):
         n = slot(block, Factor.COLUMNS)
         a = pointer(slot(block, Factor.SECOND + 2) + itemsize * block_x() * n * n, dtype)
-        copied(a, pointer(slot(block, Factor.X) + itemsize * unit * n * n, dtype), n * n)
+        copy_elements(a, pointer(slot(block, Factor.X) + itemsize * unit * n * n, dtype), n * n)
         barrier()
         permutation = eliminate(a, n, a, 0)
         if thread_x() == 0:
@@ -177,15 +188,24 @@ def make_slogdet(dtype, itemsize):
 
 
 def make_cholesky(dtype, itemsize):
-    """The lower triangular factor of a positive definite matrix, of which the lower triangle is read."""
-    of = numbers(dtype)
-    real, number, part, conjugate = of.real, of.number, of.part, of.conjugate
+    """Return the kernel of ``cholesky``: the lower triangular factor of a positive definite matrix, of
+    which only the lower triangle is read.
+    """
+    routines = numbers(dtype)
+    real, number, real_part, conjugate = (
+        routines.real,
+        routines.number,
+        routines.real_part,
+        routines.conjugate,
+    )
 
     @subroutine
     def factor(a, n):
-        """Whether the matrix, the lower triangle of `a`, is positive definite; `a` becomes its factor."""
+        """Replace the lower triangle of `a` by its factor, and return whether the matrix is positive
+        definite.
+        """
         for k in range(n):
-            square = part(a[k * n + k])
+            square = real_part(a[k * n + k])
             if not square > real(0):
                 return False
             barrier()
@@ -228,4 +248,4 @@ MAKERS = {
     "slogdet": make_slogdet,
     "cholesky": make_cholesky,
 }
-"""Makers of kernels, by operator: ``make(dtype, itemsize)``."""
+"""Factories of kernels, by operator: ``make(dtype, itemsize)``."""

@@ -1,8 +1,8 @@
-"""The kernels for GPUs that no fused group makes, but for products (`tracejit.codegen.gpu.product`).
+"""Handwritten GPU kernels, except matrix products (`tracejit.codegen.gpu.product`).
 
     make("max_pool", "float32")        # a Python function for Numba: kernel(block)
 
-Their blocks and launches are in `tracejit.kernels.gpu.plan`.
+Their blocks and launches are defined in `tracejit.kernels.gpu.plan`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ MAKERS = {
 
 
 def scatter_add(dtype: str) -> Callable[[int], None]:
-    """The CPU's kernel, a unit for each thread: a thread for some rows of a column."""
-    of_units = subroutine(library.make("scatter_add", dtype))
+    """Return the kernel of ``scatter_add``: the CPU's kernel with one unit per thread, some rows of a
+    column.
+    """
+    cpu_kernel = subroutine(library.make("scatter_add", dtype))
 
     @subroutine
-    def one(block, unit):
-        of_units(block, unit, unit + 1, 0)
+    def body(block, unit):
+        cpu_kernel(block, unit, unit + 1, 0)
 
-    return for_each(ScatterAdd.OUT + 1, one)
+    return for_each(ScatterAdd.OUT + 1, body)
 
 
 def make(name: str, dtype: str) -> Callable[[int], None]:
-    """The kernel of an operator for `dtype`, a NumPy name."""
+    """Return the kernel of an operator for `dtype`, a NumPy dtype name."""
     if name == "scatter_add":
         return scatter_add(dtype)
     scalar = from_dtype(np.dtype(dtype))

@@ -1,12 +1,12 @@
-"""The compiler's target for GPUs: the front end of `tracejit.kernels.compiler.target`, with another machine.
+"""The GPU target of the compiler: the front end of `tracejit.kernels.compiler.target` for another machine.
 
 A kernel is a Python function of one argument, a pointer to the slots of its argument block, which a launch
 passes by value:
 
     library, = translate(kernel, "kernel")       # LLVM IR for LLVM's NVPTX back end, not optimised
 
-`entry_point` is the text of the function that a driver launches; it has the block as its parameter.
-`indirect_entry_point` is the one for graphs, where blocks lie in the device's memory.
+`entry_point` returns the text of the function that a driver launches, whose parameter is the block.
+`indirect_entry_point` is its counterpart for graphs, whose blocks are in device memory.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ NAME = "tracejit gpu"
 """The name of this target in Numba's registry."""
 
 TRIPLE = "nvptx64-nvidia-cuda"
-"""LLVM's name for GPUs of NVIDIA and their driver."""
+"""LLVM's target triple for NVIDIA GPUs and the CUDA driver."""
 
 KERNEL = types.void(types.CPointer(types.int64))
-"""Signature of every kernel: ``kernel(block)``."""
+"""The signature of every kernel: ``kernel(block)``."""
 
 BODY = ".body"
-"""The suffix of the name of a kernel's own function."""
+"""The suffix of the name of the function with a kernel's body."""
 
 
 PROCESSORS = (75, 80, 86, 87, 89, 90, 100, 120)
-"""Kinds of GPUs that LLVM knows, by their compute capability; the driver takes PTX for earlier ones, too."""
+"""The compute capabilities of the GPUs that LLVM supports. The driver also accepts PTX for earlier GPUs."""
 
 
 def nearest(processor: str) -> str:
-    """The latest kind of GPU in `PROCESSORS` whose PTX runs on `processor`.
+    """Return the latest architecture in `PROCESSORS` whose PTX runs on `processor`.
 
     >>> nearest("sm_90"), nearest("sm_88"), nearest("sm_131")
     ('sm_90', 'sm_87', 'sm_120')
     """
     capability = int(processor.removeprefix("sm_"))
-    return f"sm_{max(known for known in PROCESSORS if known <= capability)}"
+    return f"sm_{max(supported for supported in PROCESSORS if supported <= capability)}"
 
 
 class GpuKernels(host.Kernels):
-    """The target's place in Numba's hierarchy."""
+    """The target's class in Numba's target hierarchy."""
 
 
 @functools.cache
 def machine(processor: str) -> llvm.TargetMachine:
-    """LLVM's machine for a kind of GPU, ``"sm_90"``."""
+    """Return LLVM's target machine for a GPU architecture, ``"sm_90"``."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=processor, opt=3)
 
 
 class GpuCodegen(KernelCodegen):
-    """Makes empty modules for GPUs."""
+    """Creates empty modules for GPUs."""
 
     triple = TRIPLE
 
     def machine(self) -> llvm.TargetMachine:
-        return machine("sm_75")  # the layout of data is one for all of them
+        return machine("sm_75")  # all GPUs have the same data layout
 
 
 class GpuLowering(host.Lowering):
@@ -80,33 +80,33 @@ class GpuLowering(host.Lowering):
 
 
 class GpuTyping(host.Typing):
-    """The typing context: a subroutine is compiled again, for GPUs."""
+    """The typing context. Subroutines are compiled separately for GPUs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.twins: dict[host.Subroutine, host.Subroutine] = {}
 
     def resolve_value_type(self, val: Any) -> Any:
-        """The type of a value that a kernel refers to."""
+        """Return the type of a value that a kernel refers to."""
         if isinstance(val, host.Subroutine):
             val = self.twin(val)
         return super().resolve_value_type(val)
 
     def twin(self, function: host.Subroutine) -> host.Subroutine:
-        """A subroutine whose compiled versions are those of GPUs."""
+        """Return a subroutine with the same Python function whose compiled versions are for GPUs."""
         if function.targetdescr is TARGET:
             return function
         if function not in self.twins:
             kind = type(function)
-            made = type(kind.__name__, (kind,), {"targetdescr": TARGET})
-            self.twins[function] = made(
+            twin_class = type(kind.__name__, (kind,), {"targetdescr": TARGET})
+            self.twins[function] = twin_class(
                 function.py_func, targetoptions=host.FLAGS, pipeline_class=host.Compiler
             )
         return self.twins[function]
 
 
 class GpuTarget(host.CompilerTarget):
-    """The two contexts, made when first used."""
+    """The typing and the lowering context, created at their first use."""
 
     @functools.cached_property
     def typing_context(self) -> GpuTyping:
@@ -124,12 +124,14 @@ dispatcher_registry[GpuKernels] = host.Subroutine
 
 
 def translate(function: Callable[..., Any], symbol: str) -> list[Library]:
-    """LLVM IR of a kernel named `symbol`, without its entry point."""
+    """Return the LLVM IR of a kernel named `symbol`, without its entry point."""
     return host.translate(function, KERNEL, symbol + BODY, TARGET)
 
 
 def entry_point(symbol: str, slots: int) -> str:
-    """LLVM IR of the function that is launched: it calls the kernel with the block, its parameter."""
+    """Return the LLVM IR of the function that is launched. It calls the kernel with its parameter, the
+    block.
+    """
     return f"""target triple = "{TRIPLE}"
 declare void @"{symbol}{BODY}"(ptr)
 define ptx_kernel void @"{symbol}"(ptr byval([{slots} x i64]) align 8 %block) {{
@@ -140,8 +142,8 @@ define ptx_kernel void @"{symbol}"(ptr byval([{slots} x i64]) align 8 %block) {{
 
 
 def indirect_entry_point(symbol: str) -> str:
-    """LLVM IR of the function that a graph launches: it calls the kernel with the address of its block,
-    unless one of some words says that an earlier kernel has failed.
+    """Return the LLVM IR of the function that a graph launches. It calls the kernel with the address of
+    its block, unless one of the status words reports that an earlier kernel has failed.
     """
     return f"""target triple = "{TRIPLE}"
 declare void @"{symbol}{BODY}"(ptr)

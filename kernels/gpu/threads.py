@@ -1,6 +1,6 @@
-"""Loops of handwritten kernels over units, shared out among the threads of a GPU.
+"""Loops of handwritten kernels over units, distributed over the threads of a GPU.
 
-The number of units stands behind the addresses of a kernel's operands: in slot `units` of its block.
+The number of units is in slot `units` of a kernel's block, after the addresses of its operands.
 """
 
 from __future__ import annotations
@@ -10,67 +10,68 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu.words import barrier, block_x, blocks_x, thread_x, threads_x
 
 
-def for_each(units, one):
-    """Make a kernel in which a thread does ``one(block, unit)`` for one unit after the other."""
+def for_each(units, body):
+    """Return a kernel in which each thread calls ``body(block, unit)`` for its units, one after the other."""
 
     def kernel(block):
         unit = block_x() * threads_x() + thread_x()
         while unit < slot(block, units):
-            one(block, unit)
+            body(block, unit)
             unit += blocks_x() * threads_x()
 
     return kernel
 
 
-def blocks_for_each(units, one):
-    """Make a kernel in which all threads of a block do ``one(block, unit)`` together."""
+def blocks_for_each(units, body):
+    """Return a kernel in which all threads of a block call ``body(block, unit)`` together."""
 
     def kernel(block):
         unit = block_x()
         while unit < slot(block, units):
-            one(block, unit)
+            body(block, unit)
             unit += blocks_x()
 
     return kernel
 
 
 @subroutine
-def total_of_block(box, value):
-    """The sum of the values of all threads of a block, in a tree; for all of them. `box`: shared memory with
-    a place for each thread, of which there is a power of two.
+def total_of_block(cells, value):
+    """Return to all threads of a block the sum of their values, computed in a tree. `cells`: shared memory
+    with one element per thread; the number of threads is a power of two.
     """
     thread, step = thread_x(), threads_x() // 2
-    box[thread] = value
+    cells[thread] = value
     barrier()
     while step > 0:
         if thread < step:
-            box[thread] = box[thread] + box[thread + step]
+            cells[thread] = cells[thread] + cells[thread + step]
         barrier()
         step = step // 2
-    total = box[0]
+    total = cells[0]
     barrier()
     return total
 
 
 @subroutine
-def largest_of_block(places, sizes, size, place):
-    """The place of the largest `size` of all threads of a block, of equal ones the first place; nan is above
-    all. `places`, `sizes`: shared memory with a place for each thread, of which there is a power of two.
+def largest_of_block(indices, magnitudes, magnitude, index):
+    """Return to all threads of a block the index with the largest magnitude, where nan is the largest;
+    among equal ones, the smallest index. `indices`, `magnitudes`: shared memory with one element per
+    thread; the number of threads is a power of two.
     """
     thread, step = thread_x(), threads_x() // 2
-    places[thread] = place
-    sizes[thread] = size
+    indices[thread] = index
+    magnitudes[thread] = magnitude
     barrier()
     while step > 0:
         if thread < step:
-            one, other = sizes[thread], sizes[thread + step]
+            one, other = magnitudes[thread], magnitudes[thread + step]
             larger = other > one or (other != other and one == one)
             equal = other == one or (other != other and one != one)
-            if larger or (equal and places[thread + step] < places[thread]):
-                sizes[thread] = other
-                places[thread] = places[thread + step]
+            if larger or (equal and indices[thread + step] < indices[thread]):
+                magnitudes[thread] = other
+                indices[thread] = indices[thread + step]
         barrier()
         step = step // 2
-    found = places[0]
+    result = indices[0]
     barrier()
-    return found
+    return result

@@ -1,13 +1,13 @@
-"""Intrinsics of kernels for GPUs beside loads and stores: indices of threads, barriers, shared memory.
+"""Intrinsics of GPU kernels besides loads and stores: thread indices, barriers, shared memory.
 
-    at = block_x() * threads_x() + thread_x()
-    box = shared(0, float32)          # memory of the block of threads; how much there is, the launch says
-    box[thread_x()] = total
-    barrier()                         # all threads of the block have come here, and see what was written
-    lower(failure, status)            # the smallest that any thread says
+    index = block_x() * threads_x() + thread_x()
+    cells = shared(0, float32)        # memory of the block of threads; the launch determines its size
+    cells[thread_x()] = total
+    barrier()                         # all threads of the block have arrived, and see each other's writes
+    lower(failure, status)            # the minimum over all threads
 
-All numbers are int64. `tracejit.kernels.gpu.target` makes PTX of them; LLVM's names for them here are also
-what a simulator defines otherwise.
+All numbers are int64. `tracejit.kernels.gpu.target` compiles the intrinsics to PTX. A simulator replaces them
+by defining the functions with LLVM's names, which are listed here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARED = "tracejit_shared"
 """The name of a block's shared memory in LLVM IR."""
 
 SHARED_SPACE = 3
-"""LLVM's number of the address space of shared memory."""
+"""LLVM's number for the address space of shared memory."""
 
 BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
 
@@ -37,11 +37,11 @@ REGISTERS = {
     "blocks_x": "nctaid.x",
     "blocks_y": "nctaid.y",
 }
-"""Words and the registers they read."""
+"""The intrinsics that read special registers, and the names of the registers."""
 
 
-def _reading(word, meaning):
-    """The word that reads one of `REGISTERS`."""
+def _reading(word, doc):
+    """Return the intrinsic that reads one of `REGISTERS`."""
 
     def typed(typingctx):
         def codegen(context, builder, signature, args):
@@ -53,23 +53,25 @@ def _reading(word, meaning):
         return types.int64(), codegen
 
     typed.__name__ = typed.__qualname__ = word
-    typed.__doc__ = meaning
+    typed.__doc__ = doc
     return intrinsic(typed)
 
 
-thread_x = _reading("thread_x", "The number of this thread in its block, along x.")
-thread_y = _reading("thread_y", "The number of this thread in its block, along y.")
-threads_x = _reading("threads_x", "How many threads a block has along x.")
-threads_y = _reading("threads_y", "How many threads a block has along y.")
-block_x = _reading("block_x", "The number of this thread's block, along x.")
-block_y = _reading("block_y", "The number of this thread's block, along y.")
-blocks_x = _reading("blocks_x", "How many blocks there are along x.")
-blocks_y = _reading("blocks_y", "How many blocks there are along y.")
+thread_x = _reading("thread_x", "Return the index of this thread in its block, along x.")
+thread_y = _reading("thread_y", "Return the index of this thread in its block, along y.")
+threads_x = _reading("threads_x", "Return the number of threads of a block along x.")
+threads_y = _reading("threads_y", "Return the number of threads of a block along y.")
+block_x = _reading("block_x", "Return the index of this thread's block, along x.")
+block_y = _reading("block_y", "Return the index of this thread's block, along y.")
+blocks_x = _reading("blocks_x", "Return the number of blocks along x.")
+blocks_y = _reading("blocks_y", "Return the number of blocks along y.")
 
 
 @intrinsic
 def barrier(typingctx):
-    """A barrier of the block's threads: all see afterwards what each wrote before."""
+    """Wait for all threads of the block. Afterwards all threads see the writes that any of them made
+    before.
+    """
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
@@ -83,7 +85,7 @@ def barrier(typingctx):
 
 @intrinsic
 def shared(typingctx, offset, dtype):
-    """The block's shared memory from byte `offset` on, as a typed pointer."""
+    """Return a typed pointer to the block's shared memory at byte `offset`."""
     result = types.CPointer(element_type(dtype))
 
     def codegen(context, builder, signature, args):
@@ -102,11 +104,11 @@ def shared(typingctx, offset, dtype):
 
 @intrinsic
 def lower(typingctx, address, value):
-    """Write the smaller of `value` and the int64 at `address` there, whoever else does the same meanwhile."""
+    """Replace the int64 at `address` by its minimum with `value`, atomically."""
 
     def codegen(context, builder, signature, args):
-        place = builder.inttoptr(args[0], I64.as_pointer(1))
-        builder.atomic_rmw("min", place, args[1], "monotonic")
+        pointer = builder.inttoptr(args[0], I64.as_pointer(1))
+        builder.atomic_rmw("min", pointer, args[1], "monotonic")
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen

@@ -10,7 +10,7 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.listing import vector_width
 from tracejit.codegen.text import load_source
-from tracejit.codegen.units import at_once
+from tracejit.codegen.units import chunk_size
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
@@ -118,7 +118,9 @@ def test_addition_is_not_contracted():
 
 
 def test_many_units_are_taken_more_at_once():
-    assert [at_once(tuning_of(CPU), units, 4) for units in (1, 8, 40, 1024, 2048, 4096, 16384, 1 << 20)] == [
+    assert [
+        chunk_size(tuning_of(CPU), units, 4) for units in (1, 8, 40, 1024, 2048, 4096, 16384, 1 << 20)
+    ] == [
         *(1, 1, 4, 4, 8, 16, 64, 64),
     ]
-    assert at_once(tuning_of(CPU), 10_000, 0) == 1
+    assert chunk_size(tuning_of(CPU), 10_000, 0) == 1

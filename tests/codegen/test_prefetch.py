@@ -187,9 +187,9 @@ def test_a_single_loop_over_a_row_leaves_it_to_the_processor(everything_is_far):
 
 def test_a_sweep_asks_for_the_row_that_no_cache_has_seen(monkeypatch):
     monkeypatch.setattr(sweep_module, "elements_per_unit", lambda program: 1)
-    for name in ("LEAST", "SHARE"):
+    for name in ("MIN_ROWS_PER_EDGE", "ROWS_PER_EDGE"):
         monkeypatch.setattr(sweep_module, name, 1)
-    monkeypatch.setattr(sweep_module, "FEWEST", 0)
+    monkeypatch.setattr(sweep_module, "MIN_BANDS", 0)
     rows, columns = 40, 50
     b = Builder()
     x = b.input(ArrayType((rows, columns), F4))

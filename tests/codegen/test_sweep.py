@@ -31,7 +31,12 @@ QUARTER = np.float32(0.25)
 def bands(request, monkeypatch):
     """Bands of at least this many rows for each row of their edges, however small the work is."""
     monkeypatch.setattr(sweep_module, "elements_per_unit", lambda program: 1)
-    numbers = {"LEAST": request.param, "SHARE": request.param, "FEWEST": 0, "RUN": 8}
+    numbers = {
+        "MIN_ROWS_PER_EDGE": request.param,
+        "ROWS_PER_EDGE": request.param,
+        "MIN_BANDS": 0,
+        "RUN_LENGTH": 8,
+    }
     for name, number in numbers.items():
         monkeypatch.setattr(sweep_module, name, number)
 
@@ -135,7 +140,7 @@ def test_random_stencils(seed):
 def test_every_number_of_rows(rows):
     step = compare(jacobi, np.random.default_rng(rows).random((rows, 37)).astype(np.float32), calls=4)
     (sweep,) = sweeps(step)
-    assert sweep.bands == max(1, (rows - 2) // (2 * sweep_module.LEAST))
+    assert sweep.bands == max(1, (rows - 2) // (2 * sweep_module.MIN_ROWS_PER_EDGE))
 
 
 def test_a_grid_of_usual_bands():

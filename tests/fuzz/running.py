@@ -229,7 +229,13 @@ def enlarged(by: int) -> Iterator[None]:
 @contextlib.contextmanager
 def short_bands(by: int) -> Iterator[None]:
     """Larger arrays, and sweeps over many bands of them."""
-    numbers = {"LEAST": 1, "SHARE": 1, "FEWEST": 0, "RUN": 2, "elements_per_unit": lambda program: 1}
+    numbers = {
+        "MIN_ROWS_PER_EDGE": 1,
+        "ROWS_PER_EDGE": 1,
+        "MIN_BANDS": 0,
+        "RUN_LENGTH": 2,
+        "elements_per_unit": lambda program: 1,
+    }
     with mock.patch.multiple(sweep, **numbers), enlarged(by):
         yield
 

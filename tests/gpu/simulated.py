@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.codegen import runner
 from tests.gpu.simulator import Simulated, object_code
-from tracejit.codegen.gpu.launch import MORE, LaunchDimensions, shared_bytes
+from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions, shared_bytes
 from tracejit.codegen.objects.ptx import draft
 from tracejit.codegen.text import load_source
 from tracejit.targets import emit
@@ -17,7 +17,7 @@ NO_FAILURE = (1 << 63) - 1
 @functools.cache
 def compiled(spec):
     """The kernel of a spec, on the simulator."""
-    slots = len(spec.slot_names()) + len(MORE)
+    slots = len(spec.slot_names()) + len(EXTRA_SLOTS)
     return Simulated(object_code(draft("kernel", load_source(emit(spec, "gpu")), slots)))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.kernels.gpu.plan import LINES, MOST_SCRATCH, MOST_SHARED, gpu_call
+from tracejit.kernels.gpu.plan import MAX_TRANSFORM_BLOCKS, MOST_SCRATCH, MOST_SHARED, gpu_call
 
 COUNTS = [1, 2, 3, 4, 5, 8, 12, 30, 49, 64, 97, 210, 1024]
 
@@ -90,6 +90,6 @@ def test_launches_are_within_bounds():
     for count in (2, 2000, 1 << 20, 1 << 26):
         shape = (1 << 16, count)
         call = gpu_call("fft", [shape, shape], {"axes": (1,), "inverse": False}, "complex128")
-        assert 1 <= call.blocks <= LINES
+        assert 1 <= call.blocks <= MAX_TRANSFORM_BLOCKS
         assert call.shared <= MOST_SHARED
         assert call.blocks * call.scratch <= max(MOST_SCRATCH, call.scratch)

@@ -73,7 +73,7 @@ def sweep_of(graph):
 def short_bands(monkeypatch):
     """As short as the reach of the stencil allows."""
     monkeypatch.setattr(sweep_module, "elements_per_unit", lambda program: 1)
-    for name, number in (("LEAST", 1), ("SHARE", 1), ("FEWEST", 0), ("RUN", 5)):
+    for name, number in (("MIN_ROWS_PER_EDGE", 1), ("ROWS_PER_EDGE", 1), ("MIN_BANDS", 0), ("RUN_LENGTH", 5)):
         monkeypatch.setattr(sweep_module, name, number)
 
 
@@ -228,7 +228,7 @@ def test_the_edges_are_few():
         found = sweep_of(cross(shape))
         assert (found.bands - 1) * (found.up + found.down) <= (shape[0] - 2) / 4
         last = shape[0] - 2 - (found.bands - 1) * found.band
-        assert sweep_module.LEAST * 2 <= last < 2 * found.band
+        assert sweep_module.MIN_ROWS_PER_EDGE * 2 <= last < 2 * found.band
 
 
 # ------------------------------------------------------------------------------------------ no sweeps

@@ -1,4 +1,4 @@
-"""Argument blocks of kernels, and the node that a kernel for a single operator is made of."""
+"""Argument blocks of kernels, and the `fused` node around a single operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracejit.ir.graph import Builder, Node
 
 
 def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
-    """The block of a generated kernel."""
+    """Return the argument block of a generated kernel."""
     operands = (*node.inputs, *node.outputs)
     words: list[Word] = []
     for slot in lowered.slots:
@@ -25,18 +25,18 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
 
 
 def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
-    """The words of a block whose slots have names."""
+    """Return the words of a block whose slots are named, in the order of `names`, an enumeration."""
     return tuple([slots[name] for name in _members(names)])
 
 
 @functools.cache
 def _members(names: Any) -> tuple[Any, ...]:
-    """The members of an enumeration, cached: listing them is slow."""
+    """Return the members of an enumeration. The result is cached, because listing them is slow."""
     return tuple(names)
 
 
 def as_fused(node: Node) -> Node:
-    """A `fused` node around one node. A copy between CPU devices is one, too: they share memory."""
+    """Return a `fused` node around one node. This includes a copy between CPU devices, which share memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
     outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]

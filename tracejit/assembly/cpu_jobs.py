@@ -1,13 +1,13 @@
-"""Tasks of CPUs: from a planned task to kernels to load, an argument block and patches.
+"""CPU tasks: from a planned task to the kernels to load, an argument block and patches.
 
 Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argument block as *words* (see
-`words`), and how its work is split.
+`words`), and the division of its work into units.
 
     matmul(%0, %1)
         ->  Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...], units=4)
 
-A `fused` node of kind ``panel`` is a product whose kernel calls the generated one after each panel: one job
-with two kernels and two blocks, one behind the other.
+A `fused` node of kind ``panel`` is a product whose kernel calls the generated kernel after each panel: one
+job with two kernels and two consecutive blocks.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from tracejit.passes.memory.plan import PlannedTask
 
 
 def job(task: PlannedTask) -> Job:
-    """The job of a planned task."""
+    """Return the job of a planned task."""
     node = task.node
     if node.op is ops.loop:
         return loop_job(node, job)
     special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
-    written = _written(node.op.name)
-    if written is not None:
-        return _called(node, *written)
+    library = _library_kernel(node.op.name)
+    if library is not None:
+        return _called(node, *library)
     if Trait.HOST in node.op.traits:
         return _routine(node)
     if node.op is not ops.fused:
         node = as_fused(node)
     lowered = lower(node, task.shared, task.parts)
-    made = panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
-    return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
+    result = panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    return result._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else result
 
 
 # ---------------------------------------------------------------------------------------- kernels
@@ -73,21 +73,21 @@ def _generated(node: Node, lowered: Lowered) -> Job:
 
 
 def _called(node: Node, table: str, call: Callable[..., KernelCall]) -> Job:
-    """An operator with a kernel of its own in a table."""
+    """Return the job of an operator that has a handwritten kernel in a table."""
     return _with_operands(node, table, _call_of(node, call))
 
 
 def _call_of(node: Node, call: Callable[..., Any]) -> Any:
-    """The result of `call` for the shapes and the dtype of a node."""
+    """Return the result of `call` for the shapes and the dtype of a node."""
     operands = (*node.inputs, *node.outputs)
     dtype = name_of(operands[-1].type.dtype)
     return call(node.op.name, [v.type.shape for v in operands], node.attrs, dtype)
 
 
-def _with_operands(node: Node, table: str, made: KernelCall) -> Job:
-    """The job of a call; the operands' addresses come last in the block."""
-    recipe, operands = library_kernel(made.kernel, made.dtype, table), map(At, (*node.inputs, *node.outputs))
-    return Job(node.op.name, (recipe,), (*made.words, *operands), made.units, made.chunk, made.scratch)
+def _with_operands(node: Node, table: str, call: KernelCall) -> Job:
+    """Return the job of a kernel call. The addresses of the operands are last in the block."""
+    recipe, operands = library_kernel(call.kernel, call.dtype, table), map(At, (*node.inputs, *node.outputs))
+    return Job(node.op.name, (recipe,), (*call.words, *operands), call.units, call.chunk, call.scratch)
 
 
 # ---------------------------------------------------------------------------------------- Python
@@ -99,10 +99,10 @@ def _callback(node: Node) -> Job:
 
 
 def _routine(node: Node) -> Job:
-    """A routine of NumPy's, or a kernel in its place where there is little to do."""
+    """Return the job of a NumPy routine, or of a kernel instead if there is little work."""
     call = ROUTINES.get(node.op.name)
-    made = None if call is None else _call_of(node, call)
-    return _hosted(node) if made is None else _with_operands(node, "LIBRARY", made)
+    kernel_call = None if call is None else _call_of(node, call)
+    return _hosted(node) if kernel_call is None else _with_operands(node, "LIBRARY", kernel_call)
 
 
 def _hosted(node: Node) -> Job:
@@ -133,13 +133,15 @@ _TABLES: tuple[tuple[str, Mapping[str, Any], Call | None], ...] = (
     ("ATTENTION", attention_plan.CALLS, None),
     ("LIBRARY", CALLS, None),
 )
-"""Tables of kernels written by hand: the name of the table that has them, the operators, and what makes
-the call of each; None: what is there for the operator.
+"""Tables of handwritten kernels: the name of the table, its operators, and the function that builds the
+call of each operator. If that is None, the mapping of operators contains the functions.
 """
 
 
-def _written(name: str) -> tuple[str, Call] | None:
-    """The table with an operator's kernel, and what makes its call; None for operators without one."""
+def _library_kernel(name: str) -> tuple[str, Call] | None:
+    """Return the table with an operator's kernel and the function that builds its call, or None if there
+    is no such kernel.
+    """
     for table, operators, call in _TABLES:
         if name in operators:
             return table, operators[name] if call is None else call

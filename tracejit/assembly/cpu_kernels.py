@@ -1,4 +1,4 @@
-"""Recipes of a CPU's kernels: generated ones, and those written by hand."""
+"""Recipes of CPU kernels, generated and handwritten."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from tracejit.codegen.spec import KernelSpec, Lowered
 
 
 def generated_kernel(name: str, lowered: Lowered) -> Recipe:
-    """The recipe of a kernel that is generated for this structure."""
+    """Return the recipe of the kernel that is generated for this structure."""
     return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
 
 
 def source_of(spec: KernelSpec) -> str:
-    """The source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
+    """Return the source of a generated kernel: ``kernel(block, lo, hi, scratch) -> status``."""
     from tracejit.codegen.cpu.emit import (
-        emit_cpu,  # not needed where all kernels are in the store
+        emit_cpu,  # not needed if all kernels are in the store
     )
 
     return emit_cpu(spec)
 
 
 def library_kernel(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
-    """The recipe of a kernel that is written by hand, in a table of `tracejit.kernels`."""
+    """Return the recipe of a handwritten kernel in a table of `tracejit.kernels`."""
     source = (
         f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
         f'kernel = {table}["{name}", "{dtype}"]\n'

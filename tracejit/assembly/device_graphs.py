@@ -1,10 +1,11 @@
-"""Segments: tasks of one device that the engine issues as one, as a graph of the device's own.
+"""Segments: tasks of one device that the engine issues together, as a graph of the device.
 
     0: gpu:0   1: gpu:0 after 0   2: cpu:0 after 1   3: gpu:0 after 0   4: gpu:0 after 2, 3
         ->  (0, 1, 3), (2,), (4,)
 
-A task is in a later segment than what it waits for on another device, and no earlier than any task that it
-waits for. So segments wait for one another without circles, and there are as few as possible.
+A task is in a later segment than the tasks of other devices that it waits for, and in no earlier segment than
+any task that it waits for. So the dependences between segments are acyclic, and there are as few segments as
+possible.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Sequence
 
 
 def segments(after: Sequence[Sequence[int]], lanes: Sequence[int | None]) -> list[tuple[int, ...]]:
-    """The tasks that go together, in an order in which they could run. `after`: the earlier tasks that each
-    one waits for; `lanes`: the device with which it may be joined, or None.
+    """Return the segments, in a valid execution order. `after`: the earlier tasks that each task waits for;
+    `lanes`: for each task the device with whose tasks it may be joined, or None.
 
     >>> segments([(), (0,), (1,), (0,), (2, 3)], [7, 7, None, 7, 7])
     [(0, 1, 3), (2,), (4,)]
@@ -23,10 +24,10 @@ def segments(after: Sequence[Sequence[int]], lanes: Sequence[int | None]) -> lis
     """
     levels: list[int] = []
     for lane, earlier in zip(lanes, after, strict=True):
-        apart = [lane is not None and lanes[i] != lane for i in earlier]
-        levels.append(max((levels[i] + other for i, other in zip(earlier, apart, strict=True)), default=0))
-    found: dict[tuple[int, int, int], list[int]] = {}
+        differs = [lane is not None and lanes[i] != lane for i in earlier]
+        levels.append(max((levels[i] + step for i, step in zip(earlier, differs, strict=True)), default=0))
+    members: dict[tuple[int, int, int], list[int]] = {}
     for number, (lane, level) in enumerate(zip(lanes, levels, strict=True)):
-        place = (level, 1, number) if lane is None else (level, 0, lane)
-        found.setdefault(place, []).append(number)
-    return [tuple(found[place]) for place in sorted(found)]
+        segment_key = (level, 1, number) if lane is None else (level, 0, lane)
+        members.setdefault(segment_key, []).append(number)
+    return [tuple(members[segment_key]) for segment_key in sorted(members)]

@@ -1,4 +1,4 @@
-"""Failures of tasks, as exceptions that name the operator, its values and the user's line."""
+"""Failures of tasks, as exceptions that name the operator, its values and the user's source line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import index
 import numpy as np
 
 from tracejit import ops
-from tracejit.assembly.loops import place_of
+from tracejit.assembly.loops import failing_task
 from tracejit.assembly.words import At, Job
 from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
@@ -20,39 +20,42 @@ from tracejit.passes.memory.aliases import can_fail
 
 
 def locations(node: Node) -> tuple[str, ...]:
-    """The user's lines that a node computes, in order."""
+    """Return the user's source lines that a node computes, in order."""
     inner = node.attrs["body"].nodes if "body" in node.attrs else ()
     lines = [n.location for n in (*inner, node) if n.location]
     return tuple(dict.fromkeys(lines))
 
 
 def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
-    """The exception for a task that reported `status`: 1 plus the position of the first bad index.
+    """Return the exception for a task that reported `status`, which is 1 plus the position of the first
+    bad index.
 
-    The index itself is found by repeating the check on the operands that the task's argument block, at
-    address `block`, points to. A later launch may have overwritten these; then only the position is known. A
-    loop's blocks are those of the round that failed; where its extents or places move, only the position is
-    known, too.
+    The index itself is computed by repeating the check on the operands that the task's argument block, at
+    address `block`, points to. A later launch may have overwritten these; then only the position is known.
+    The blocks of a loop are those of the iteration that failed. If its extents or offsets change between
+    iterations, only the position is known.
     """
     if job.issued is not None and status < 0:
         return locate(job.issued.explain(status), node.location)
     if Trait.HOST in node.op.traits:
-        what = _WRONG_MATRICES.get(node.op, "the iteration does not converge; is an element nan or infinite?")
-        return locate(LinAlgError(f"{node.op.name}: {what}"), node.location)
-    where = ""
+        description = _WRONG_MATRICES.get(
+            node.op, "the iteration does not converge; is an element nan or infinite?"
+        )
+        return locate(LinAlgError(f"{node.op.name}: {description}"), node.location)
+    suffix = ""
     if node.op is ops.loop:
         first, is_counted = node.attrs.get("first", 0), node.attrs.get("until") is None
-        node, job, block, rounds = place_of(job, block)
-        if is_counted:  # else the launch has a part of the user's rounds
-            where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
-    if job.issued is None:  # else its operands are not in this memory
+        node, job, block, rounds = failing_task(job, block)
+        if is_counted:  # otherwise the launch runs only some of the user's iterations
+            suffix = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
+    if job.issued is None:  # otherwise its operands are not in host memory
         try:
-            _check_again(node, job, block, where)
+            _check_again(node, job, block, suffix)
         except OutOfBoundsError as error:
             return error
         except Differs:
             pass
-    return _unnamed(node, status, where)
+    return _unnamed(node, status, suffix)
 
 
 _WRONG_MATRICES: dict[Op, str] = {
@@ -62,56 +65,58 @@ _WRONG_MATRICES: dict[Op, str] = {
 }
 
 
-def _unnamed(node: Node, status: int, where: str) -> BaseException:
-    """The exception for a bad index of which only the position is known."""
+def _unnamed(node: Node, status: int, suffix: str) -> BaseException:
+    """Return the exception for a bad index of which only the position is known."""
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
-    places = [
+    axes = [
         f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
         f"{n.attrs['extent'] - 1}"
         for n in checks
         if "what" not in n.attrs
     ]
-    told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
-    told += [
+    messages = [f"index number {status - 1} is out of bounds for {'; or '.join(axes)}"] if axes else []
+    messages += [
         what_is_wrong(n.attrs["what"], f"number {status - 1}", n.attrs["extent"])
         for n in checks
         if "what" in n.attrs
     ]
-    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)) + where)
+    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(messages)) + suffix)
     return locate(unnamed, checks[0].location if checks else node.location)
 
 
-def _check_again(node: Node, job: Job, block: int, where: str) -> None:
-    """Repeat the index checks of a task in the NumPy evaluator; `where` is appended to its message."""
+def _check_again(node: Node, job: Job, block: int, suffix: str) -> None:
+    """Repeat the index checks of a task in the NumPy evaluator. `suffix` is appended to the message of an
+    error.
+    """
     body: Graph | None = node.attrs.get("body")
     nodes, inputs = (body.nodes, body.inputs) if body else ((node,), node.inputs)
     needed: set[Value] = set()
-    path = []
+    needed_nodes = []
     for inner in reversed(nodes):
         if can_fail(inner) or not needed.isdisjoint(inner.outputs):
-            path.append(inner)
+            needed_nodes.append(inner)
             needed.update(inner.inputs)
     memory = _operands(node, job, block)
     known = {v: memory[outer] for v, outer in zip(inputs, node.inputs, strict=True) if outer in memory}
-    for inner in reversed(path):
+    for inner in reversed(needed_nodes):
         if known.keys() >= set(inner.inputs):
             try:
                 results = evaluate_node(inner, [known[v] for v in inner.inputs])
             except OutOfBoundsError as error:
-                told = message_of(error)
-                raise locate(OutOfBoundsError(told + where), inner.location) from None
+                message = message_of(error)
+                raise locate(OutOfBoundsError(message + suffix), inner.location) from None
             known.update(zip(inner.outputs, results, strict=True))
 
 
 def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
-    """The inputs of a task in memory, found through its argument block at address `block`."""
-    found = {}
+    """Return the inputs of a task in memory, located through its argument block at address `block`."""
+    arrays = {}
     for position, word in enumerate(job.words):
         if isinstance(word, At) and word.value in node.inputs:
             start, type = block + 8 * position, word.value.type
             if not type.on_host:
                 start = ctypes.c_int64.from_address(start).value - index(word.offset)
             memory = memoryview((ctypes.c_char * index(type.nbytes)).from_address(start))
-            found[word.value] = np.ndarray(type.shape, type.dtype, memory)
-    return found
+            arrays[word.value] = np.ndarray(type.shape, type.dtype, memory)
+    return arrays

@@ -1,10 +1,11 @@
-"""Tasks of GPUs: like `tracejit.assembly.cpu_jobs`, from a planned task to a `Job`.
+"""GPU tasks: from a planned task to a `Job`, like `tracejit.assembly.cpu_jobs`.
 
-The argument block begins with what the driver is given (`kernels.executor.layout`, `ISSUED_...`).
+The argument block begins with the arguments of the driver's functions (`kernels.executor.layout`,
+`ISSUED_...`).
 
     exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, At(%0), 1000, ...], units=1)
 
-A kernel's job is a draft first: `join` makes a launch of one, or a graph of several.
+The job of a kernel is a draft at first: `join` turns one draft into a launch, and several into a graph.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -18,7 +19,7 @@ from tracejit.assembly.blocks import as_fused, words_of
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
 from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
-from tracejit.codegen.gpu.launch import MORE, LaunchDimensions
+from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions
 from tracejit.codegen.gpu.launch import launch as launch_of
 from tracejit.codegen.gpu.product import product_launch, product_source, product_units, product_words
 from tracejit.codegen.lower import lower
@@ -32,7 +33,7 @@ from tracejit.ir.types import Device, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
 from tracejit.kernels.gemm.plan import gemm_layout
-from tracejit.kernels.gpu.plan import CALLS, OF_COMPLEX, gpu_call
+from tracejit.kernels.gpu.plan import CALLS, COMPLEX_OPERATORS, gpu_call
 from tracejit.loopnest.build import is_generated
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
@@ -41,11 +42,11 @@ HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
 
 class PendingLaunch(NamedTuple):
-    """A kernel that is to be launched, by itself or in a graph.
+    """A kernel to be launched, by itself or in a graph.
 
-    key, source, slots: as in `kernel_of`.
-    words:   of its block, before those of all kernels (`MORE`).
-    scratch: bytes of the GPU's memory that it needs for itself.
+    key, source, slots: see `kernel_of`.
+    words:   the words of its block, before those common to all kernels (`EXTRA_SLOTS`).
+    scratch: the bytes of GPU memory that it needs for itself.
     """
 
     gpu: Gpu
@@ -60,30 +61,32 @@ class PendingLaunch(NamedTuple):
     fails: bool
 
     def kernel(self, *, indirect: bool) -> GpuKernel:
-        """The kernel; `indirect`: for a graph."""
+        """Return the kernel. `indirect`: the kernel is for a graph."""
         return kernel_of(self.gpu, self.name, self.key, self.source, self.slots, indirect=indirect)
 
 
 def device_of(node: Node) -> Device:
-    """The GPU that a node is for: for a copy, the one on either side, that of the result first."""
+    """Return the GPU that runs a node. For a copy, it is the GPU on either side, preferably that of the
+    result.
+    """
     types = [v.type for v in (*node.outputs, *node.inputs)]
     return next(t.device for t in types if not t.on_host and not t.device.is_addressable)
 
 
 def has_kernel(op: Op) -> bool:
-    """Whether GPUs have a kernel for an operator: one written by hand, or one that can be generated."""
+    """Return whether GPUs have a kernel for an operator, either handwritten or generated."""
     return op.name in CALLS or is_generated(op)
 
 
 def job(task: PlannedTask) -> Job:
-    """The job of a planned task."""
+    """Return the job of a planned task."""
     node = task.node
     device = device_of(node)
     gpu = open_device(device.index)
     if node.op is ops.copy_to:
         return _copy(node, gpu)
     if node.op is ops.matmul:
-        return _product(node, Product(0, _whole(node.inputs[0]), 1, _whole(node.inputs[1]), 2), gpu)
+        return _product(node, Product(0, _full_view(node.inputs[0]), 1, _full_view(node.inputs[1]), 2), gpu)
     if node.op.name in CALLS:
         return _called(node, device, gpu)
     if node.op is not ops.fused:
@@ -100,7 +103,7 @@ def job(task: PlannedTask) -> Job:
 
 
 def _product(node: Node, product: Product, gpu: Gpu) -> Job:
-    """A matrix product; nothing follows it in its kernel, as `Tuning.panels` says."""
+    """Return the job of a matrix product. Its kernel has no epilogue, see `Tuning.panels`."""
     operands = (*node.inputs, *node.outputs)
     a, b = operands[product.a], operands[product.b]
     assert product.result is not None
@@ -110,25 +113,25 @@ def _product(node: Node, product: Product, gpu: Gpu) -> Job:
     assert layout is not None, "fusion copies operands that cannot be read in place"
     dtype = name_of(a.type.dtype)
     size = a.type.dtype.itemsize
-    way = dtype, layout.a.transposed, layout.b.transposed
+    variant = dtype, layout.a.transposed, layout.b.transposed
     words: tuple[Word, ...] = (
         *product_words(layout, product.add),
         At(a, size * product.a_view.offset),
         At(b, size * product.b_view.offset),
         At(operands[product.result]),
     )
-    source, launch = partial(product_source, *way), product_launch(layout, dtype)
-    return _launched(node, ("matmul", *way), source, launch, words, product_units(layout), gpu)
+    source, launch = partial(product_source, *variant), product_launch(layout, dtype)
+    return _launched(node, ("matmul", *variant), source, launch, words, product_units(layout), gpu)
 
 
-def _whole(value: Value) -> View:
+def _full_view(value: Value) -> View:
     return View.of_shape(value.type.shape)
 
 
 def _called(node: Node, device: Device, gpu: Gpu) -> Job:
-    """An operator with a kernel of its own."""
+    """Return the job of an operator that has a handwritten kernel."""
     name, operands = node.op.name, (*node.inputs, *node.outputs)
-    if node.inputs[0].type.dtype.kind == "c" and node.op.name not in OF_COMPLEX:
+    if node.inputs[0].type.dtype.kind == "c" and node.op.name not in COMPLEX_OPERATORS:
         raise _missing(node, device, " of complex numbers")
     call = gpu_call(name, [v.type.shape for v in operands], node.attrs, name_of(node.inputs[0].type.dtype))
     source = partial(library_source, call.kernel, call.dtype)
@@ -139,7 +142,7 @@ def _called(node: Node, device: Device, gpu: Gpu) -> Job:
 
 
 def library_source(name: str, dtype: str) -> str:
-    """The source of a kernel that is written by hand."""
+    """Return the source of a handwritten kernel."""
     return f'from tracejit.kernels.gpu.table import make\n\nkernel = make("{name}", "{dtype}")\n'
 
 
@@ -153,16 +156,16 @@ def _launched(
     gpu: Gpu,
     scratch: int = 0,
 ) -> Job:
-    """The job of a kernel, which `join` completes."""
+    """Return the draft job of a kernel, which `join` completes."""
     name, fails = kernel_name(node), can_fail(node)
     draft = PendingLaunch(gpu, name, key, source, len(words), launch, words, units, scratch, fails)
-    made = _issued(name, (), gpu, "engine_issue_kernel", fails, ())
-    assert made.issued is not None
-    return made._replace(issued=made.issued._replace(join=join, draft=draft))
+    draft_job = _issued(name, (), gpu, "engine_issue_kernel", fails, ())
+    assert draft_job.issued is not None
+    return draft_job._replace(issued=draft_job.issued._replace(join=join, draft=draft))
 
 
 def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
-    """The job of a segment: a launch of its one kernel, or of a graph."""
+    """Return the job of a segment: the launch of its only kernel, or of a graph."""
     drafts = [job.issued.draft for job in jobs if job.issued is not None]
     if len(drafts) > 1:
         return _graph(drafts, after)
@@ -182,7 +185,7 @@ def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
 
 
 def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> Job:
-    """A graph of several kernels. Its values are the words that a launch fills in."""
+    """Return the job of a graph of several kernels. Its values are the words that a launch fills in."""
     gpu = drafts[0].gpu
     kernels = [draft.kernel(indirect=True) for draft in drafts]
     values = [word for draft in drafts for word in draft.words if not isinstance(word, int)]
@@ -200,20 +203,20 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
     ]
     source = "from tracejit.kernels.gpu.kernel_graph import {} as kernel\n".format
     setter = kernel_of(
-        gpu, "set blocks", "set blocks", lambda: source("set_blocks"), SETTER_SLOTS - len(MORE)
+        gpu, "set blocks", "set blocks", lambda: source("set_blocks"), SETTER_SLOTS - len(EXTRA_SLOTS)
     )
     finish = kernel_of(gpu, "tell", "tell", lambda: source("tell"), FINISH_SLOTS, indirect=True)
     graph = KernelGraph(gpu, nodes, setter.function, finish.function, [draft.scratch for draft in drafts])
-    rest = iter(values)
-    words = (0, 0, 0, gpu.record.address, 0, *(next(rest) if w is None else w for w in graph.record))
+    remaining = iter(values)
+    words = (0, 0, 0, gpu.record.address, 0, *(next(remaining) if w is None else w for w in graph.record))
     fails = bool(graph.fails)
 
     def prepare(block: int) -> object:
         return gpu.prepare(block, fails), graph.prepare(block)
 
     def failed(status: int) -> tuple[int, int]:
-        rank, own = failed_task(status)
-        return graph.fails[rank], own
+        rank, task_status = failed_task(status)
+        return graph.fails[rank], task_status
 
     issued = Issued(
         gpu.number,
@@ -227,7 +230,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
 
 
 def _copy(node: Node, gpu: Gpu) -> Job:
-    """A copy from one device to another, or within one."""
+    """Return the job of a copy between two devices, or within one."""
     (source,), target = node.inputs, node.output
     kinds = {(True, False): IN, (False, True): OUT, (False, False): WITHIN}
     kind = kinds[source.type.device.is_addressable, target.type.device.is_addressable]
@@ -243,10 +246,10 @@ def _issued(
     return Job(name, (), words, 1, 1, issued=issued)
 
 
-def _missing(node: Node, device: Device, what: str = "") -> TracejitError:
-    """The error for an operator that GPUs do not have yet."""
+def _missing(node: Node, device: Device, detail: str = "") -> TracejitError:
+    """Return the error for an operator that GPUs do not support yet."""
     error = DeviceError(
-        f"{node.op.name}{what} does not run on {device} yet (docs/guide/gpu.md lists what does). Move its "
+        f"{node.op.name}{detail} does not run on {device} yet (docs/guide/gpu.md lists what does). Move its "
         'operands first, as in x.to("cpu:0"), and the result back'
     )
     return locate(error, node.location)

@@ -1,4 +1,4 @@
-"""Kernels that are loaded on GPUs: compiled when a process first needs them, by Numba's front end, LLVM's
+"""Kernels loaded on GPUs. They are compiled when a process first needs them, by Numba's front end, LLVM's
 NVPTX back end and the driver.
 
     kernel = kernel_of(gpu, "exp", spec, partial(emit_gpu, spec), slots=12)
@@ -12,17 +12,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-from tracejit.codegen.gpu.launch import MORE
+from tracejit.codegen.gpu.launch import EXTRA_SLOTS
 from tracejit.codegen.objects.loader import compiler
 from tracejit.engine.cuda.device import Gpu
 from tracejit.forking import make_rlock
 
 KEPT = 512
-"""Kernels that stay on a device for the next program."""
+"""The number of kernels retained on devices for later programs."""
 
 
 class GpuKernel:
-    """A kernel on a device, loaded as long as this object lives; its fields are those of a
+    """A kernel on a device, loaded as long as this object lives. Its fields are those of a
     `codegen.objects.loader.Kernel`.
     """
 
@@ -50,19 +50,19 @@ _kernels: OrderedDict[tuple[int, Hashable, bool], GpuKernel] = OrderedDict()
 def kernel_of(
     gpu: Gpu, name: str, key: Hashable, source: Callable[[], str], slots: int, *, indirect: bool = False
 ) -> GpuKernel:
-    """The kernel on a device that `key` names.
+    """Return the kernel that `key` identifies on a device.
 
-    source:   its text
-    slots:    of its block, before those of all kernels
-    indirect: it is launched with the address of its block, as kernels of graphs are, not with the block
+    source:   generates its source text.
+    slots:    the number of slots in its block, without those common to all kernels.
+    indirect: whether its argument is the address of its block, as for kernels of graphs, not the block.
     """
-    place = gpu.number, key, indirect
+    cache_key = gpu.number, key, indirect
     with _lock:
-        found = _kernels.get(place)
-        if found is None:
-            total = 0 if indirect else slots + len(MORE)
-            found = _kernels[place] = GpuKernel(gpu, name, (key, indirect), source(), total)
+        kernel = _kernels.get(cache_key)
+        if kernel is None:
+            total = 0 if indirect else slots + len(EXTRA_SLOTS)
+            kernel = _kernels[cache_key] = GpuKernel(gpu, name, (key, indirect), source(), total)
             if len(_kernels) > KEPT:
                 _kernels.popitem(last=False)
-        _kernels.move_to_end(place)
-        return found
+        _kernels.move_to_end(cache_key)
+        return kernel

@@ -1,4 +1,6 @@
-"""Tasks in Python: callbacks, routines of NumPy's, operators between ranks. Blocks hold their operands."""
+"""Tasks in Python: callbacks, NumPy routines, and operators between ranks. Their argument blocks contain
+the operands.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tracejit.ops.communicate import COLLECTIVE, agree, transport
 
 
 class Callback:
-    """Calls a Python function with copies of arrays and numbers, which it finds through an argument block."""
+    """Calls a Python function with copies of arrays and numbers, which it reads through an argument block."""
 
     def __init__(self, function: Callable[..., object], operands: Sequence[Value]):
         self._function = function
@@ -27,7 +29,7 @@ class Callback:
 
 
 class Routine:
-    """Runs NumPy's meaning of an operator on the memory of its operands, found through an argument block."""
+    """Evaluates an operator with NumPy on the memory of its operands, located through an argument block."""
 
     def __init__(self, node: Node):
         self._node = node
@@ -36,42 +38,42 @@ class Routine:
         node = self._node
         operands = (*node.inputs, *node.outputs)
         arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
-        count = len(node.inputs)
+        n_inputs = len(node.inputs)
         try:
             with np.errstate(all="ignore"):
-                results = evaluate_node(node, arrays[:count])
+                results = evaluate_node(node, arrays[:n_inputs])
         except TracejitError as error:
             raise OperatorError(error) from None
-        for out, result in zip(arrays[count:], results, strict=True):
+        for out, result in zip(arrays[n_inputs:], results, strict=True):
             np.copyto(out, result, casting="no")
 
 
 class Communication:
-    """Begins an operator between ranks, on the thread of communication, and moves bytes until there is
-    another one to begin. It runs in failed launches, too: the other ranks wait for it.
+    """Begins an operator between ranks, on the communication thread, and then moves bytes until another
+    operator is to begin. It also runs in failed launches, because the other ranks wait for it.
     """
 
     def __init__(self, node: Node, plan: object = None):
-        """plan: the record by which machine code begins and ends it instead, in the common case."""
+        """plan: the record by which machine code begins and ends the operator instead, in the common case."""
         self.node, self._plan = node, plan
 
     def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
-        node, carrier, end = self.node, transport(), self._end(done)
+        node, channel, end = self.node, transport(), self._end(done)
         if node.op is agree:
-            carrier.agree(node, failure, end)
+            channel.agree(node, failure, end)
         else:
-            carrier.post(node, *self._arrays(block), self._tag(block), end)
-        carrier.progress(communication_is_wanted)
+            channel.post(node, *self._arrays(block), self._tag(block), end)
+        channel.progress(communication_is_wanted)
 
     def resume(
         self, begun: object, block: int, failure: BaseException | None, done: Callable[..., object]
     ) -> None:
-        """Go on with what machine code has begun."""
+        """Continue an operator that machine code has begun."""
         _, results = self._arrays(block)
         transport().resume(self.node, begun, results, self._tag(block), self._end(done))
 
     def _end(self, done: Callable[..., object]) -> Callable[[BaseException | None], None]:
-        """The function that ends the task."""
+        """Return the function that ends the task."""
 
         def end(error: BaseException | None) -> None:
             torn = isinstance(error, PeerError) and error.out_of_step
@@ -80,20 +82,20 @@ class Communication:
         return end
 
     def _arrays(self, block: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The operands and the results, on the memory itself."""
-        operands, count = (*self.node.inputs, *self.node.outputs), len(self.node.inputs)
+        """Return the operands and the results, as arrays on their memory."""
+        operands, n_inputs = (*self.node.inputs, *self.node.outputs), len(self.node.inputs)
         arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
-        return arrays[:count], arrays[count:]
+        return arrays[:n_inputs], arrays[n_inputs:]
 
     def _tag(self, block: int) -> int:
-        """The number of the operation among the collective ones."""
+        """Return the number of the operation among the collective ones."""
         if self.node.op not in COLLECTIVE:
             return 0
-        count = len(self.node.inputs) + len(self.node.outputs)
-        return ctypes.c_int64.from_address(block + 8 * count).value
+        n_operands = len(self.node.inputs) + len(self.node.outputs)
+        return ctypes.c_int64.from_address(block + 8 * n_operands).value
 
 
 def _memory(type: ArrayType, slot: int) -> np.ndarray:
-    """The array of this type that a slot points to, without a copy, or the number in it."""
+    """Return the array of this type that a slot points to, without a copy, or the number in the slot."""
     start = slot if type.on_host else ctypes.c_int64.from_address(slot).value
     return np.ndarray(type.shape, type.dtype, memoryview((ctypes.c_char * type.nbytes).from_address(start)))

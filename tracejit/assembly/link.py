@@ -1,10 +1,10 @@
-"""From a planned graph to a program of the engine.
+"""Linking of a planned graph into a program of the engine.
 
     planned tasks --job, of the target--> recipes and argument blocks --load--> addresses
                   --> Program (the engine's) in a `Schedule`
 
-Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
-gate for when one must be compiled. The engine's own executor comes the same way.
+This module does not import Numba: kernels come from the store, and `tracejit.codegen.objects.loader` imports
+Numba lazily if one must be compiled. The engine's own executor is loaded in the same way.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import engine
-from tracejit.assembly.copies import Parts, with_copies
+from tracejit.assembly.copies import ProgramParts, with_copies
 from tracejit.assembly.device_graphs import segments
 from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
@@ -36,15 +36,15 @@ from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTa
 
 
 class EngineTask(NamedTuple):
-    """One task of the engine: a task of the plan, or a segment of them."""
+    """A task of the engine: a task of the plan, or a segment of tasks."""
 
     job: Job
     numbers: tuple[int, ...]
 
 
 def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
-    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`
-    makes the job of a task, by the target of its device.
+    """Return the schedule of a planned graph: its kernels are loaded or compiled, and its program is ready
+    to launch. `job` builds the job of a task, by the target of its device.
     """
     times = planned.times
     with timed(times, "lower"):
@@ -60,19 +60,21 @@ def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
 
 
 def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job]) -> list[EngineTask]:
-    """The jobs, those of one device in segments; the naive engine runs every task by itself."""
-    joins = [None if this.issued is None else this.issued.join for this in drafts]
+    """Return the jobs, with those of one device joined into segments. The naive engine runs every task by
+    itself.
+    """
+    joins = [None if draft.issued is None else draft.issued.join for draft in drafts]
     lanes = [
-        this.issued.lane if this.issued and this.issued.join and config.engine != "naive" else None
-        for this in drafts
+        draft.issued.lane if draft.issued and draft.issued.join and config.engine != "naive" else None
+        for draft in drafts
     ]
     runs = []
     for numbers in segments([task.after for task in tasks], lanes):
-        places = {number: place for place, number in enumerate(numbers)}
-        before = [[places[i] for i in tasks[n].after if i in places] for n in numbers]
+        index_in_segment = {number: index for index, number in enumerate(numbers)}
+        before = [[index_in_segment[i] for i in tasks[n].after if i in index_in_segment] for n in numbers]
         join = joins[numbers[0]]
-        made = drafts[numbers[0]] if join is None else join([drafts[n] for n in numbers], before)
-        runs.append(EngineTask(made, numbers))
+        segment_job = drafts[numbers[0]] if join is None else join([drafts[n] for n in numbers], before)
+        runs.append(EngineTask(segment_job, numbers))
     return runs
 
 
@@ -81,42 +83,42 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
     blocks = _ArgumentBlocks(memory)
     kernels = iter(loaded)
     jobs = [run.job for run in runs]
-    number_of = {number: place for place, run in enumerate(runs) for number in run.numbers}
+    number_of = {number: index for index, run in enumerate(runs) for number in run.numbers}
     lines = tuple([_lines([memory.tasks[n].node for n in run.numbers]) for run in runs])
     tasks: list[engine.Task] = []
     urgent = _before_exchanges(memory.tasks)
-    for (this, numbers), written in zip(runs, lines, strict=True):
-        addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
+    for (task_job, numbers), task_lines in zip(runs, lines, strict=True):
+        addresses = [next(kernels)[0].addresses["kernel"] for _ in task_job.recipes]
         members = [memory.tasks[n] for n in numbers]
-        nodes, issued = [task.node for task in members], this.issued
-        node, between = nodes[0], nodes[0].op in BETWEEN_RANKS
+        nodes, issued = [task.node for task in members], task_job.issued
+        node, is_exchange = nodes[0], nodes[0].op in BETWEEN_RANKS
         priority = max(n.attrs.get("priority", 0) for n in nodes)
-        if not between and not urgent.isdisjoint(numbers):
+        if not is_exchange and not urgent.isdisjoint(numbers):
             priority = URGENT
         after = {number_of[i] for task in members for i in task.after} - {len(tasks)}
-        function = issued.function if issued else addresses[0] if addresses else this.plan
+        function = issued.function if issued else addresses[0] if addresses else task_job.plan
         tasks.append(
             engine.Task(
-                name=this.name,
-                location=written[-1] if written else None,
+                name=task_job.name,
+                location=task_lines[-1] if task_lines else None,
                 function=function,
-                block=blocks.add(this, addresses, device_of(node)),
-                units=this.units,
-                chunk=this.chunk,
+                block=blocks.add(task_job, addresses, device_of(node)),
+                units=task_job.units,
+                chunk=task_job.chunk,
                 after=tuple(sorted(after)),
                 uses=blocks.uses(nodes),
                 can_fail=any(map(can_fail, nodes)),
-                callable=this.callable,
+                callable=task_job.callable,
                 cost=sum(task.cost for task in members),
                 priority=priority,
-                lane=_lane(node, this),
-                always=between,
-                asynchronous=between,
+                lane=_lane(node, task_job),
+                always=is_exchange,
+                asynchronous=is_exchange,
                 prepare=issued.prepare if issued else None,
             )
         )
     modes = _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags)
-    parts = Parts(tasks, blocks.template, blocks.patches, modes, range(len(tasks)))
+    parts = ProgramParts(tasks, blocks.template, blocks.patches, modes, range(len(tasks)))
     if copies is not None:
         parts = with_copies(parts, memory.graph, copies)
     graph = memory.graph if copies is None else copies.whole
@@ -127,16 +129,16 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
             parts.template,
             parts.patches,
             blocks.arenas,
-            max((this.scratch for this in jobs), default=0),
+            max((task_job.scratch for task_job in jobs), default=0),
             modes,
             lambda index, status, block: _failure(memory.tasks, runs[parts.origins[index]], status, block),
-            keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
+            keep=[*(kernel for kernel, _ in loaded), *(task_job.issued for task_job in jobs)],
         )
 
     def with_commit() -> engine.Program:
         point = len(parts.modes)
-        noted = [t._replace(uses=(*t.uses, point)) if t.can_fail else t for t in parts.tasks]
-        return program_of(noted, [*parts.modes, engine.FRESH])
+        committing = [t._replace(uses=(*t.uses, point)) if t.can_fail else t for t in parts.tasks]
+        return program_of(committing, [*parts.modes, engine.FRESH])
 
     program = program_of(parts.tasks, parts.modes)
     segments = [run.numbers for run in runs] if copies is None else [(n,) for n in range(len(parts.tasks))]
@@ -158,39 +160,40 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
 
 
 def _lines(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The user's lines that some nodes compute, in order."""
+    """Return the user's source lines that some nodes compute, in order."""
     if len(nodes) == 1:
         return locations(nodes[0])
     return tuple(dict.fromkeys(line for node in nodes for line in locations(node)))
 
 
 def _failure(tasks: Sequence[PlannedTask], run: EngineTask, status: int, block: int) -> BaseException:
-    """The exception for a task of the engine that reported `status`."""
-    place = 0
+    """Return the exception for a task of the engine that reported `status`."""
+    index = 0
     if run.job.issued is not None and status > 0:
-        place, status = run.job.issued.failed(status)
-    return failure(tasks[run.numbers[place]].node, status, run.job, block)
+        index, status = run.job.issued.failed(status)
+    return failure(tasks[run.numbers[index]].node, status, run.job, block)
 
 
-def _lane(node: Node, this: Job) -> int | None:
-    """The workers that run a task; None: the threads for Python."""
+def _lane(node: Node, job: Job) -> int | None:
+    """Return the workers that run a task. None means the threads for Python."""
     if node.op in BETWEEN_RANKS:
         return engine.COMMUNICATION
-    if this.callable is not None:
+    if job.callable is not None:
         return None
-    return device_of(node).number if this.issued is None else this.issued.lane
+    return device_of(node).number if job.issued is None else job.issued.lane
 
 
 def device_of(node: Node) -> Device:
-    """The device whose workers run a node: for a copy, that on which the result lies."""
+    """Return the device whose workers run a node. For a copy, it is the device of the result."""
     return next((v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host), CPU)
 
 
 class _ArgumentBlocks:
-    """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
+    """The argument blocks of all tasks, one after the other, and the patches that fill in addresses.
 
-    The engine's arguments are the graph's inputs, then its outputs; then a variable for each token, which
-    keeps its nodes in order; and where ranks exchange something, the number of the first exchange.
+    The arguments of the engine are, in this order: the graph's inputs; its outputs; a variable for each
+    token, which keeps the token's nodes in order; and, if ranks exchange data, the number of the first
+    exchange.
     """
 
     def __init__(self, memory: MemoryPlan):
@@ -199,8 +202,8 @@ class _ArgumentBlocks:
         self.patches: list[tuple[int, int, int]] = []
         ordered = [task.node for task in memory.tasks if Trait.ORDERED in task.node.op.traits]
         self.tokens = sorted({name for node in ordered if (name := token(node)) is not None})
-        self.tags = 0  # so far
-        self.arenas = dict(memory.arenas)  # and behind them the space of jobs
+        self.tags = 0  # the number of exchanges so far
+        self.arenas = dict(memory.arenas)  # followed by the space of jobs
         self._places = memory.places
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
@@ -208,10 +211,10 @@ class _ArgumentBlocks:
         self._numbers = known_numbers(graph)
 
     def add(self, job: Job, addresses: Sequence[int], device: Device) -> int:
-        """Append the block of a task; the index of its first slot."""
+        """Append the block of a task, and return the index of its first slot."""
         start = len(self.template)
         for word in job.words:
-            if type(word) is int:  # most are
+            if type(word) is int:  # the most frequent case
                 self.template.append(word)
             elif isinstance(word, At):
                 self._add_value(*word)
@@ -244,33 +247,33 @@ class _ArgumentBlocks:
         if value.type.on_host:
             self.patches.append((slot, self._input[value], 0))
             return
-        place = self._places[value]
-        argument = self._argument(place)
-        self.patches.append((slot, argument, place.offset + offset))
+        buffer = self._places[value]
+        argument = self._argument(buffer)
+        self.patches.append((slot, argument, buffer.offset + offset))
 
-    def _argument(self, place: Place) -> int:
-        """The number of the argument whose memory it is; negative for an arena."""
-        if place.kind is BufferKind.ARENA:
-            return engine.ARENA - place.number
-        return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
+    def _argument(self, buffer: Place) -> int:
+        """Return the number of the argument whose memory contains a buffer; it is negative for an arena."""
+        if buffer.kind is BufferKind.ARENA:
+            return engine.ARENA - buffer.number
+        return buffer.number + (self._outputs_start if buffer.kind is BufferKind.OUTPUT else 0)
 
     def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
-        """The arguments whose variables a task needs. `agree` needs all results: none may be read that was
-        computed from the data of a failed rank.
+        """Return the arguments whose variables a task needs. `agree` needs all results, so that no result
+        computed from the data of a failed rank can be read.
         """
-        found: set[int] = set()
+        arguments: set[int] = set()
         for node in nodes:
-            places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
-            found.update([self._argument(place) for place in places])
+            buffers = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
+            arguments.update([self._argument(buffer) for buffer in buffers])
             if node.op is agree:
-                found.update(range(self._outputs_start, self._last))
+                arguments.update(range(self._outputs_start, self._last))
             if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
-                found.add(self._last + self.tokens.index(name))
-        return tuple(sorted(argument for argument in found if argument >= 0))
+                arguments.add(self._last + self.tokens.index(name))
+        return tuple(sorted(argument for argument in arguments if argument >= 0))
 
 
 def _modes(memory: MemoryPlan) -> list[int]:
-    """The program's access mode for each argument: the graph's inputs, then its outputs."""
+    """Return the program's access mode for each argument: the graph's inputs, then its outputs."""
     graph, places = memory.graph, memory.places
     origin = memory.spans
     read: set[Value] = set()
@@ -282,7 +285,7 @@ def _modes(memory: MemoryPlan) -> list[int]:
             places[v].number for v in task.node.outputs if v in places and places[v].kind is BufferKind.INPUT
         )
     modes = {
-        (False, False): engine.NUMBER,  # it is not read
+        (False, False): engine.NUMBER,  # not read
         (True, False): engine.READ,
         (True, True): engine.WRITE,
         (False, True): engine.OVERWRITE,
@@ -294,44 +297,48 @@ def _modes(memory: MemoryPlan) -> list[int]:
 def _infos(
     jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
 ) -> tuple[KernelInfo, ...]:
-    """The distinct kernels with the user's lines they compute."""
-    found: dict[str, tuple[Any, str, dict[str, None]]] = {}
-    each = iter(loaded)
-    for this, written in zip(jobs, lines, strict=True):
-        for _ in this.recipes:
-            kernel, origin = next(each)
-            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
-        for kernel in this.issued.kernels if this.issued else ():
-            found.setdefault(kernel.key, (kernel, kernel.origin, {}))[2].update(dict.fromkeys(written))
+    """Return the distinct kernels, with the user's source lines that they compute."""
+    kernels: dict[str, tuple[Any, str, dict[str, None]]] = {}
+    remaining = iter(loaded)
+    for job, job_lines in zip(jobs, lines, strict=True):
+        for _ in job.recipes:
+            kernel, origin = next(remaining)
+            kernels.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(job_lines))
+        for kernel in job.issued.kernels if job.issued else ():
+            kernels.setdefault(kernel.key, (kernel, kernel.origin, {}))[2].update(dict.fromkeys(job_lines))
     return tuple(
-        KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
-        for k, origin, places in found.values()
+        KernelInfo(k.name, k.source, k.key, tuple(locations), k.width, origin, k.seconds)
+        for k, origin, locations in kernels.values()
     )
 
 
 # ---------------------------------------------------------------------------------------------------- order
 
 URGENT = 1 << 32
-"""The priority of kernels that an exchange between ranks waits for, and with it other ranks."""
+"""The priority of kernels that an exchange between ranks, and thereby other ranks, wait for."""
 
 _orders: dict[str, engine.Variable] = {}
 
 
 def order_of(token: str) -> engine.Variable:
-    """The variable of a token. Launches with nodes of the token write it, so they keep their order."""
+    """Return the variable of a token. Launches that contain nodes of the token write the variable, which
+    keeps them in order.
+    """
     return _orders.setdefault(token, engine.Variable(token))
 
 
 class Tags:
-    """Numbers of exchanges. Ranks that launch the same exchanges in the same order get the same numbers."""
+    """Allocates the numbers of exchanges. Ranks that launch the same exchanges in the same order obtain
+    the same numbers.
+    """
 
     def __init__(self) -> None:
         self._next = 0
 
-    def take(self, count: int) -> int:
-        """The first of the next `count` numbers."""
+    def allocate(self, n: int) -> int:
+        """Allocate `n` consecutive numbers, and return the first."""
         first = self._next
-        self._next = first + count
+        self._next = first + n
         return first
 
 
@@ -339,18 +346,18 @@ TAGS = Tags()
 
 
 def _extended(blocks: "_ArgumentBlocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
-    """The further arguments of a launch: values, one of them the first tag, and the variables of all
-    tokens.
+    """Return the additional arguments of a launch: their values, the last of which is the first tag, their
+    addresses, and the variables of all tokens.
     """
     orders, tags = [order_of(name) for name in blocks.tokens], blocks.tags
     values = bytes(8 * len(orders))
     addresses = struct.pack(f"{len(orders)}q", *[order.address for order in orders]) + bytes(8 * bool(tags))
-    more = (lambda: values + struct.pack("q", TAGS.take(tags))) if tags else lambda: values
+    more = (lambda: values + struct.pack("q", TAGS.allocate(tags))) if tags else lambda: values
     return more, addresses, orders
 
 
 def _ordered_launch(program: engine.Program, blocks: "_ArgumentBlocks") -> Callable[..., None]:
-    """`program.launch` with the variables of all tokens and the first tag as last arguments."""
+    """Return `program.launch` with the variables of all tokens and the first tag as last arguments."""
     more, addresses, orders = _extended(blocks)
 
     def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
@@ -361,30 +368,31 @@ def _ordered_launch(program: engine.Program, blocks: "_ArgumentBlocks") -> Calla
 
 
 def _commit(with_commit: Callable[[], engine.Program], blocks: "_ArgumentBlocks") -> Callable[..., None]:
-    """A launch that returns when all its tasks that can fail have ended, and raises if one has failed.
+    """Return a launch function that returns when all tasks that can fail have ended, and raises if one has
+    failed.
 
-    These tasks have one more argument, the commit point of the launch; all others may still run. The next
-    call uses the same variable, unless the launch has failed.
+    These tasks have one more argument, the commit point of the launch; all other tasks may still run. The
+    next call reuses the same variable unless the launch has failed.
     """
     more, addresses, orders = _extended(blocks)
     program: engine.Program | None = None
-    spare: list[tuple[engine.Variable, bytes]] = []
+    free_points: list[tuple[engine.Variable, bytes]] = []
 
     def commit(packed: bytes, keep: object, started: list[int] | None = None) -> None:
         nonlocal program
         if program is None:
             program = with_commit()
         try:
-            point, last = spare.pop()
+            point, last = free_points.pop()
         except IndexError:
             point = engine.Variable("commit point")
             last = addresses + struct.pack("q", point.address)
         half = len(packed) // 2
-        whole = packed[:half] + more() + _WORD + packed[half:] + last
-        program.launch(whole, (keep, orders, point), started)
+        arguments = packed[:half] + more() + _WORD + packed[half:] + last
+        program.launch(arguments, (keep, orders, point), started)
         if not point.ready:
             engine.wait(point)
-        spare.append((point, last))
+        free_points.append((point, last))
 
     return commit
 
@@ -393,21 +401,21 @@ _WORD = bytes(8)
 
 
 def _before_exchanges(tasks: Sequence[PlannedTask]) -> set[int]:
-    """The tasks that an exchange between ranks waits for."""
+    """Return the tasks that an exchange between ranks waits for, directly or indirectly."""
     pending = [number for number, task in enumerate(tasks) if task.node.op in BETWEEN_RANKS]
-    found: set[int] = set()
+    awaited: set[int] = set()
     for number in pending:
-        fresh = [earlier for earlier in tasks[number].after if earlier not in found]
-        found.update(fresh)
-        pending += fresh
-    return found
+        added = [earlier for earlier in tasks[number].after if earlier not in awaited]
+        awaited.update(added)
+        pending += added
+    return awaited
 
 
 # -------------------------------------------------------------------------------------------------- executor
 
 
-def _part(attribute: str) -> Recipe:
-    """Entry points of the executor that are compiled together."""
+def _executor_part(attribute: str) -> Recipe:
+    """Return the recipe of the executor's entry points that are compiled together."""
     module = "tracejit.kernels.executor.entry_points"
     return Recipe(
         "executor",
@@ -418,21 +426,21 @@ def _part(attribute: str) -> Recipe:
     )
 
 
-EXECUTOR = [_part("QUEUES"), _part("THREADS")]
+EXECUTOR = [_executor_part("QUEUES"), _executor_part("THREADS")]
 
 
-_executor: list[Kernel] = []  # the engine calls them until the process ends
+_executor: list[Kernel] = []  # alive until the process ends, because the engine calls them
 
 
 def _executor_recipes() -> list[Recipe]:
-    """The executor, and where that must be compiled what runs rounds of loops: all programs share it, too, so
-    it is in the store wherever the executor is.
+    """Return the recipes of the executor. If the executor must be compiled, include the kernel that runs
+    the iterations of loops: all programs share it, too, so it is in the store wherever the executor is.
     """
     return EXECUTOR if all(map(is_known, EXECUTOR)) else [*EXECUTOR, LOOP]
 
 
 def load_executor() -> Mapping[str, int]:
-    """Addresses of the engine's native functions."""
+    """Return the addresses of the engine's native functions."""
     loaded = load(_executor_recipes())
-    _executor.extend(part for part, _ in loaded[: len(EXECUTOR)])
-    return {name: address for part in _executor for name, address in part.addresses.items()}
+    _executor.extend(kernel for kernel, _ in loaded[: len(EXECUTOR)])
+    return {name: address for kernel in _executor for name, address in kernel.addresses.items()}

@@ -1,14 +1,14 @@
-"""The job of a loop: its body's tasks behind one another in one argument block, and what grows in each round.
+"""The job of a loop: the tasks of its body in one argument block, and the slots that grow in each iteration.
 
-The body is planned like a graph of its own, whose inputs are windows of the loop's operands. Its plan decides
-what is computed where the operand lies and what is copied there at the end of a round. The body's tasks
-become one kernel call (`kernels.executor.loop`), which copies their blocks to memory of the launch, runs the
-tasks in the plan's order, and adds to the slots that move:
+The body is planned like a separate graph whose inputs are windows of the loop's operands. Its plan determines
+which values are computed directly in an operand, and which are copied there at the end of an iteration. The
+body's tasks become one kernel call (`kernels.executor.loop`). It copies their blocks to memory of the launch,
+runs the tasks in the plan's order, and advances the slots that move:
 
-    At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements a round
-    arena + offset      ->  memory of the launch, behind the blocks
+    At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements per iteration
+    arena + offset      ->  memory of the launch, after the blocks
 
-How a task's block is made is not known here: `job` is passed in.
+This module does not depend on how the block of a task is built: `job` is a parameter.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, pla
 from tracejit.passes.memory.timing import work
 from tracejit.passes.rolling.roll import LoopPlace
 
-LINE = 64  # bytes: the alignment of the parts of a loop's memory
+LINE = 64  # bytes: the alignment of the areas in a loop's memory
 
 ALL = 1 << 40
-"""The units of one call where a round has no other number: all of them."""
+"""The number of units of a call that runs all units: the chunk of tasks whose chunk differs between
+iterations.
+"""
 
 TASK_COST = 200
-"""The cost of calling a task in a round, in units of 0.1 ns as all costs."""
+"""The cost of calling a task in an iteration. Costs are in units of 0.1 ns."""
 
 TEAM_COST = 2_000_000
-"""The least cost of a loop that is shared among threads."""
+"""The minimal cost of a loop that is shared among threads."""
 
 PARTS = 4
-"""Units of tasks that threads share are so many times shorter: sharing costs little without queues."""
+"""The factor by which the units of tasks that threads share are shorter than usual: sharing without queues
+is cheap.
+"""
 
 PATIENCE = 1_000_000
-"""The cost of the rounds between two checks whether the thread has other work."""
+"""The cost of the iterations between two checks whether the thread has other work."""
 
 LOOP = Recipe(
     "loop",
@@ -60,40 +64,40 @@ LOOP = Recipe(
 
 
 def plan_body(body: Graph) -> MemoryPlan:
-    """The memory plan of one round, made once for all loops of a body."""
-    known: MemoryPlan | None = body.notes.get("plan")
-    if known is None:
-        legal = legalize(form_kernels(clean(body, rolls=False)))  # inner loops were rolled before
+    """Return the memory plan of one iteration. It is computed once for all loops with this body."""
+    memory_plan: MemoryPlan | None = body.notes.get("plan")
+    if memory_plan is None:
+        legal = legalize(form_kernels(clean(body, rolls=False)))  # inner loops have been rolled already
         check("legalize", legal)
-        known = body.notes["plan"] = plan(legal)
-    return known
+        memory_plan = body.notes["plan"] = plan(legal)
+    return memory_plan
 
 
 CUTS = 4
-"""A loop that would fall into more parts than that is not rolled."""
+"""A loop that would be split into more parts than this is not rolled."""
 
 
 class UnlikeRounds(Exception):
-    """The rounds of a loop need different plans: its runs have to be cut (see `roll`).
+    """The iterations of a loop need different plans, so its runs have to be split (see `roll`).
 
-    places: where; everywhere: at each round.
+    places: the positions of the splits; everywhere: the positions for a split at every iteration.
     """
 
     def __init__(self, node: Node, rounds: Sequence[int]):
         runs: list[LoopPlace] = node.attrs["body"].notes["runs"]
         super().__init__(f"rounds differ from round {rounds[0]} on")
-        self.everywhere = _places(runs, range(runs[0].rounds))
-        few = 0 < len(rounds) <= CUTS and rounds[-1] > 0
-        self.places = _places(runs, rounds) if few else self.everywhere
+        self.everywhere = _positions(runs, range(runs[0].rounds))
+        is_split = 0 < len(rounds) <= CUTS and rounds[-1] > 0
+        self.places = _positions(runs, rounds) if is_split else self.everywhere
 
 
-def _places(runs: Sequence[LoopPlace], rounds: Sequence[int]) -> list[tuple[int, int]]:
+def _positions(runs: Sequence[LoopPlace], rounds: Sequence[int]) -> list[tuple[int, int]]:
     return [(run.level, run.start + r * run.period) for run in runs for r in rounds]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    """The job of a loop; `job` makes the job of a task. Raises `UnlikeRounds`, and for a loop in a loop
-    `Differs`, where not all rounds have the same plan.
+    """Return the job of a loop. `job` builds the job of a task. If not all iterations have the same plan,
+    raise `UnlikeRounds`, or `Differs` for a loop within a loop.
     """
     body: Graph = node.attrs["body"]
     try:
@@ -113,15 +117,15 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     blocks = _BodyBlocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
-    for this in jobs:
+    for task_job in jobs:
         start = 8 * len(blocks.words)
-        blocks.add(this.words, len(recipes))
+        blocks.add(task_job.words, len(recipes))
         split = 8 * len(blocks.words)
-        blocks.add((this.units, this.chunk if isinstance(this.chunk, int) else ALL), 0)
+        blocks.add((task_job.units, task_job.chunk if isinstance(task_job.chunk, int) else ALL), 0)
         rows += row(
             {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split}, LoopTask
         )
-        recipes += this.recipes
+        recipes += task_job.recipes
     arena_at = _aligned(8 * len(blocks.words))
     growths = [blocks.growths[kind] for kind in KINDS]
     patience = PATIENCE // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
@@ -140,53 +144,57 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     }
     growing = [word for kind in growths for row in kind for word in row]
     words = (*row(header, Loop), *rows, *growing, *blocks.arena, *blocks.words)
-    scratch = max((most(this.scratch) for this in jobs), default=0)
-    space = arena_at + blocks.inner_at + max((this.space for this in jobs), default=0)
+    scratch = max((most(task_job.scratch) for task_job in jobs), default=0)
+    space = arena_at + blocks.inner_at + max((task_job.space for task_job in jobs), default=0)
     inner = tuple(zip([task.node for task in memory.tasks], jobs, strict=True))
     return Job("loop", tuple(recipes), words, 1, 1, max(scratch, LINE), inner=inner, space=space)
 
 
-def _jobs(body: Graph, job: Callable[[PlannedTask], Job], parts: int) -> list[Job]:
-    """The jobs of the tasks of a round, made once for a body; `parts`: their units are so many times shorter
-    than usual.
+def _jobs(body: Graph, job: Callable[[PlannedTask], Job], subdivision: int) -> list[Job]:
+    """Return the jobs of the tasks of an iteration, which are built once per body. `subdivision`: the
+    factor by which their units are shorter than usual.
     """
-    known: dict[int, list[Job]] = body.notes.setdefault("jobs", {})
-    if parts not in known:
-        known[parts] = [job(task._replace(parts=parts)) for task in plan_body(body).tasks]
-    return known[parts]
+    cache: dict[int, list[Job]] = body.notes.setdefault("jobs", {})
+    if subdivision not in cache:
+        cache[subdivision] = [job(task._replace(parts=subdivision)) for task in plan_body(body).tasks]
+    return cache[subdivision]
 
 
 def _until(node: Node) -> Word:
-    """The address of the condition that ends the loop."""
+    """Return the address of the condition that ends the loop."""
     until = node.attrs.get("until")
     return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
 
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
-    """The number of threads of a loop: several if most of its work falls into chunks."""
-    several = [
-        (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
+    """Return the number of threads of a loop, which is more than one if most of its work is divided into
+    chunks.
+    """
+    divided = [
+        (task, task_job)
+        for task, task_job in jobs
+        if isinstance(task_job.chunk, int) and most(task_job.units) > task_job.chunk
     ]
-    costs = [sum(work(task.node) + TASK_COST for task, _ in some) for some in (several, jobs)]
+    costs = [sum(work(task.node) + TASK_COST for task, _ in tasks) for tasks in (divided, jobs)]
     if 2 * costs[0] < costs[1] or most(node.attrs["rounds"]) * costs[1] < TEAM_COST:
         return 1
-    return min(MEMBERS, max(most(this.units) // this.chunk for _, this in several) + 1)
+    return min(MEMBERS, max(most(task_job.units) // task_job.chunk for _, task_job in divided) + 1)
 
 
-def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
-    """The failure in a loop whose argument block is at `block`: the node, its job, the address of its block,
-    and its rounds, that of the outermost loop first.
+def failing_task(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
+    """Return the failing task of a loop whose argument block is at `block`: its node, its job, the address
+    of its block, and the iterations it failed in, outermost loop first.
     """
-    rounds = []
+    iterations = []
     while True:
         words = (ctypes.c_int64 * len(Loop)).from_address(block)
-        rounds.append(words[Loop.ROUND])
+        iterations.append(words[Loop.ROUND])
         task = words[Loop.TASK]
-        node, this = job.inner[task]
+        node, inner_job = job.inner[task]
         row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
-        job, block = this, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
+        job, block = inner_job, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
         if not job.inner:
-            return node, job, block, rounds
+            return node, job, block, iterations
 
 
 def _aligned(nbytes: int) -> int:
@@ -194,10 +202,11 @@ def _aligned(nbytes: int) -> int:
 
 
 class _BodyBlocks:
-    """The argument blocks of a body's tasks, as words of the loop's own block.
+    """The argument blocks of a body's tasks, as words of the loop's block.
 
-    growths: rows of `Growth` by dtype; arena: pairs of a slot's offset and an offset in the arena. From
-    `inner_at` on the arena has the memory of loops in the round, which run one after the other.
+    growths: rows of `Growth` by dtype. arena: pairs of a slot's offset and an offset in the arena.
+    inner_at: the offset in the arena of the memory of inner loops, which run one after the other and share
+    it.
     """
 
     def __init__(self, node: Node, memory: MemoryPlan):
@@ -214,7 +223,7 @@ class _BodyBlocks:
         self._input = {value: i for i, value in enumerate(memory.graph.inputs)}
 
     def add(self, words: Sequence[Word], first: int) -> None:
-        """Append the block of a task whose kernel 0 is number `first` of the loop's."""
+        """Append the block of a task whose kernel 0 is kernel number `first` of the loop."""
         for word in words:
             if isinstance(word, At):
                 self._add_value(*word)
@@ -243,15 +252,15 @@ class _BodyBlocks:
                 self._grow(_step(value.type, step) if step else 0, str(value.type.dtype))
             self.words.append(At(operand, offset))
         else:
-            place = self._places[value]
-            first, inside = slope(place.offset + offset, self._rounds)
-            if place.kind is BufferKind.ARENA:
-                self._grow(inside)
+            buffer = self._places[value]
+            first, buffer_step = slope(buffer.offset + offset, self._rounds)
+            if buffer.kind is BufferKind.ARENA:
+                self._grow(buffer_step)
                 self._add_in_arena(first)
                 return
-            operand, (start, step) = self._operands[place.number]
+            operand, (start, step) = self._operands[buffer.number]
             size = value.type.dtype.itemsize
-            self._grow(step * size + inside)
+            self._grow(step * size + buffer_step)
             self.words.append(At(operand, start * size + first))
 
     def _add_in_arena(self, offset: Any) -> None:
@@ -259,14 +268,14 @@ class _BodyBlocks:
         self.words.append(0)
 
     def _grow(self, step: Any, dtype: str = "int64") -> None:
-        """Have the next slot grow in each round; integers of all dtypes grow alike."""
+        """Make the next slot grow by `step` in each iteration. Integers of all dtypes grow as int64."""
         if isinstance(step, Moving) or step:
             slots: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.STEP: step}
             self.growths[dtype if dtype in KINDS else "int64"].append(list(row(slots, Growth)))
 
 
 def _step(type: ArrayType, step: int) -> int:
-    """A step as it is added: an integer, or the bits of a float."""
+    """Return a step in the form in which it is added: an integer, or the bits of a float."""
     if type.dtype.kind != "f":
         return step
     code = "f4x" if type.dtype.itemsize == 4 else "d"

@@ -1,4 +1,4 @@
-"""Jobs of matrix products, with the generated kernel of what is computed from them."""
+"""Jobs of matrix products, including the generated kernels of their epilogues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracejit.tuning import tuning_of
 
 
 def panel(node: Node, lowered: Lowered) -> Job:
-    """A matrix product, followed by the generated kernel on the rows of each panel."""
+    """Return the job of a matrix product, followed by the generated kernel on the rows of each panel."""
     product = lowered.product
     assert product is not None
     operands = (*node.inputs, *node.outputs)
@@ -36,43 +36,50 @@ def panel(node: Node, lowered: Lowered) -> Job:
     a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
     in_scratch = product.result is None
     c = lowered.scratch if product.result is None else At(operands[product.result])
-    gemm, plain, split, room = _gemm(a, b, c, has_epilogue, product.add)
+    gemm, gemm_words, split, packed_bytes = _gemm(a, b, c, has_epilogue, product.add)
     name = kernel_name(node)
     dtype = a[0].type.dtype
     if not has_epilogue:
-        plain[Gemm.ADD] = product.add
-        return Job(name, (gemm,), row(plain, Gemm), split.units, split.chunk, room)
+        gemm_words[Gemm.ADD] = product.add
+        return Job(name, (gemm,), row(gemm_words, Gemm), split.units, split.chunk, packed_bytes)
     panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
     line = tuning_of(node.outputs[0].type.device).caches.line
-    before = lowered.scratch + ceil_div(panel, line) * line
-    linked: dict[Any, Word] = {
+    packed_at = lowered.scratch + ceil_div(panel, line) * line
+    epilogue_words: dict[Any, Word] = {
         Gemm.EPILOGUE: Ref(1),
         Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
         Gemm.IN_SCRATCH: in_scratch,
-        Gemm.PACKED: before,
+        Gemm.PACKED: packed_at,
     }
-    words = (*row({**plain, **linked}, Gemm), *words_of(node, lowered))
-    return Job(name, (gemm, generated_kernel(name, lowered)), words, split.units, split.chunk, before + room)
+    words = (*row({**gemm_words, **epilogue_words}, Gemm), *words_of(node, lowered))
+    return Job(
+        name,
+        (gemm, generated_kernel(name, lowered)),
+        words,
+        split.units,
+        split.chunk,
+        packed_at + packed_bytes,
+    )
 
 
 def matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
-    gemm, words, split, room = _gemm(a, b, At(node.output))
-    return Job("matmul", (gemm,), row(words, Gemm), split.units, split.chunk, room)
+    gemm, words, split, packed_bytes = _gemm(a, b, At(node.output))
+    return Job("matmul", (gemm,), row(words, Gemm), split.units, split.chunk, packed_bytes)
 
 
 def _gemm(
     a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool = False, adds: bool = False
 ) -> tuple[Recipe, dict[Any, Word], GemmPlan, int]:
-    """The kernel of the product of two views, its slots, its split, and the bytes of scratch memory that it
-    needs in addition. `adds`: the product is added to `c`.
+    """Return the kernel of the product of two views, its slots, its division into units, and the
+    additional bytes of scratch memory that it needs. `adds`: the product is added to `c`.
     """
     (a_value, a_view), (b_value, b_view) = a, b
     dtype = a_value.type.dtype
     layout = gemm_layout(a_view.shape, a_view.strides, b_view.shape, b_view.strides)
     if layout is None:
         raise VerificationError(
-            f"matmul of {a_view} and {b_view}: not readable in place; fuse copies such operands"
+            f"matmul of {a_view} and {b_view}: cannot be read with GEMM strides; fusion copies such operands"
         )
     kernel = "gemm"
     split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
@@ -97,5 +104,5 @@ def _gemm(
         Gemm.ADD: 0,
         Gemm.PACKED: 0,
     }
-    room = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
-    return library_kernel(kernel, name_of(dtype)), slots, split, room
+    packed_bytes = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
+    return library_kernel(kernel, name_of(dtype)), slots, split, packed_bytes

@@ -1,11 +1,11 @@
-"""Schedules: what `compile_graph` makes of a graph, ready to be launched any number of times.
+"""Schedules: compiled graphs, the results of `compile_graph`, which can be launched any number of times.
 
     schedule = compile_graph(graph)
     packed = schedule.pack.pack(*values, *variables)     # addresses and numbers, then variables' addresses
-    schedule.launch(packed, keep)                        # returns at once; the engine runs the tasks
+    schedule.launch(packed, keep)                        # returns immediately; the engine runs the tasks
 
-`values` are, for each input and then each output of the graph, its address, or the number itself for an input
-on the host. Outputs are new memory. Inputs that effects write keep their address.
+`values` contains, for each input and then each output of the graph, its address, or the number itself for an
+input on the host. Outputs are new memory. Inputs that effects write keep their address.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -41,14 +41,15 @@ _CODES = {
     "float32": "f4x",
     "float64": "d",
 }
-"""The formats with which `struct` packs a number into the low bytes of 8. A bfloat16 is packed as its bits.
+"""The formats with which `struct` packs a number into the low bytes of an 8-byte slot. A bfloat16 is
+packed as its bits.
 """
 
 
 class Packer:
-    """Packs the arguments of a launch: ``pack(*values, *variables)``, as `struct.Struct` does.
+    """Packs the arguments of a launch: ``pack(*values, *variables)``, like `struct.Struct`.
 
-    Numbers that the dtype does not hold follow NumPy: a float becomes infinite, an integer is an
+    Numbers outside the range of the dtype follow NumPy: a float becomes infinite, an integer raises
     `OverflowError`.
     """
 
@@ -64,10 +65,10 @@ class Packer:
 
     def _pack_with_care(self, *arguments: Any) -> bytes:
         if self._of_bits:
-            given = list(arguments)
+            converted = list(arguments)
             for i in self._of_bits:
-                given[i] = bits_of_bfloat16(given[i])
-            arguments = tuple(given)
+                converted[i] = bits_of_bfloat16(converted[i])
+            arguments = tuple(converted)
         try:
             return self._pack(*arguments)
         except (struct.error, OverflowError):
@@ -75,7 +76,7 @@ class Packer:
 
 
 def bits_of_bfloat16(number: float) -> int:
-    """The 16 bits of the bfloat16 next to a number."""
+    """Return the 16 bits of the bfloat16 nearest to a number."""
     with np.errstate(over="ignore"):
         return int(np.asarray(number, BFLOAT16).view(np.uint16))
 
@@ -93,10 +94,10 @@ def _converted(type: ArrayType, value: Any) -> Any:
 
 
 class Planned(NamedTuple):
-    """The plan of a graph, before any kernel is compiled; `times` are the seconds of each stage.
+    """The plan of a graph before any kernel is compiled. `times`: the seconds spent in each stage.
 
-    `part` is the plan of the reduced graph, whose tasks have `copies`; `whole` makes the plan of the complete
-    graph on request. Without copies both are one plan.
+    `part` is the plan of the reduced graph, whose tasks have `copies`; `whole` returns the plan of the
+    complete graph, which it builds on request. Without copies both plans are the same.
     """
 
     part: MemoryPlan
@@ -114,12 +115,12 @@ class Planned(NamedTuple):
 
     @property
     def planned_bytes(self) -> int:
-        """Bytes of internal memory that one launch takes: the arena."""
+        """The bytes of internal memory that one launch needs: the arena."""
         return self.memory.arena_bytes
 
 
 class KernelInfo(NamedTuple):
-    """A kernel of a schedule, for people. `locations`: the user's lines that all its tasks compute."""
+    """A kernel of a schedule, for users. `locations`: the user's source lines that its tasks compute."""
 
     name: str
     source: str
@@ -131,17 +132,18 @@ class KernelInfo(NamedTuple):
 
     @property
     def vectorised(self) -> bool:
-        """Whether the machine code computes with vectors."""
+        """Whether the machine code uses vector instructions."""
         return self.width > 1
 
 
 class Schedule(NamedTuple):
     """A compiled graph.
 
-    `whole` returns its plan, which may be made on the first request. `tasks` are the engine's, `segments`
-    the tasks of the plan that each of them runs, `lines` the user's lines; `operations` is how many were
-    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once; `commit` returns
-    when nothing of the launch can fail any more, or raises.
+    `whole` returns its plan, which may be built on the first request. `tasks` are the engine's tasks,
+    `segments` the tasks of the plan that each of them runs, and `lines` the user's source lines.
+    `operations` is the number of recorded operations, and `times` the seconds spent in each stage of
+    compilation. `launch` returns immediately. `commit` returns when no task of the launch can fail any
+    more, or raises.
     """
 
     whole: Callable[[], MemoryPlan]
@@ -170,22 +172,22 @@ class Schedule(NamedTuple):
 
     @property
     def planned_bytes(self) -> int:
-        """Bytes of internal memory that one launch takes: the arena."""
+        """The bytes of internal memory that one launch needs: the arena."""
         return self.plan.arena_bytes
 
     def __str__(self) -> str:
         return self.text()
 
     def task_at(self, file: str, line: int) -> int:
-        """The last task that computes something written on this line of the user's code."""
-        place = f"{file}:{line}"
+        """Return the last task that computes a value written on this line of the user's code."""
+        location = f"{file}:{line}"
         for number in reversed(range(len(self.lines))):
-            if place in self.lines[number]:
+            if location in self.lines[number]:
                 return number
-        raise ArgumentError(f"no task of this schedule computes anything written at {place}")
+        raise ArgumentError(f"no task of this schedule computes anything written at {location}")
 
     def path(self, first: int, second: int) -> bool:
-        """Whether task `second` has to wait for task `first`."""
+        """Return whether task `second` has to wait for task `first`."""
         waiting, seen = [second], {second}
         while waiting:
             for earlier in self.tasks[waiting.pop()].after:
@@ -195,12 +197,14 @@ class Schedule(NamedTuple):
         return first in seen and first != second
 
     def text(self) -> str:
-        """The schedule for people and golden tests: tasks, what they wait for, where values lie."""
+        """Return the schedule as text, for users and golden tests: the tasks, their dependences, and the
+        locations of values.
+        """
         name = ValueNames()
-        places = self.plan.places
+        locations = self.plan.places
 
-        def where(value: Any) -> str:
-            return f"{name(value)}@{places[value]}" if value in places else name(value)
+        def located(value: Any) -> str:
+            return f"{name(value)}@{locations[value]}" if value in locations else name(value)
 
         head = ", ".join(f"{name(v)}: {v.type}" for v in self.graph.inputs)
         lines = [f"schedule({head})"]
@@ -210,13 +214,13 @@ class Schedule(NamedTuple):
             if len(numbers) > 1:
                 lines.append(f"  {number}: {task.name}{after}")
             for planned in (self.plan.tasks[n] for n in numbers):
-                inputs = ", ".join(map(where, planned.node.inputs))
-                outputs = ", ".join(map(where, planned.node.outputs))
+                inputs = ", ".join(map(located, planned.node.inputs))
+                outputs = ", ".join(map(located, planned.node.outputs))
                 left = f"{outputs}{' = ' * bool(outputs)}"
                 if len(numbers) > 1:
                     lines.append(f"       {left}{kernel_name(planned.node)}({inputs})")
                 else:
                     lines.append(f"  {number}: {left}{task.name}({inputs}){split}{after}")
-        lines.append(f"  return {', '.join(map(where, self.graph.outputs))}".rstrip())
+        lines.append(f"  return {', '.join(map(located, self.graph.outputs))}".rstrip())
         lines.append(f"memory: planned {self.planned_bytes} bytes, naive {self.naive_bytes}")
         return "\n".join(lines)

@@ -1,14 +1,14 @@
-"""Words: the content of argument blocks before addresses are known, and the jobs that are made of them.
+"""Words: the content of argument blocks before addresses are known, and the jobs that contain them.
 
-A word is what an 8-byte slot of a block will hold:
+A word is the symbolic content of an 8-byte slot of a block:
 
-- an integer, or the bits of a number that is known now;
-- `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
-  (arena);
+- an integer, or the bits of a number that is known at link time;
+- `At`: the address of a value plus a byte offset; it becomes a patch, applied for each call (inputs, outputs)
+  or once (arena);
 - `Ref`: the address of one of the job's kernels;
-- `Distance`: bytes from the job's first block to another slot;
-- `Space`: the address of the job's own memory, another one in each launch;
-- `Tag`: the number of an exchange between ranks, another one in each launch.
+- `Distance`: the bytes from the start of the job's block to one of its slots;
+- `Space`: the address of the job's own memory, which differs between launches;
+- `Tag`: the number of an exchange between ranks, which differs between launches.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -28,7 +28,7 @@ from tracejit.ir.op import Trait
 
 
 class At(NamedTuple):
-    """The address of `value`, plus `offset` bytes; for a number, its bits."""
+    """The address of `value` plus `offset` bytes; for a number, its bits."""
 
     value: Value
     offset: int = 0
@@ -41,7 +41,7 @@ class Ref(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """Bytes from the start of the job's block to its slot number `slot`."""
+    """The bytes from the start of the job's block to its slot number `slot`."""
 
     slot: int
 
@@ -51,22 +51,22 @@ class Space(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """The number by which ranks match messages; a launch has one for each such word."""
+    """The number by which ranks match messages. A launch has a separate number for each such word."""
 
 
 Word = int | At | Ref | Distance | Space | Tag
 
 
 class Issued(NamedTuple):
-    """The part of a task that an asynchronous device runs, in the place of recipes.
+    """The part of a job that an asynchronous device runs. Such a job has no recipes.
 
-    lane, function, prepare: as in `engine.Task`.
-    kernels: those loaded on the device; the program refers to them.
-    explain: the exception for a status that is an error of the device.
-    join:    makes one job of a segment: of this one, and of others of its device with, for each, those that
-             come before it. None: the job is never a part of a segment.
-    draft:   the parts of a segment.
-    failed:  of a segment: the number of the task that a status reports, and that task's own status.
+    lane, function, prepare: see `engine.Task`.
+    kernels: the kernels loaded on the device; the program keeps references to them.
+    explain: returns the exception for a status that is an error of the device.
+    join:    builds the job of a segment from this job and others of its device, with the predecessors of each
+             within the segment. None: the job is never part of a segment.
+    draft:   the description of the kernel from which `join` builds the segment.
+    failed:  for a segment, returns the number of the task that a status reports, and the status of that task.
     """
 
     lane: int
@@ -82,9 +82,9 @@ class Issued(NamedTuple):
 class Job(NamedTuple):
     """A task before addresses are known. Kernel 0 is the one that the engine calls.
 
-    scratch: bytes of memory of the thread; space: of the launch, see `Space`.
+    scratch: bytes of memory of the thread; space: bytes of memory of the launch, see `Space`.
     inner: the nodes of the tasks that a loop runs, and their jobs.
-    plan: the address of the record by which machine code runs a Python task, if it can.
+    plan: the address of the record by which machine code runs a Python task, or 0 if it cannot.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Job(NamedTuple):
 
 
 def kernel_name(node: Node) -> str:
-    """The name of a kernel: its operators, e.g. ``multiply+add``."""
+    """Return the name of a kernel, which lists its operators, e.g. ``multiply+add``."""
     body: Graph | None = node.attrs.get("body")
     if body is None:
         return node.op.name
@@ -114,13 +114,13 @@ def kernel_name(node: Node) -> str:
 
 
 def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
-    """Numbers that the graph itself computes from constants."""
+    """Return the numbers that the graph computes from constants."""
     known: dict[Value, np.ndarray] = {}
     for node in graph.nodes:
         if node.outputs and all(v.type.on_host for v in node.outputs):
             if not all(v in known for v in node.inputs):
                 raise VerificationError(
-                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
+                    f"{node.op.name} computes a number from run-time numbers; only Python computes those"
                 )
             with np.errstate(all="ignore"):
                 results = evaluate_node(node, [known[v] for v in node.inputs])
@@ -129,5 +129,5 @@ def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
 
 
 def bits_of(number: np.ndarray, offset: int) -> int:
-    """The bits of a number from a byte on, in the low bytes of an int64."""
+    """Return the bits of a number, starting at a byte offset, in the low bytes of an int64."""
     return struct.unpack("q", number.tobytes()[offset : offset + 8].ljust(8, b"\0"))[0]

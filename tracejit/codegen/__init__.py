@@ -1,1 +1,3 @@
-"""Kernels of fused groups: structure, source, machine code, and the store of object code."""
+"""Code generation for fused kernels: kernel structure, source text, machine code, and the object-code
+store.
+"""

@@ -1,9 +1,9 @@
-"""Scheduled terms to a `KernelSpec` and the values of its slots.
+"""Encoding of scheduled terms as a `KernelSpec` and the values of its slots.
 
-No decisions are made here: `Traffic` says what a kernel streams, transposes and prefetches. Everything is
-numbered in order of first use, which makes the spec canonical: two kernels with the same
-structure get equal specs, whatever their shapes, names and literals. What a term needs at run time (an
-extent, a stride, an offset) goes to `Encoder.slots` under the name that `KernelSpec.slot_names` gives it.
+This module decides nothing: `Traffic` determines what a kernel streams, transposes and prefetches. Everything
+is numbered in order of first use, which makes the spec canonical: two kernels with the same structure have
+equal specs, whatever their shapes, names and literals. Run-time quantities of a term (an extent, a stride, an
+offset) are stored in `Encoder.slots` under their names in `KernelSpec.slot_names`.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -39,21 +39,21 @@ from tracejit.loopnest.sweep import Sweep, updating
 from tracejit.loopnest.traffic import Traffic, lane_of
 
 PANEL = -1
-"""Stands for a buffer: the panel of a product in scratch memory."""
+"""The operand number that stands for the panel of a product in scratch memory."""
 
 Fields = dict[str, Any]
-"""Fields of an `Instruction`."""
+"""Keyword arguments of an `Instruction`."""
 
 
 class Stride(NamedTuple):
-    """The key of a layout: level, and strides over the dimensions it moves along."""
+    """The key of a layout: its level, and its strides over the dimensions of that level."""
 
     level: Level
     strides: tuple[int, ...]
 
 
 class Encoder:
-    """Numbers values, pointers and layouts, and collects the slots' values. Made for one kernel, used
+    """Numbers the values, pointers and layouts of one kernel and collects its slots. An encoder is used
     once.
     """
 
@@ -68,9 +68,8 @@ class Encoder:
         sweep: Sweep | None,
         traffic: Traffic,
     ):
-        """`operands`, `outputs`: numbers of the buffers, or PANEL.
-
-        `columns`: width of a tile of a COLUMNS kernel. `sweep`: if it has edges, they are the last output.
+        """`operands`, `outputs`: buffer numbers, or PANEL. `columns`: the width of a tile of a COLUMNS
+        kernel. `sweep`: if it has edges, they are the last output.
         """
         self.body, self.program, self.plan = body, program, plan
         self.domain: Domain = program.domain
@@ -91,7 +90,7 @@ class Encoder:
         self.scratch = 0
 
     def encode(self) -> KernelSpec:
-        """The structure of the kernel; afterwards `slots` and `scratch` are complete."""
+        """Return the structure of the kernel. Afterwards `slots` and `scratch` are complete."""
         prologue = tuple(self.term(t, "") for t in self.plan.prologue)
         sections = self.prefetching([self.section(n, s) for n, s in enumerate(self.plan.sections)])
         rows = tuple(name_of(t.dtype) for t in self.plan.kept)
@@ -124,11 +123,13 @@ class Encoder:
 
     @property
     def side(self) -> int:
-        """The side of transposed tiles; 0 if there are none."""
+        """The side of the transposed tiles, or 0 if there are none."""
         return self.program.tuning.units.side if self.tiles else 0
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
-        """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
+        """Assign offsets in scratch memory to the rows, transposed tiles, stages and ring, and to the
+        accumulators of a COLUMNS kernel.
+        """
         length = math.prod(self.domain.reduced)
         areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
         areas += [(f"tile{n}_at", self.side**2, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
@@ -136,7 +137,7 @@ class Encoder:
         if self.sweep is not None:
             size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
-            self.slots["edges_at"] = AddressSlot(self.outputs[-1], 0)  # some address if there are none
+            self.slots["edges_at"] = AddressSlot(self.outputs[-1], 0)  # arbitrary if there are no edges
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
@@ -147,7 +148,9 @@ class Encoder:
             self.scratch += ceil_div(size, line) * line
 
     def lay_out_panel(self) -> int:
-        """The pointer to the panel of a product, which lies behind everything else in scratch; or -1."""
+        """Return the pointer to the panel of a product, which is stored after all other scratch areas, or
+        -1 if there is none.
+        """
         panel = self.pointers.get((PANEL, 0), -1)
         if panel >= 0:
             assert self.program.matmul is not None
@@ -158,19 +161,19 @@ class Encoder:
 
     # -------------------------------------------------------------------------------------------- numbering
 
-    def next(self, kind: str, slot: Slot) -> int:
-        """A new slot of `kind`: its position."""
+    def new_slot(self, kind: str, slot: Slot) -> int:
+        """Allocate a slot of the given kind and return its position."""
         position = self.counts[kind]
         self.counts[kind] += 1
         self.slots[f"{kind}{position}"] = slot
         return position
 
     def result(self, term: Term, where: str) -> int:
-        """The number of the variable that holds `term`; FULL terms have one in each section."""
+        """Return the number of the variable for `term`. A FULL term has one variable in each section."""
         return self.values.setdefault((term, where), len(self.values))
 
     def layout(self, view: View, level: Level) -> int:
-        """The number of the layout with the strides of `view`."""
+        """Return the number of the layout with the strides of `view`."""
         kept = len(self.domain.kept)
         strides = view.strides if level is Level.FULL else view.strides[:kept]
         key = Stride(level, strides)
@@ -188,7 +191,7 @@ class Encoder:
         return number
 
     def access(self, operand: int, view: View, level: Level, dtype: np.dtype) -> Access:
-        """An access to a buffer; one pointer for each buffer and offset."""
+        """Return an access to a buffer. There is one pointer for each buffer and offset."""
         key = (operand, view.offset * dtype.itemsize)
         if key not in self.pointers:
             self.slots[f"x{len(self.pointers)}"] = AddressSlot(*key)
@@ -199,7 +202,9 @@ class Encoder:
     # -------------------------------------------------------------------------------------------- steps
 
     def section(self, number: int, section: phases.LoopSection) -> Section:
-        """All steps of a section: carried values, computations, rows kept in scratch, folds, stores."""
+        """Encode all steps of a section: values carried from earlier sections, computations, rows kept in
+        scratch memory, folds and stores.
+        """
         where = str(number)
         return Section(_LEVELS[section.level], tuple(self.steps(section, where)))
 
@@ -219,7 +224,7 @@ class Encoder:
             yield self.store(store, where)
 
     def prefetching(self, sections: list[Section]) -> list[Section]:
-        """`sections`, with the prefetches that were decided on."""
+        """Return `sections` with the prefetches that `traffic` prescribes."""
         match self.traffic.prefetch:
             case "sweep":
                 (section,) = sections
@@ -234,21 +239,27 @@ class Encoder:
         return sections
 
     def moves(self, access: Access) -> bool:
-        """Whether an access moves along the lane, and to new memory in each round of the loop around it."""
+        """Return whether an access moves along the lane and touches new memory in each iteration of the
+        loop around the lane.
+        """
         strides = next(key.strides for key, number in self.layouts.items() if number == access.layout)
-        around = len(self.domain.shape) - 1 if self.plan.orientation is Orientation.COLUMNS else self.lane - 1
-        is_along = self.layout_records[access.layout].lane == "one" and around < len(strides)
-        return is_along and (around < 0 or strides[around] != 0)
+        outer_dim = (
+            len(self.domain.shape) - 1 if self.plan.orientation is Orientation.COLUMNS else self.lane - 1
+        )
+        is_along = self.layout_records[access.layout].lane == "one" and outer_dim < len(strides)
+        return is_along and (outer_dim < 0 or strides[outer_dim] != 0)
 
     def name(self, term: Term, where: str) -> int:
-        """The variable of `term` in section `where`: of its own where it is computed or carried again."""
+        """Return the variable of `term` in section `where`. A term has a separate variable in each section
+        that computes or reloads it.
+        """
         if term.level is Level.HOST:
             return self.result(term, "")
-        once = self.plan.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
-        return self.result(term, "row" if once else where)
+        is_per_row = self.plan.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
+        return self.result(term, "row" if is_per_row else where)
 
     def term(self, term: Term, where: str) -> Instruction:
-        """The step that computes `term`."""
+        """Return the step that computes `term`."""
         args = tuple(self.name(a, where) for a in term.args) if term.kind is not TermKind.REDUCE else ()
         result = self.name(term, where)
         kind, encode = _KINDS[term.kind]
@@ -266,7 +277,9 @@ class Encoder:
         )
 
     def accumulator(self, term: Term) -> int:
-        """The number of the accumulator of a reduction or scan; sums of float32 go to float64."""
+        """Return the number of the accumulator of a reduction or scan. Sums of float32 accumulate in
+        float64.
+        """
         if term not in self.folds:
             self.folds[term] = len(self.accumulators)
             is_sum = term.kind is TermKind.REDUCE and is_compensated(term.function)
@@ -292,25 +305,25 @@ class Encoder:
         assert term.view is not None
         level = term.level if term.kind is TermKind.LOAD else self.domain.level(term.view)
         access = self.access(self.operands[term.value], term.view, level, term.dtype)
-        if term in self.traffic.turned:
+        if term in self.traffic.transposed:
             number = self.tiles.setdefault(access, len(self.tiles))
             return {"kind": "tile", "access": access, "position": number}
         return {"access": access}
 
     def gather(self, term: Term) -> Fields:
-        return {**self.load(term), "position": self.next("jump", IntegerSlot(term.stride))}
+        return {**self.load(term), "position": self.new_slot("jump", IntegerSlot(term.stride))}
 
     def index(self, term: Term) -> Fields:
         assert term.view is not None
         layout = self.layout(term.view, self.domain.level(term.view))
-        return {"layout": layout, "position": self.next("offset", IntegerSlot(term.view.offset))}
+        return {"layout": layout, "position": self.new_slot("offset", IntegerSlot(term.view.offset))}
 
     def number(self, term: Term) -> Fields:
         assert term.value is not None
         self.numbers.append(name_of(term.dtype))
         operand = self.operands[term.value]
-        position = self.next("c", NumberSlot(operand))
-        if term.dtype == np.complex128:  # two slots, which are read as one
+        position = self.new_slot("c", NumberSlot(operand))
+        if term.dtype == np.complex128:  # two slots, which the kernel reads as one number
             self.slots[f"c{position}_imag"] = NumberSlot(operand, 8)
         return {"position": position}
 
@@ -318,7 +331,7 @@ class Encoder:
         return {"function": term.function or ""}
 
     def bounded(self, term: Term) -> Fields:
-        return {"position": self.next("bound", IntegerSlot(term.bound))}
+        return {"position": self.new_slot("bound", IntegerSlot(term.bound))}
 
     def finish(self, term: Term) -> Fields:
         return {"kind": "finish", "function": term.function or "", "position": self.accumulator(term)}
@@ -340,5 +353,6 @@ _ENCODERS: dict[TermKind, Callable[[Encoder, Term], Fields]] = {
 }
 _KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
 _LEVELS = {level: level.name.lower() for level in Level}
-"""Names of levels in `KernelSpec`. Reading the name of a member of an enumeration is slower than a look-up.
+"""The names of the levels in `KernelSpec`. Reading `name` of an enumeration member is slower than a
+dictionary lookup.
 """

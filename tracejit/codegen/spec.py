@@ -1,23 +1,24 @@
-"""A generated kernel: its structure (`KernelSpec`), its argument block (slots), its split into units.
+"""A generated kernel: its structure (`KernelSpec`), its argument block (slots), and its division into units.
 
-A `KernelSpec` is plain frozen data: operators, dtypes, how many dimensions are left after merging, which
-operands move along the innermost loop. Extents, strides, offsets and literals are not in it: they are
-run-time slots, so kernels are shared between shapes. Equal specs give equal source; ``repr(spec)`` is what
-the kernel store hashes.
+A `KernelSpec` is immutable data: operators, dtypes, the number of dimensions after merging, and the operands
+that move along the innermost loop. Extents, strides, offsets and literals are not part of it: they are
+run-time slots, so kernels are shared between shapes. Equal specs generate equal source; the kernel store
+hashes ``repr(spec)``.
 
-Unit and block conventions:
+Conventions for units and blocks:
 
-- The block is a row of 8-byte slots in the order of `KernelSpec.slot_names`. `AddressSlot` is the address of
-  an operand plus a byte offset; `IntegerSlot` is an int64; `NumberSlot` is a host value *in its own dtype*,
-  in the low bytes of the slot.
-- Operands are numbered like the fused node's: its inputs, then its outputs.
-- MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
-  one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
-  kernel that updates what it reads; a unit is a band of rows (`tracejit.loopnest.sweep`).
-- A STREAM step is a non-temporal store: its results pass through a block in scratch, its stage
+- The block is an array of 8-byte slots in the order of `KernelSpec.slot_names`. An `AddressSlot` contains the
+  address of an operand plus a byte offset, an `IntegerSlot` an int64, and a `NumberSlot` a host value *in its
+  own dtype*, in the low bytes of the slot.
+- Operands are numbered like those of the fused node: its inputs, then its outputs.
+- A unit of a MAP kernel is a tile of `rows` x `columns` elements of the last two dimensions. A unit of a ROWS
+  kernel is one kept index (and piece), a unit of a COLUMNS kernel a tile of the last kept dimension (and
+  piece). A sweep is a MAP kernel that updates the array it reads; its unit is a band of rows
+  (`tracejit.loopnest.sweep`).
+- A STREAM step is a non-temporal store. Its results pass through a block of scratch memory, its stage
   (`tracejit.kernels.streams.stream`).
-- scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
-  only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
+- Scratch memory: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a
+  product that only its epilogue reads is stored behind them, with the rows of the units [lo, hi) of the call.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -27,24 +28,24 @@ from typing import Any, NamedTuple, Self
 from tracejit.ir.view import View
 
 BLOCK = 1024
-"""Elements along the lane in one block of non-temporal stores."""
+"""The number of elements along the lane in a block of non-temporal stores."""
 
 
 class AddressSlot(NamedTuple):
-    """A slot: address of operand number `operand`, plus `byte_offset`."""
+    """A slot with the address of operand number `operand`, plus `byte_offset`."""
 
     operand: int
     byte_offset: int
 
 
 class IntegerSlot(NamedTuple):
-    """A slot: an int64 known when the schedule is made."""
+    """A slot with an int64 that is known when the schedule is built."""
 
     value: int
 
 
 class NumberSlot(NamedTuple):
-    """A slot: 8 bytes of the host value `operand` in its own dtype, from `byte_offset` on."""
+    """A slot with 8 bytes of the host value `operand` in its own dtype, starting at `byte_offset`."""
 
     operand: int
     byte_offset: int = 0
@@ -54,8 +55,8 @@ Slot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class StrideClass(NamedTuple):
-    """The stride class of an access: its level, and its stride along the lane (the innermost loop): "one",
-    "zero" or "step".
+    """The stride class of an access: its level, and its stride along the lane (the dimension of the
+    innermost loop): "one", "zero" or "step".
     """
 
     level: str  # "kept" or "full"
@@ -63,22 +64,22 @@ class StrideClass(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An element of pointer number `pointer` with the strides of layout number `layout`."""
+    """The element of pointer number `pointer` at the offset that layout number `layout` computes."""
 
     pointer: int
     layout: int
 
 
 class Instruction(NamedTuple):
-    """One instruction. `result` and `args` number values; other fields as the kind needs them.
+    """One instruction. `result` and `args` are value numbers; the kind determines the other fields:
 
     number (position), load (access), index (position of its offset, layout), apply (function), gather
     (access, args: index; position of its stride), check (args: index, linear position; position of its
     bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
     args: value), stream (access, args: value; position of its stage), ring (access, args: value),
-    prefetch (access; function and position: how many "rows" or "elements" further; "written" is the same
-    row, see `tracejit.kernels.streams.prefetch`).
+    prefetch (access; function and position: the distance in "rows" or "elements"; "written" refers to the
+    current row, see `tracejit.kernels.streams.prefetch`).
     """
 
     kind: str
@@ -91,12 +92,14 @@ class Instruction(NamedTuple):
     position: int = -1
 
     def replace(self, **fields: Any) -> Self:
-        """The same step with other fields."""
+        """Return the same instruction with other fields."""
         return self._replace(**fields)
 
 
 class Section(NamedTuple):
-    """Steps at one level, in order: "kept" once for each kept index, "full" for each reduced index too."""
+    """The steps at one level, in order. A "kept" section runs once for each kept index, a "full" section
+    for each reduced index too.
+    """
 
     level: str
     steps: tuple[Instruction, ...]
@@ -105,14 +108,22 @@ class Section(NamedTuple):
 class KernelSpec(NamedTuple):
     """The structure of a kernel.
 
-    orientation: "map", "rows" or "columns": which loop is innermost
-    (`tracejit.loopnest.schedule.Orientation`). kept, reduced: numbers of dimensions. pieces: the first
-    reduced dimension is cut into ranges, one per unit. pointers: dtypes. numbers: dtypes of host values.
-    offsets, bounds, jumps: how many slots INDEX, CHECK and MATCH, and GATHER steps use. rows: dtypes of
-    scratch rows. stages: dtypes of what STREAM steps write. lines: how many of them a COLUMNS kernel may read
-    side by side. panel: the pointer that leads to the panel of a product in scratch memory, or -1. sweep:
-    whether its one RING step is stored row by row, when no later row reads the old content; along: in the
-    loop that computes the last row which reads it.
+    orientation:     "map", "rows" or "columns": the choice of the innermost loop
+                     (`tracejit.loopnest.schedule.Orientation`).
+    kept, reduced:   numbers of dimensions.
+    pieces:          whether the first reduced dimension is split into ranges, one per unit.
+    pointers:        dtypes of the buffers.
+    numbers:         dtypes of the host values.
+    offsets, bounds, jumps: numbers of slots of the INDEX steps, of the CHECK and MATCH steps, and of the
+                     GATHER steps.
+    rows:            dtypes of the scratch rows.
+    tiles:           accesses to operands that are transposed tile by tile.
+    accumulators:    dtypes of the accumulators of reductions and scans.
+    stages:          dtypes of the results of STREAM steps.
+    lines:           the maximal number of lines that a COLUMNS kernel reads side by side.
+    panel:           the pointer to the panel of a product in scratch memory, or -1.
+    sweep:           whether the only RING step is stored row by row, once no later row reads the old content.
+    along:           whether the loop that computes the last such reader also stores the row.
     """
 
     orientation: str
@@ -142,13 +153,13 @@ class KernelSpec(NamedTuple):
         return self.kept + self.reduced - 1 if self.orientation == "rows" else self.kept - 1
 
     def moving(self, layout: int) -> list[int]:
-        """Dimensions along which `layout` has a run-time stride."""
-        chosen = self.layouts[layout]
-        count = self.kept if chosen.level == "kept" else self.kept + self.reduced
-        return [d for d in range(count) if d != self.lane or chosen.lane == "step"]
+        """Return the dimensions along which `layout` has a run-time stride."""
+        stride_class = self.layouts[layout]
+        n_dims = self.kept if stride_class.level == "kept" else self.kept + self.reduced
+        return [d for d in range(n_dims) if d != self.lane or stride_class.lane == "step"]
 
     def slot_names(self) -> list[str]:
-        """The slots of the argument block, in order."""
+        """Return the names of the slots of the argument block, in order."""
         names = [f"n{d}" for d in range(self.kept + self.reduced)]
         if self.sweep:
             names += ["bands", "band", "up", "down", "edges_at", "ring_at"] + ["columns"] * (self.kept == 1)
@@ -175,8 +186,9 @@ class KernelSpec(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product is
-    stored (None: in scratch memory, panel by panel). `add`: it is added to what is there.
+    """The matrix product of a panel kernel: its operand numbers, the views of the operands, and the
+    operand that receives the product (None: scratch memory, panel by panel). `add`: whether the product is
+    added to the content of that operand.
     """
 
     a: int
@@ -188,7 +200,9 @@ class Product(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A kernel for concrete shapes. `chunk`: units of a call; `scratch`: bytes; `product`: of panels."""
+    """A kernel for concrete shapes. `chunk`: the number of units per call; `scratch`: bytes of scratch
+    memory; `product`: the matrix product of a panel kernel.
+    """
 
     spec: KernelSpec
     slots: tuple[Slot, ...]

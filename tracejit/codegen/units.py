@@ -1,5 +1,5 @@
-"""Division of a kernel's domain into units: by its shape alone, so results are the same for any number of
-workers.
+"""Division of a kernel's domain into units. It depends on the shape only, so results are the same for any
+number of workers.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
 
 Split = tuple[int, int, dict[str, int]]
-"""The number of units, the units of a chunk, and the kernel's slots with these numbers."""
+"""The number of units, the number of units per chunk, and the values of the kernel's slots that describe
+the division.
+"""
 
 
-def at_once(tuning: Tuning, units: int, wanted: int) -> int:
-    """The units of a chunk: as many as pay for a call, down to a quarter of that where there would be too few
-    chunks for all threads, and more where there are plenty.
+def chunk_size(tuning: Tuning, units: int, target: int) -> int:
+    """Return the number of units per chunk. `target` units are worth a call. A chunk has down to a quarter
+    of that if there would otherwise be too few chunks for all threads, and more if there are plenty.
     """
-    of = tuning.units
-    enough = max(units // of.shares, wanted // 4)
-    return max(1, min(wanted, enough), min(of.longer * wanted, units // of.many))
+    sizes = tuning.units
+    enough = max(units // sizes.shares, target // 4)
+    return max(1, min(target, enough), min(sizes.longer * target, units // sizes.many))
 
 
 def split_map(program: LoopProgram, side: int) -> Split:
-    """Tiles over the last two dimensions, of the side `side` unless that is 0; each is one row in the
-    epilogue of a product.
+    """Split into tiles over the last two dimensions. Their side is `side` unless it is 0. In the epilogue
+    of a product, a tile is one row.
     """
     kept = program.domain.kept
     budget = elements_per_unit(program)
@@ -41,51 +43,51 @@ def split_map(program: LoopProgram, side: int) -> Split:
     if len(kept) == 1:
         tile = max(1, columns if program.matmul is not None else budget)
         units = ceil_div(kept[0], tile)
-        return units, at_once(program.tuning, units, 1), {"tile": tile}
+        return units, chunk_size(program.tuning, units, 1), {"tile": tile}
     rows, columns = max(1, min(rows, kept[-2])), max(1, columns)
     row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
     slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
     units = math.prod(kept[:-2]) * row_tiles * column_tiles
-    return units, at_once(program.tuning, units, budget // (rows * columns)), slots
+    return units, chunk_size(program.tuning, units, budget // (rows * columns)), slots
 
 
 def split_sweep(sweep: Sweep) -> Split:
-    """One unit for each band of rows."""
+    """Split into bands of rows, one per unit."""
     slots = {"bands": sweep.bands, "band": sweep.band, "up": sweep.up, "down": sweep.down}
     slots |= {"columns": sweep.run} if sweep.run else {}
     return sweep.bands, 1, slots
 
 
 def split_rows(program: LoopProgram, side: int) -> Split:
-    """One unit for each kept index and piece."""
+    """Split into kept indices and pieces, one per unit."""
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
     length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
-    return units, at_once(program.tuning, units, elements_per_unit(program) // max(1, length)), {}
+    return units, chunk_size(program.tuning, units, elements_per_unit(program) // max(1, length)), {}
 
 
 def column_tile(program: LoopProgram) -> int:
-    """Columns of a unit of a COLUMNS kernel; 1 at least."""
+    """Return the number of columns in a unit of a COLUMNS kernel, at least 1."""
     if not program.domain.kept:
         return 1
     reads = [t for t in program.terms if t.kind in (LOAD, GATHER) and t.view is not None]
     caches, units = program.tuning.caches, program.tuning.units
-    read = sum(t.view.size * t.dtype.itemsize for t in reads if t.view)
+    read_bytes = sum(t.view.size * t.dtype.itemsize for t in reads if t.view)
     accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
-    is_uncached = program.domain.pieces and read > caches.last
+    is_uncached = program.domain.pieces and read_bytes > caches.last
     most = units.wide // max(accumulators, 1) if is_uncached else units.columns
     return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 
 def split_columns(program: LoopProgram, side: int) -> Split:
-    """One unit for each tile of the last kept dimension, outer kept index and piece."""
+    """Split into tiles of the last kept dimension, one per unit, for each outer kept index and piece."""
     domain = program.domain
     columns = column_tile(program)
     tiles = ceil_div(domain.kept[-1], columns)
     units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
-    work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
+    elements = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
     slots = {"columns": columns, "column_tiles": tiles}
-    return units, at_once(program.tuning, units, elements_per_unit(program) // max(1, work)), slots
+    return units, chunk_size(program.tuning, units, elements_per_unit(program) // max(1, elements)), slots
 
 
 _SPLITS = {
@@ -96,5 +98,7 @@ _SPLITS = {
 
 
 def split(program: LoopProgram, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
-    """Divide a kernel's domain into units. `side`: of its transposed tiles; 0 if there are none."""
+    """Split a kernel's domain into units. `side`: the side of its transposed tiles, or 0 if there are
+    none.
+    """
     return _SPLITS[orientation](program, side) if sweep is None else split_sweep(sweep)

@@ -1,9 +1,9 @@
-"""Analysis of a body, the graph inside a `fused` node, for one kernel: its program, schedule and sweep.
+"""Analysis of the body of a `fused` node: the program, schedule and sweep of one kernel.
 
     analysis = analyse(body)          # raises Unfusable if no single kernel computes it
     analysis.program, analysis.plan   # the computation, and its loops
 
-Fusion and code generation both need it: the result is cached in the notes of the body.
+Both fusion and code generation need the analysis, so it is cached in the notes of the body.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -21,8 +21,8 @@ from tracejit.loopnest.sweep import Sweep
 
 
 class Analysis(NamedTuple):
-    """A body with its program and schedule: proof that one kernel computes it. `sweep`: how, if it updates an
-    array that it reads elsewhere.
+    """A body with its program and schedule, which prove that one kernel can compute it. `sweep`: the sweep
+    to use if the kernel updates an array that it reads at other indices, else None.
     """
 
     body: Graph
@@ -31,39 +31,42 @@ class Analysis(NamedTuple):
     sweep: Sweep | None
 
     def sharing(self, pairs: Sequence[tuple[int, Value]]) -> list[tuple[int, int]]:
-        """Pairs (output, input) that may share memory, other than updates (which always do).
+        """Return the pairs (output, input) that may share memory, without updates, which always share.
 
-        pairs: what `in_place` finds.
+        pairs: the result of `in_place`.
         """
         position = {value: n for n, value in enumerate(self.body.inputs)}
         updates = {s.output for s in self.program.stores if s.base is not None}
         bases = {s.base for s in self.program.stores if s.base is not None}
-        taken = bases | self.factors()
+        unavailable = bases | self.factors()
         return [
             (output, position[value])
             for output, value in pairs
             if output not in updates
             and value in position
-            and position[value] not in taken
+            and position[value] not in unavailable
             and value.type.size == self.body.outputs[output].type.size
         ]
 
     def factors(self) -> set[int]:
-        """Inputs that the matrix product reads: other panels still need them when an epilogue writes."""
+        """Return the inputs that the matrix product reads. The epilogue must not overwrite them, since
+        later panels still read them.
+        """
         if self.program.matmul is None:
             return set()
         producers = producers_of(self.body.nodes)
-        found = set()
+        inputs = set()
         for value in self.program.matmul.inputs:
             while value in producers:
                 (value,) = producers[value].inputs
-            found.add(self.body.inputs.index(value))
-        return found
+            inputs.add(self.body.inputs.index(value))
+        return inputs
 
     def product_outputs(self, pairs: Sequence[tuple[int, Value]]) -> list[int]:
-        """Outputs whose buffer can take the matrix product before the epilogue turns it into the output.
+        """Return the outputs whose buffer can receive the matrix product before the epilogue transforms it
+        into the output.
 
-        pairs: what `in_place` finds.
+        pairs: the result of `in_place`.
         """
         matmul = self.program.matmul
         if matmul is None:
@@ -74,8 +77,9 @@ class Analysis(NamedTuple):
         return [n for n, value in pairs if value is matmul.output and n not in updates]
 
     def addend(self) -> int | None:
-        """The input to which the matrix product is added, if nothing else happens to it: where that and the
-        output share memory, the product's own kernel can add.
+        """Return the input that is added to the matrix product, if that addition is the entire epilogue,
+        else None. If the input and the output share memory, the kernel of the product can perform the
+        addition.
         """
         matmul, stores = self.program.matmul, self.program.stores
         if matmul is None or len(stores) != 1 or len(self.body.outputs) != 1:
@@ -89,7 +93,7 @@ class Analysis(NamedTuple):
         return self.body.inputs.index(added[0]) if len(added) == 1 else None
 
     def fits_scratch(self) -> bool:
-        """Whether a panel of the matrix product is small enough for the scratch memory of each worker."""
+        """Return whether a panel of the matrix product fits into the scratch memory of a worker."""
         assert self.program.matmul is not None
         product = self.program.matmul.output.type
         line = product.shape[-1] * product.dtype.itemsize
@@ -97,23 +101,25 @@ class Analysis(NamedTuple):
 
 
 def computed(body: Graph) -> LoopProgram:
-    """The program of `body`, as `analyse` finds it. It takes no schedule to see that there is one, unless
-    the order of the steps matters: then `body` is analysed.
+    """Return the program of `body`, the same that `analyse` returns. No schedule is needed to know that
+    one exists, unless the order of the steps matters: in that case `body` is analysed.
     """
     program = trace(body)
     return analyse(body, program).program if is_ordered(program) else program
 
 
 def is_ordered(program: LoopProgram) -> bool:
-    """Whether a kernel has a running sum, or writes into an array that it may read."""
+    """Return whether a kernel contains a running sum, or writes into an array that it may read."""
     return any(t.kind is SCAN for t in program.terms) or any(s.base is not None for s in program.stores)
 
 
 def analyse(body: Graph, program: LoopProgram | None = None) -> Analysis:
-    """Raise `Unfusable` unless one kernel can compute `body`. `program`: of `computed`, if that is known."""
-    found = body.notes.get("analysis")  # cached by fusion for code generation
-    if found is None:
+    """Return the analysis of `body`. Raise `Unfusable` unless one kernel can compute it. `program`: the
+    result of `computed`, if known.
+    """
+    cached = body.notes.get("analysis")  # fusion leaves it for code generation
+    if cached is None:
         program = trace(body) if program is None else program
         plan = schedule(program)
-        found = body.notes["analysis"] = program, plan, check_updates(body, program, plan)
-    return Analysis(body, *found)
+        cached = body.notes["analysis"] = program, plan, check_updates(body, program, plan)
+    return Analysis(body, *cached)

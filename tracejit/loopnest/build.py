@@ -1,16 +1,16 @@
-"""The body of a fused kernel as a program over one domain.
+"""Construction of the loop program of a fused kernel from its body.
 
-`trace` follows the body from its outputs to its inputs and asks for every value *at a view*: which
-element does domain index ``i`` need? View nodes vanish into these maps.
+`trace` follows the body from its outputs to its inputs and demands every value *at a view*: the map from the
+domain's index to an element of the value. View nodes are absorbed into these maps.
 
     y = exp(x - view(max(x)))      # domain kept (m,), reduced (n,)
       load x      at 0+[m,n]:[n,1]       level FULL
       reduce max  of the load            level KEPT: the same for all reduced indices
       apply subtract, apply exp          level FULL
 
-A reduction or an expensive function is demanded at one view only: nothing expensive is computed twice.
-What does not fit raises `Unfusable` with the reason, which is how the fusion pass finds out; code
-generation traces the finished group again.
+A reduction or an expensive function may be demanded at one view only, so nothing expensive is computed twice.
+`trace` raises `Unfusable` with the reason if a body does not fit. The fusion pass relies on this to test
+candidate groups; code generation traces the final group again.
 """
 
 from __future__ import annotations
@@ -57,18 +57,20 @@ INT64 = np.dtype("int64")
 
 
 def trace(body: Graph) -> LoopProgram:
-    """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
+    """Return the body as terms over one domain, with as few dimensions as possible. Raise `Unfusable` if
+    there is none.
+    """
     reasons = []
     for layout in layouts(body):
         try:
             return _traced(body, layout)
         except Unfusable as error:
-            reasons.append(str(error))  # the error itself would keep all that was going on
+            reasons.append(str(error))  # the exception would keep its traceback's frames alive
     raise Unfusable(reasons[0])
 
 
 def _traced(body: Graph, layout: Layout) -> LoopProgram:
-    """The program over one layout."""
+    """Return the program over one layout."""
     tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
     terms, tuning = tuple(tracer.terms), tuning_of_values((*body.inputs, *body.outputs))
@@ -81,7 +83,7 @@ def _traced(body: Graph, layout: Layout) -> LoopProgram:
 
 
 class _Tracer:
-    """Terms by demand, each made once for a value and a view."""
+    """Creates terms on demand, one for each value and view."""
 
     def __init__(self, body: Graph, domain: Domain, full: View, kept: View):
         self.body, self.domain, self.full, self.kept = body, domain, full, kept
@@ -90,9 +92,10 @@ class _Tracer:
         self.producers = producers_of(body.nodes)
         self.kept_size, self.full_size = math.prod(domain.kept), math.prod(domain.shape)
         self.inputs = {value: i for i, value in enumerate(body.inputs)}
-        self.made: dict[Value, list[tuple[View, Term]]] = {}
-        self.views: dict[Value, View] = {}  # of what must not be computed at two views
-        self.rows: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # what the domain was laid out for
+        self.terms_by_value: dict[Value, list[tuple[View, Term]]] = {}
+        self.views: dict[Value, View] = {}  # of values that must not be computed at two views
+        # The shape and the axes of the reduction that determines the domain.
+        self.rows: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         if domain.reduced:
             fold = next(filter(is_fold, body.nodes))
             self.rows = fold.inputs[0].type.shape, reduced_axes(fold)
@@ -100,36 +103,38 @@ class _Tracer:
     # -------------------------------------------------------------------------------------------- outputs
 
     def stores(self, position: int, output: Value) -> Iterator[OutputStore]:
-        """The stores of one output of the body: one, or one for each of a chain of updates."""
-        parts: list[Node] = []
+        """Yield the stores of one output of the body: a single store, or one for each update in a chain."""
+        updates: list[Node] = []
         base = output
         while base in self.producers and self.producers[base].op is ops.update:
-            parts.append(self.producers[base])
-            base = parts[-1].inputs[0]
-        if not parts:
+            updates.append(self.producers[base])
+            base = updates[-1].inputs[0]
+        if not updates:
             yield self.store(position, output)
             return
         if base not in self.inputs:
             raise Unfusable("update writes into an input of the kernel only")
         written: list[Region] = []
-        for part in reversed(parts):
-            view: View = part.attrs["view"]
+        for node in reversed(updates):
+            view: View = node.attrs["view"]
             region = Region(view, base.type.shape)
             if not all(map(region.is_apart, written)):
                 raise Unfusable("updates of one array overlap")
             written.append(region)
-            store = self.store(position, part.inputs[1])
-            yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
+            store = self.store(position, node.inputs[1])
+            yield store._replace(view=self.compose(view, store.view, node), base=self.inputs[base])
 
     def store(self, position: int, value: Value) -> OutputStore:
-        """The store of `value` where it lies by nature."""
+        """Return the store of `value` at its natural view."""
         home = self.home(value)
         term = self.demand(value, home)
         view = self.piece_store(term, home) if self.domain.pieces else home
         return OutputStore(position, term, view, max(term.level, self.domain.level(home)))
 
     def piece_store(self, term: Term, home: View) -> View:
-        """The place of partial results: of kept index k, from ``k * pieces`` on (lowering adds the piece)."""
+        """Return the view of partial results: those of kept index k start at ``k * pieces``; lowering adds
+        the piece.
+        """
         if home is self.full:
             return home
         if term.kind is not REDUCE:
@@ -137,7 +142,7 @@ class _Tracer:
         return View(0, home.shape, tuple(s * self.domain.pieces for s in home.strides))
 
     def home(self, value: Value) -> View:
-        """The elements of `value` in the order of the domain."""
+        """Return the natural view of `value`: its elements in the order of the domain."""
         size, pieces = value.type.size, self.domain.pieces
         if size == self.kept_size * max(1, pieces) and is_partial(self.producers.get(value)) == (pieces > 1):
             return self.kept
@@ -148,29 +153,29 @@ class _Tracer:
     # -------------------------------------------------------------------------------------------- values
 
     def demand(self, value: Value, view: View) -> Term:
-        """The element of `value` at `view`."""
-        known = self.made.get(value)
+        """Return the term of `value` at `view`."""
+        known = self.terms_by_value.get(value)
         if known is None:
-            known = self.made[value] = []
+            known = self.terms_by_value[value] = []
         else:
             for seen, term in known:
                 if seen is view or seen == view or value.type.on_host:
                     return term
-        term = self.make(value, view)
+        term = self.build(value, view)
         known.append((view, term))
         return term
 
-    def make(self, value: Value, view: View) -> Term:
+    def build(self, value: Value, view: View) -> Term:
         node = self.producers.get(value)
         if node is not None:
-            return _term_maker(node.op)(self, node, view)
+            return _term_builder(node.op)(self, node, view)
         if value.type.on_host:
             return self.add(NUMBER, value.type.dtype, HOST, value=value)
         return self.load(value, view, value)
 
     def load(self, value: Value, view: View, source: Value) -> Term:
-        """A read of `source`, which `value` is, at `view`. What has no elements is read in a loop that has no
-        steps, at places that move along it: nothing is read in front of it.
+        """Return a read at `view` of `source`, of which `value` is a view. An empty value is read in a
+        loop without iterations, at an offset that moves along the loop, so that the read is not hoisted.
         """
         if not (value.type.size or self.full_size) and self.kept_size:
             return self.add(LOAD, value.type.dtype, FULL, value=source, view=self.full)
@@ -202,8 +207,8 @@ class _Tracer:
             raise Unfusable(f"{node.op.name} {inner} is no affine index map over the kernel's domain")
         return view
 
-    def once(self, node: Node, view: View) -> None:
-        """Refuse to compute an expensive node at a second view."""
+    def check_single_view(self, node: Node, view: View) -> None:
+        """Raise `Unfusable` if an expensive node is demanded at a second view."""
         if self.views.setdefault(node.output, view) != view:
             raise Unfusable(f"{node.op.name} is needed at two different index maps")
 
@@ -219,28 +224,28 @@ class _Tracer:
         return term
 
     def expensive(self, node: Node, view: View) -> Term:
-        """An elementwise node that is computed once for each of its elements."""
+        """Return the term of an elementwise node that must be computed only once for each of its elements."""
         if not node.output.type.on_host:
-            self.once(node, view)
+            self.check_single_view(node, view)
             self.not_repeated(node, view)
         return self.elementwise(node, view)
 
-    def no_place(self, node: Node, view: View) -> Term:
-        raise Unfusable(f"{node.op.name} has no place inside a kernel")
+    def unfusable(self, node: Node, view: View) -> Term:
+        raise Unfusable(f"{node.op.name} cannot be part of a fused kernel")
 
     def not_repeated(self, node: Node, view: View) -> None:
-        """Refuse a broadcast that would compute an expensive node again for other indices."""
+        """Raise `Unfusable` if a broadcast would compute an expensive node repeatedly."""
         last = max((d for d, stride in enumerate(view.strides) if stride), default=-1)
         if math.prod(self.domain.shape[: last + 1]) > node.output.type.size:
             raise Unfusable(f"broadcasting {node.op.name} would compute it many times")
 
     def view(self, node: Node, view: View) -> Term:
-        """An element of an array, which stores leave as it was."""
+        """Return the term of an element of an array. Updates of other elements are skipped."""
         (x,), seen = node.inputs, node.attrs["view"]
-        while (made := self.producers.get(x)) is not None and made.op is ops.update:
-            if not disjoint(made.attrs["view"], seen, x.type.shape):
+        while (update := self.producers.get(x)) is not None and update.op is ops.update:
+            if not disjoint(update.attrs["view"], seen, x.type.shape):
                 raise Unfusable("a kernel does not read what it stores")
-            x = made.inputs[0]
+            x = update.inputs[0]
         return self.demand(x, self.compose(seen, view, node))
 
     def full_of(self, node: Node, view: View) -> Term:
@@ -265,7 +270,9 @@ class _Tracer:
         return self.add(CHECK, INT64, HOST, [self.demand(index, view), linear], bound=extent, node=node)
 
     def gather(self, node: Node, view: View) -> Term:
-        """Element ``x[before, index[middle], after]``: three affine parts of `view`."""
+        """Return element ``x[before, index[middle], after]``. `view` consists of three affine groups of
+        dimensions.
+        """
         x, index = node.inputs
         axis = node.attrs["axis"]
         base, source = self.source(x)
@@ -273,32 +280,32 @@ class _Tracer:
             return self.load(x, view, source)
         before, after = base.shape[:axis], base.shape[axis + 1 :]
         groups = (math.prod(before), index.type.size, math.prod(after))
-        parts = [
+        group_views = [
             self.compose(View(0, groups, tuple(int(g == group) for g in range(3))), view, node)
             for group in range(3)
         ]
         fixed = [
-            self.compose(View(0, extents, strides), part, node)
-            for extents, strides, part in (
-                (before, base.strides[:axis], parts[0]),
-                (after, base.strides[axis + 1 :], parts[2]),
+            self.compose(View(0, extents, strides), group_view, node)
+            for extents, strides, group_view in (
+                (before, base.strides[:axis], group_views[0]),
+                (after, base.strides[axis + 1 :], group_views[2]),
             )
         ]
         moves = tuple(a + b for a, b in zip(fixed[0].strides, fixed[1].strides, strict=True))
-        place = View(base.offset + fixed[0].offset + fixed[1].offset, view.shape, moves)
+        element = View(base.offset + fixed[0].offset + fixed[1].offset, view.shape, moves)
         return self.add(
             GATHER,
             x.type.dtype,
-            self.domain.level(place),
-            [self.demand(index, parts[1])],
+            self.domain.level(element),
+            [self.demand(index, group_views[1])],
             value=source,
-            view=place,
+            view=element,
             node=node,
             stride=base.strides[axis],
         )
 
     def source(self, x: Value) -> tuple[View, Value]:
-        """The input that `x` is a view of."""
+        """Return the input that `x` is a view of, and the view."""
         view = View.of_shape(x.type.shape)
         while x not in self.inputs:
             node = self.producers[x]
@@ -310,17 +317,17 @@ class _Tracer:
     # -------------------------------------------------------------------------------------------- folds
 
     def operand_view(self, node: Node, view: View) -> View:
-        """The view at which the operand of a reduction is read if its result is wanted at `view`."""
+        """Return the view at which the operand of a reduction is read if its result is demanded at `view`."""
         (x,) = node.inputs
         axes = reduced_axes(node)
         if view is self.kept and (x.type.shape, axes) == self.rows:
             return self.full
         kept = [a for a in range(x.type.ndim) if a not in axes]
         dims = len(self.domain.kept)
-        whole = View.of_shape(x.type.shape)
+        operand = View.of_shape(x.type.shape)
         if any(view.strides[dims:]):
             raise Unfusable(f"{node.op.name} reduces other dimensions than the kernel does")
-        inner = whole.permute(axes)
+        inner = operand.permute(axes)
         along = (
             View(0, inner.shape, inner.strides).reshape(self.domain.reduced)
             if (inner.size == math.prod(self.domain.reduced))
@@ -331,14 +338,14 @@ class _Tracer:
                 f"{node.op.name} over {inner.shape} in a kernel that reduces {self.domain.reduced}"
             )
         outer = self.compose(
-            whole.permute(kept), View(view.offset, view.shape[:dims], view.strides[:dims]), node
+            operand.permute(kept), View(view.offset, view.shape[:dims], view.strides[:dims]), node
         )
         return View(outer.offset, self.domain.shape, outer.strides + along.strides)
 
     def reduction(self, node: Node, view: View) -> Term:
-        self.once(node, view)
+        self.check_single_view(node, view)
         if node.attrs.get("pieces", 0) != self.domain.pieces:
-            raise Unfusable("partial and whole reductions do not mix")
+            raise Unfusable("a kernel does not mix partial and complete reductions")
         operand = self.demand(node.inputs[0], self.operand_view(node, view))
         if node.op.along:
             return self.position(node, operand, node.op.along)
@@ -350,7 +357,9 @@ class _Tracer:
         return term
 
     def position(self, node: Node, operand: Term, function: str) -> Term:
-        """argmax: the extreme first, then the smallest index where it stands."""
+        """Return the terms of argmax or argmin: first the extreme value, then the smallest index at which
+        it occurs.
+        """
         extreme = self.reduce(node, function, operand, operand.dtype)
         reduced = self.domain.reduced
         along = View(0, self.domain.shape, (0,) * len(self.domain.kept) + contiguous_strides(reduced))
@@ -359,7 +368,7 @@ class _Tracer:
         return self.reduce(node, "min", match, INT64)
 
     def scan(self, node: Node, view: View) -> Term:
-        self.once(node, view)
+        self.check_single_view(node, view)
         is_empty = not (self.full_size or node.output.type.size)
         if not is_empty and (view != self.full or self.domain.pieces or not self.runs_along(node)):
             raise Unfusable(f"{node.op.name} is computed in its own order only")
@@ -367,9 +376,11 @@ class _Tracer:
         return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
 
     def runs_along(self, scan: Node) -> bool:
-        """Whether the reduced dimensions are the axis of `scan`, where its result is wanted everywhere."""
-        whole, reduced = View.of_shape(scan.inputs[0].type.shape), self.domain.reduced
-        along = whole.permute(reduced_axes(scan))
+        """Return whether the reduced dimensions are the axis of `scan`, with its result demanded at the
+        full view.
+        """
+        operand, reduced = View.of_shape(scan.inputs[0].type.shape), self.domain.reduced
+        along = operand.permute(reduced_axes(scan))
         if along.size != math.prod(reduced):
             return False
         steps = View(0, along.shape, along.strides).reshape(reduced)
@@ -378,7 +389,7 @@ class _Tracer:
 
 
 def is_partial(node: Node | None) -> bool:
-    """Whether `node` is a reduction into pieces."""
+    """Return whether `node` is a reduction into pieces."""
     return node is not None and bool(node.attrs.get("pieces", 0))
 
 
@@ -390,12 +401,12 @@ _BY_OPERATOR: dict[Op, Callable[[_Tracer, Node, View], Term]] = {
     ops.check_index: _Tracer.check_index,
     ops.gather: _Tracer.gather,
 }
-"""Operators that are index maps, or terms of a kind of their own."""
+"""Operators that are index maps, or have a term kind of their own."""
 
 
 @functools.cache
-def _term_maker(op: Op) -> Callable[[_Tracer, Node, View], Term]:
-    """The method that builds the term of an element of such a node."""
+def _term_builder(op: Op) -> Callable[[_Tracer, Node, View], Term]:
+    """Return the method that builds the term of an element of a node of this operator."""
     if op in _BY_OPERATOR:
         return _BY_OPERATOR[op]
     if Trait.SCAN in op.traits:
@@ -404,9 +415,11 @@ def _term_maker(op: Op) -> Callable[[_Tracer, Node, View], Term]:
         return _Tracer.reduction
     if ELEMENTWISE in op.traits:
         return _Tracer.expensive if EXPENSIVE in op.traits else _Tracer.elementwise
-    return _Tracer.no_place
+    return _Tracer.unfusable
 
 
 def is_generated(op: Op) -> bool:
-    """Whether a kernel can be generated for such a node: of terms, or of the stores of an update."""
-    return op is ops.update or _term_maker(op) is not _Tracer.no_place
+    """Return whether a kernel can be generated for a node of this operator: from terms, or from the stores
+    of an update.
+    """
+    return op is ops.update or _term_builder(op) is not _Tracer.unfusable

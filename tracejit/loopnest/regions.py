@@ -1,4 +1,4 @@
-"""Questions about the elements that two views of one array mean.
+"""Comparison of the sets of elements that views of one array cover.
 
 >>> left, right = View.of_shape((4, 6)).slice_axis(1, 0, 2), View.of_shape((4, 6)).slice_axis(1, 2, None)
 >>> disjoint(left, right, (4, 6))
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from tracejit.ir.view import View, contiguous_strides
 
 NEIGHBOURS = 1024
-"""Most views of an array with which one more is compared."""
+"""The maximal number of nearby views of an array with which another view is compared."""
 
 
 def same(one: View, other: View) -> bool:
-    """Whether two views mean the same elements in the same C order (their shapes may differ)."""
+    """Return whether two views cover the same elements in the same C order. Their shapes may differ."""
     return one.size == other.size and (one.size == 0 or one.merged() == other.merged())
 
 
 def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
-    """Whether two views of an array of `shape` are known to share no element; False if in doubt."""
+    """Return whether two views of an array of `shape` are known to share no element; False if in doubt."""
     return Region(one, shape).is_apart(Region(other, shape))
 
 
@@ -32,7 +32,9 @@ Box = list[tuple[int, int]]
 
 
 class Region:
-    """The elements of `view`, of an array of `shape`, for many questions."""
+    """The elements that `view` covers in an array of `shape`. The bounding box is computed once, at its
+    first use.
+    """
 
     __slots__ = ("_box", "shape", "view")
 
@@ -40,7 +42,9 @@ class Region:
         self.view, self.shape = view, shape
 
     def box(self) -> Box | None:
-        """The `bounds`, found when they are needed: those of a loop's views may differ between rounds."""
+        """Return the `bounds`, computed on demand: the views of a loop may have different bounds in each
+        iteration.
+        """
         try:
             return self._box
         except AttributeError:
@@ -48,27 +52,27 @@ class Region:
             return self._box
 
     def is_apart(self, other: Region) -> bool:
-        """Whether two regions of an array are known to share no element; False if in doubt."""
+        """Return whether two regions of an array are known to share no element; False if in doubt."""
         (low, high), (other_low, other_high) = self.view.span(), other.view.span()
         return bool(high <= other_low or other_high <= low) or are_apart(self.box(), other.box())
 
 
 def are_apart(one: Box | None, other: Box | None) -> bool:
-    """Whether two of `bounds` are known to share no element."""
+    """Return whether two results of `bounds` are known to share no element."""
     if one is None or other is None:
         return False
     return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(one, other, strict=True))
 
 
 def bounds(view: View, shape: Sequence[int]) -> Box | None:
-    """Lowest and highest index along each axis of the base; None if that is not all there is to say: an axis
-    of the view goes diagonally through those of the base.
+    """Return the lowest and highest index along each axis of the base array, or None if an axis of the
+    view runs diagonally through the axes of the base, so that a box does not describe it.
     """
     units = contiguous_strides(shape)
     bounds = []
-    rest = view.offset
+    remainder = view.offset
     for extent, unit in zip(shape, units, strict=True):
-        index, rest = (rest // unit, rest % unit) if extent > 1 else (0, rest)
+        index, remainder = (remainder // unit, remainder % unit) if extent > 1 else (0, remainder)
         bounds.append((index, index))
     pending = list(zip(view.shape, view.strides, strict=True))
     for extent, stride in pending:
@@ -78,22 +82,23 @@ def bounds(view: View, shape: Sequence[int]) -> Box | None:
         if axis is None:
             return None
         step = stride // units[axis]
-        inside = shape[axis] // abs(step)  # steps from one end of the axis to the other, if they end there
-        if shape[axis] % step == 0 and 1 < inside < extent and extent % inside == 0:
-            pending += [(extent // inside, stride * inside), (inside, stride)]
+        steps_per_axis = shape[axis] // abs(step)  # steps along the axis, if they end at its end
+        if shape[axis] % step == 0 and 1 < steps_per_axis < extent and extent % steps_per_axis == 0:
+            pending += [(extent // steps_per_axis, stride * steps_per_axis), (steps_per_axis, stride)]
             continue
-        reach = step * (extent - 1)
+        extension = step * (extent - 1)
         low, high = bounds[axis]
-        bounds[axis] = (low + min(reach, 0), high + max(reach, 0))
+        bounds[axis] = (low + min(extension, 0), high + max(extension, 0))
     if any(low < 0 or high >= extent for (low, high), extent in zip(bounds, shape, strict=True)):
         return None
     return bounds
 
 
 def inverse(view: View, shape: Sequence[int]) -> View | None:
-    """The inverse of a view that covers an array of `shape`: the view of its result that is the array.
+    """Return the inverse of a view that covers an array of `shape`: the view of its result that is the
+    array.
 
-    None if that is not affine, or if `view` does not cover the array.
+    Return None if the inverse is not affine, or if `view` does not cover the array.
     """
     if not view.covers(shape):
         return None
@@ -101,18 +106,18 @@ def inverse(view: View, shape: Sequence[int]) -> View | None:
         return View.of_shape(shape)
     dims = [d for d in zip(view.shape, view.strides, contiguous_strides(view.shape), strict=True) if d[0] > 1]
     dims.sort(key=lambda dim: -abs(dim[1]))
-    # In order of falling stride the dimensions count through the array; a negative stride counts backwards.
+    # In order of decreasing stride the dimensions enumerate the array; a negative stride runs backwards.
     offset = sum(unit * (extent - 1) for extent, stride, unit in dims if stride < 0)
     strides = tuple(unit if stride > 0 else -unit for _, stride, unit in dims)
     return View(offset, tuple(dim[0] for dim in dims), strides).reshape(shape)
 
 
 class Regions:
-    """Views of one array of `shape`, and whether others share elements with them."""
+    """Views of one array of `shape`, for tests whether other views share elements with them."""
 
     def __init__(self, shape: Sequence[int]):
         self.shape = shape
-        self._spans: list[tuple[int, int, Box | None]] = []  # first and last element, `bounds`; by the first
+        self._spans: list[tuple[int, int, Box | None]] = []  # span and `bounds` of each view, sorted
         self._longest = 0
 
     def __len__(self) -> int:
@@ -132,8 +137,8 @@ class Regions:
         self._longest = max(self._longest, span[1] - span[0])
 
     def are_apart(self, view: View) -> bool:
-        """Whether `view` is known to share no element with any of them: False if in doubt, as where more than
-        `NEIGHBOURS` come near it.
+        """Return whether `view` is known to share no element with any of the views. Return False if in
+        doubt, for instance if more than `NEIGHBOURS` views are near it.
         """
         (low, high), box = view.span(), bounds(view, self.shape)
         near = slice(

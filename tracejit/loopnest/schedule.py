@@ -1,15 +1,15 @@
-"""The schedule of a fused kernel's terms: loops over the reduced dimensions, one after the other.
+"""The schedule of a fused kernel's terms: consecutive loops over the reduced dimensions.
 
-A reduction's result exists only after a loop over everything it reduces, so the terms of a kernel fall into
-*phases*: phase p can use the reductions that ended before it. A phase has two sections, in this order: KEPT
-(once for each kept index) and FULL (the loop over the reduced index, which ends with the reductions that it
-feeds).
+The result of a reduction exists only after a loop over all its operands, so the terms of a kernel are divided
+into *phases*: phase p can use the reductions that ended before it. A phase has two sections, in this order:
+KEPT (executed once for each kept index) and FULL (the loop over the reduced index, which ends with the
+reductions that it feeds).
 
     softmax     KEPT 0 -    FULL 0  x -> max        KEPT 1 -    FULL 1  exp(x - max) -> kept in scratch, sum
                 KEPT 2 -    FULL 2  scratch / sum -> output
 
-A full value needed again in a later phase is read back from an output that holds it, computed again if that
-is cheap, and otherwise kept in scratch. Which of the loops is innermost is the kernel's `Orientation`.
+A full value that a later phase needs again is reloaded from an output that contains it, or rematerialised if
+that is cheap, or else kept in scratch memory. The choice of the innermost loop is the kernel's `Orientation`.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -39,7 +39,7 @@ from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import Sweep, find_sweep
 
 CHEAP = 8
-"""The most operators that are cheaper to compute again than storing and loading a value."""
+"""The maximal number of operators for which recomputing a value is cheaper than storing and loading it."""
 
 
 class Orientation(enum.Enum):
@@ -54,12 +54,12 @@ MAP, ROWS, COLUMNS = Orientation
 
 
 class LoopSection:
-    """The work at one point of the schedule. Everything is in order of execution; stores come last."""
+    """The work at one point of the schedule. All lists are in order of execution; stores come last."""
 
     def __init__(self, level: Level):
         self.level = level
         self.compute: list[Term] = []
-        self.recall: dict[Term, int] = {}  # computed before: from a scratch row ...
+        self.recall: dict[Term, int] = {}  # computed earlier: reloaded from a scratch row ...
         self.reload: dict[Term, OutputStore] = {}  # ... or from an output
         self.keep: dict[Term, int] = {}
         self.folds: list[Term] = []
@@ -70,7 +70,9 @@ class LoopSection:
 
 
 class LoopSchedule(NamedTuple):
-    """Orientation, the numbers' terms, the sections in order, and the terms that have a scratch row each."""
+    """The orientation, the terms computed from numbers only, the sections in order, and the terms that
+    have a scratch row.
+    """
 
     orientation: Orientation
     prologue: tuple[Term, ...]
@@ -79,7 +81,9 @@ class LoopSchedule(NamedTuple):
 
 
 def orient(program: LoopProgram) -> Orientation:
-    """Choose the orientation: along the reduced dimensions, unless most reads lie along the kept ones."""
+    """Choose the orientation: along the reduced dimensions, unless most reads are contiguous along the
+    kept ones.
+    """
     domain, narrow = program.domain, program.tuning.units.narrow
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return MAP
@@ -97,12 +101,14 @@ def orient(program: LoopProgram) -> Orientation:
 
 
 def _bytes_read(itemsize: int, view: View) -> int:
-    """The bytes that an access reads: a factor for each row is little beside the rows."""
+    """Return the number of bytes that an access reads. Dimensions of stride 0 do not count, so that a
+    factor for each row weighs little beside the rows.
+    """
     return itemsize * math.prod(n for n, s in zip(view.shape, view.strides, strict=True) if s)
 
 
 def schedule(program: LoopProgram) -> LoopSchedule:
-    """Assign every needed term to sections; raises `Unfusable` where a value cannot be carried to a later
+    """Assign every needed term to sections. Raise `Unfusable` if a value cannot be carried to a later
     phase.
     """
     scheduler = _Scheduler(program, orient(program))
@@ -113,14 +119,14 @@ def schedule(program: LoopProgram) -> LoopSchedule:
 
 
 class _Scheduler:
-    """The state of one walk over the terms."""
+    """The state of one traversal of the terms."""
 
     def __init__(self, program: LoopProgram, orientation: Orientation):
         self.program, self.orientation = program, orientation
         self.sections: dict[tuple[int, Level], LoopSection] = {}
         self.rows: dict[Term, int] = {}  # scratch rows
         self.numbers: set[Term] = set()
-        self.placed: set[tuple[Term, tuple[int, Level]]] = set()
+        self.available: set[tuple[Term, tuple[int, Level]]] = set()
 
     def run(self) -> None:
         self.phases: dict[Term, int] = {}
@@ -134,17 +140,17 @@ class _Scheduler:
             self.outputs.setdefault(store.term, ((self.phases[store.term], store.level), store))
         for store in self.program.stores:
             where = (self.phases[store.term], store.level)
-            self.place(store.term, where)
+            self.provide(store.term, where)
             self.section(where).stores.append(store)
 
     def section(self, where: tuple[int, Level]) -> LoopSection:
-        found = self.sections.get(where)
-        if found is None:
-            found = self.sections[where] = LoopSection(where[1])
-        return found
+        section = self.sections.get(where)
+        if section is None:
+            section = self.sections[where] = LoopSection(where[1])
+        return section
 
-    def place(self, term: Term, where: tuple[int, Level]) -> None:
-        """See to it that `term` is at hand in the section `where`."""
+    def provide(self, term: Term, where: tuple[int, Level]) -> None:
+        """Make the value of `term` available in the section `where`."""
         if term.level is HOST:
             if term not in self.numbers:
                 self.numbers.update(_closure(term))
@@ -152,43 +158,43 @@ class _Scheduler:
         home = (self.phases[term], term.level)
         if self.orientation is not COLUMNS and term.level is KEPT:
             where = home  # a variable that lives until the end of the row
-        if (term, where) in self.placed:
+        if (term, where) in self.available:
             return
-        self.placed.add((term, where))
+        self.available.add((term, where))
         if where == home:
             self.compute(term, where)
         else:
             self.carry(term, home, where)
 
     def compute(self, term: Term, where: tuple[int, Level]) -> None:
-        inside = where
+        operand_section = where
         if term.kind is REDUCE:
-            inside = (self.phases[term] - 1, FULL)
+            operand_section = (self.phases[term] - 1, FULL)
         for argument in term.args:
-            self.place(argument, inside)
+            self.provide(argument, operand_section)
         if term.kind is REDUCE:
-            self.section(inside).folds.append(term)
+            self.section(operand_section).folds.append(term)
         self.section(where).compute.append(term)
 
     def carry(self, term: Term, home: tuple[int, Level], where: tuple[int, Level]) -> None:
-        """Bring a value of the section `home` to the later section `where`."""
+        """Make a value of the section `home` available in the later section `where`."""
         section = self.section(where)
         stored, store = self.outputs.get(term, (None, None))
         if store is not None and stored == home and stored < where:
             section.reload[term] = store
-        elif self.is_cheap(term, where) or not self.keepable(term):
+        elif self.is_cheap(term, where) or not self.fits_scratch_row(term):
             if term.kind is SCAN:
                 raise Unfusable("a running sum is needed again after its loop")
             self.compute(term, where)
         else:
-            self.place(term, home)
+            self.provide(term, home)
             row = self.rows.setdefault(term, len(self.rows))
             self.section(home).keep[term] = row
             section.recall[term] = row
 
-    def keepable(self, term: Term) -> bool:
-        """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns.
-        Longer ones are computed again.
+    def fits_scratch_row(self, term: Term) -> bool:
+        """Return whether a scratch row, of the reduced dimensions or of one tile of columns, can contain
+        the term. Terms that would need longer rows are recomputed.
         """
         if self.orientation is COLUMNS:
             return term.level is KEPT
@@ -196,19 +202,21 @@ class _Scheduler:
         return term.kind is SCAN or size * 8 <= self.program.tuning.caches.scratch
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
-        """Whether computing `term` again from values known in `where` costs less than keeping it."""
-        fresh = [
+        """Return whether recomputing `term` from values available in `where` costs less than keeping it."""
+        recomputed = [
             t
             for t in _closure(term)
-            if t is term or (t.level is term.level and (t, where) not in self.placed)
+            if t is term or (t.level is term.level and (t, where) not in self.available)
         ]
-        if any(t.expensive or t.kind is REDUCE for t in fresh):
+        if any(t.expensive or t.kind is REDUCE for t in recomputed):
             return False
-        return sum(t.kind not in (LOAD, INDEX) for t in fresh) <= CHEAP
+        return sum(t.kind not in (LOAD, INDEX) for t in recomputed) <= CHEAP
 
 
 def _closure(term: Term) -> Iterator[Term]:
-    """`term` and all it is computed from, each once, without crossing into the loop of a reduction."""
+    """Yield `term` and all terms it is computed from, each once. Operands of reductions are not followed,
+    since another loop computes them.
+    """
     seen: set[Term] = set()
     pending = [term]
     while pending:
@@ -221,10 +229,10 @@ def _closure(term: Term) -> Iterator[Term]:
 
 
 def in_place(program: LoopProgram, plan: LoopSchedule) -> list[tuple[int, Value]]:
-    """Pairs (output, value read) that may share memory.
+    """Return the pairs (output, value read) that may share memory.
 
-    Allowed if every read of the value is at the index that is written, and no later section reads it again;
-    within one section stores come last.
+    A pair may share memory if every read of the value is at the index that is written and no later section
+    reads the value again; within one section stores come last.
     """
     reads: dict[Value, list[tuple[int, Term]]] = {}
     for position, section in enumerate(plan.sections):
@@ -235,18 +243,18 @@ def in_place(program: LoopProgram, plan: LoopSchedule) -> list[tuple[int, Value]
     for position, section in enumerate(plan.sections):
         for store in section.stores:
             for value, uses in reads.items():
-                if all(_same_place(store, t) and at <= position for at, t in uses):
+                if all(_is_same_index(store, t) and read_position <= position for read_position, t in uses):
                     pairs.append((store.output, value))
     return sorted(pairs, key=lambda pair: pair[0])
 
 
-def _same_place(store: OutputStore, term: Term) -> bool:
+def _is_same_index(store: OutputStore, term: Term) -> bool:
     return term.kind is LOAD and term.dtype == store.term.dtype and term.view == store.view
 
 
 def check_updates(body: Graph, program: LoopProgram, plan: LoopSchedule) -> Sweep | None:
-    """Refuse a kernel that may read what an update has already overwritten, or write it twice; unless it can
-    do so as a sweep, which is returned.
+    """Raise `Unfusable` if the kernel might read an element that an update has already overwritten, or
+    write it twice. Return a sweep if the kernel can avoid the first as a sweep, else None.
     """
     bases: dict[int, int] = {}
     shifted: list[Term] = []
@@ -257,9 +265,9 @@ def check_updates(body: Graph, program: LoopProgram, plan: LoopSchedule) -> Swee
             if bases.setdefault(store.base, store.output) != store.output:
                 raise Unfusable("two updates of one array")
             base = body.inputs[store.base]
-            for at, other in enumerate(plan.sections):
-                for term in other.compute:
-                    if term.value is base and not _reads_before(term, at, store, position, base):
+            for read_position, read_section in enumerate(plan.sections):
+                for term in read_section.compute:
+                    if term.value is base and not _reads_before(term, read_position, store, position, base):
                         shifted.append(term)
     if not shifted:
         return None
@@ -270,9 +278,9 @@ def check_updates(body: Graph, program: LoopProgram, plan: LoopSchedule) -> Swee
     return sweep
 
 
-def _reads_before(term: Term, at: int, store: OutputStore, position: int, base: Value) -> bool:
-    """Whether no read of `term` sees what `store` writes into `base`."""
-    if _same_place(store, term) and at <= position:
+def _reads_before(term: Term, read_position: int, store: OutputStore, position: int, base: Value) -> bool:
+    """Return whether no read of `term` observes an element that `store` writes into `base`."""
+    if _is_same_index(store, term) and read_position <= position:
         return True
     assert term.view is not None
     return term.kind is LOAD and disjoint(term.view, store.view, base.type.shape)

@@ -1,11 +1,11 @@
-"""A kernel's memory traffic, by what the caches of its target hold: decided here, encoded elsewhere.
+"""The memory traffic of a kernel, given the caches of its target: decided here, encoded by `codegen.encode`.
 
     traffic(body, program, plan, sweep, operands, outputs)
-    Traffic(streamed=<stores that bypass the caches>, turned=<loads transposed by tiles>, lines=1,
+    Traffic(streamed=<stores that bypass the caches>, transposed=<loads transposed by tiles>, lines=1,
     prefetch="rows")
 
-Decisions depend on the bytes of all operands: results are streamed and operands prefetched only where no
-cache holds them.
+The decisions depend on the total size of all operands: results are streamed and operands prefetched only if
+they do not fit in a cache.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -20,19 +20,19 @@ from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, LoopSchedule
 from tracejit.loopnest.sweep import Sweep
 
 LEAST_SIDE = 8
-"""Extents below which a transposed operand is read as it lies."""
+"""The extent below which an operand is read without transposition."""
 
 Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
-"""Ways of prefetching (see `tracejit.codegen.prefetch`)."""
+"""Prefetching strategies (see `tracejit.codegen.prefetch`)."""
 
 
 class Traffic(NamedTuple):
-    """Stores that bypass the caches, loads that are transposed tile by tile, how many lines a COLUMNS kernel
-    reads side by side, and what is prefetched.
+    """Stores that bypass the caches, loads that are transposed tile by tile, the number of lines that a
+    COLUMNS kernel reads side by side, and the prefetching strategy.
     """
 
     streamed: frozenset[OutputStore]
-    turned: frozenset[Term]
+    transposed: frozenset[Term]
     lines: int
     prefetch: Prefetch
 
@@ -45,21 +45,21 @@ def traffic(
     operands: Mapping[Value, int],
     outputs: Sequence[int],
 ) -> Traffic:
-    """The traffic of a kernel. `operands`, `outputs`: numbers of the buffers."""
+    """Return the traffic of a kernel. `operands`, `outputs`: buffer numbers."""
     values = (*body.inputs, *body.outputs)
     size = sum(v.type.nbytes for v in values if not v.type.on_host)
     is_cached = size <= program.tuning.caches.private
-    turned = _turned(program, plan, operands) if sweep is None else frozenset()
+    transposed = _transposed(program, plan, operands) if sweep is None else frozenset()
     return Traffic(
         _streamed(program, plan, size, {n for n in outputs if n not in operands.values()}, outputs),
-        turned,
+        transposed,
         program.tuning.units.lines if plan.orientation is COLUMNS and not is_cached else 1,
-        _prefetch(program, plan, sweep, is_cached=is_cached, is_tiled=bool(turned)),
+        _prefetch(program, plan, sweep, is_cached=is_cached, is_tiled=bool(transposed)),
     )
 
 
 def lane_of(program: LoopProgram, plan: LoopSchedule) -> int:
-    """The dimension of the innermost loop."""
+    """Return the dimension of the innermost loop."""
     domain = program.domain
     return len(domain.shape if plan.orientation is ROWS else domain.kept) - 1
 
@@ -67,7 +67,9 @@ def lane_of(program: LoopProgram, plan: LoopSchedule) -> int:
 def _streamed(
     program: LoopProgram, plan: LoopSchedule, size: int, fresh: set[int], outputs: Sequence[int]
 ) -> frozenset[OutputStore]:
-    """New memory, written in long runs and not read again here, by a kernel whose operands no cache holds."""
+    """Return the stores to stream: those to new memory, in long runs and not reloaded by the kernel, if
+    its operands do not fit in a cache.
+    """
     if plan.orientation is COLUMNS or program.matmul is not None or size <= program.tuning.caches.streamed:
         return frozenset()
     lane = lane_of(program, plan)
@@ -85,29 +87,31 @@ def _streamed(
     )
 
 
-def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, int]) -> frozenset[Term]:
-    """Loads of the first operands that lie across the kernel's last two dimensions."""
+def _transposed(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, int]) -> frozenset[Term]:
+    """Return the loads of the first operands that are contiguous along the last dimension but one."""
     if plan.orientation is not MAP or program.matmul is not None or len(program.domain.kept) < 2:
         return frozenset()
-    found: set[Term] = set()
-    places: set[tuple[int, View, Level]] = set()
+    transposed: set[Term] = set()
+    accesses: set[tuple[int, View, Level]] = set()
     if min(program.domain.kept[-2:]) < LEAST_SIDE:
         return frozenset()
     for term in (term for section in plan.sections for term in section.compute):
-        if term.kind is LOAD and len(places) < program.tuning.units.tiles:
+        if term.kind is LOAD and len(accesses) < program.tuning.units.tiles:
             assert term.value is not None
             assert term.view is not None
             down, along = term.view.strides[-2:]
             if down == 1 and along not in (0, 1):
-                places.add((operands[term.value], term.view, term.level))
-                found.add(term)
-    return frozenset(found)
+                accesses.add((operands[term.value], term.view, term.level))
+                transposed.add(term)
+    return frozenset(transposed)
 
 
 def _prefetch(
     program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
 ) -> Prefetch:
-    """The kernel's way of prefetching; all but sweeps prefetch only operands that no cache holds."""
+    """Return the kernel's prefetching strategy. All but sweeps prefetch only operands that do not fit in a
+    cache.
+    """
     domain = program.domain
     if sweep is not None:
         return "sweep" if len(domain.kept) > 1 else "nothing"

@@ -1,14 +1,14 @@
-"""Targets: one record for each kind of device, with all that depends on it.
+"""Targets: one record per kind of device, with everything that depends on the kind.
 
     target = target_of(Device("cpu"))
-    target.tuning.caches.last     # numbers; lower floors ask `tracejit.tuning` for them
+    target.tuning.caches.last     # sizes and costs; lower layers obtain them from `tracejit.tuning`
     target.emit(spec)             # the source of a kernel
-    target.open(0)                # the device is ready, or DeviceError says what is missing
+    target.open(0)                # initialises the device; DeviceError states what is missing
     target.job(task)              # the job of a planned task
 
-A further target is a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning`, each with
-a line in the table beside it, and an emitter. Emitters do not know one another, and nothing but these modules
-knows two of them.
+Adding a target requires a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning` (each
+with a line in the adjacent table), and an emitter. Emitters do not depend on one another, and only these
+modules depend on more than one of them.
 
 >>> from tracejit.ir.types import CPU
 >>> target_of(CPU).tuning.kind
@@ -30,20 +30,20 @@ TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARG
 
 
 def target_of(device: Device) -> Target:
-    """The target of `device`; raises `DeviceError` if there is none."""
+    """Return the target of `device`. Raise `DeviceError` if there is none."""
     return TARGETS[tuning_of(device).kind]
 
 
 def emit(spec: KernelSpec, kind: str = "cpu") -> str:
-    """The source of the kernel `spec` for a kind of device: readable Python for Numba, which imports what it
-    uses, so it can be pasted into a file and read, changed or compiled there.
+    """Return the source of the kernel `spec` for a kind of device: readable Python for Numba. The source
+    imports everything it uses, so it can be pasted into a file and read, changed or compiled there.
     """
     return target_of(Device(kind)).emit(spec)
 
 
 def job(task: PlannedTask) -> Job:
-    """The job of a planned task, made by the target of its device. A copy between a CPU and a device of
-    another kind is that device's.
+    """Return the job of a planned task, built by the target of its device. A copy between a CPU and a
+    device of another kind belongs to that device.
     """
     node = task.node
     devices = {v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host}

@@ -1,4 +1,4 @@
-"""The CPU: kernels are loops, which the engine runs on its worker threads."""
+"""The CPU target: kernels are loops, which the engine runs on its worker threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracejit.tuning import cpu
 
 
 def open_device(index: int) -> None:
-    """Do nothing: the engine makes lanes and memory at their first use."""
+    """Do nothing: the engine creates lanes and memory at their first use."""
 
 
 TARGET = Target(cpu.TUNING, source_of, open_device, job)

@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA: kernels as PTX, which the engine issues to a stream."""
+"""The target for NVIDIA GPUs: kernels are PTX, which the engine issues to a stream."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tracejit.tuning import gpu
 
 
 def emit(spec: KernelSpec) -> str:
-    """The source of ``kernel(block)``."""
-    from tracejit.codegen.gpu.emit import emit_gpu  # needed with a GPU only
+    """Return the source of ``kernel(block)``."""
+    from tracejit.codegen.gpu.emit import emit_gpu  # only needed with a GPU
 
     return emit_gpu(spec)
 
 
 def open_device(index: int) -> object:
-    """The driver's device, with its memory and its lane."""
+    """Return the driver's device, with its memory and its lane."""
     from tracejit.engine.cuda import device  # likewise
 
     device.install(native_functions)
@@ -28,14 +28,14 @@ def open_device(index: int) -> object:
 
 
 def job(task: PlannedTask) -> Job:
-    """The job of a task."""
+    """Return the job of a task."""
     from tracejit.assembly import gpu_jobs
 
     return gpu_jobs.job(task)
 
 
 def native_functions() -> Mapping[str, int]:
-    """Addresses of the executor's functions for GPUs."""
+    """Return the addresses of the executor's functions for GPUs."""
     module = "tracejit.kernels.executor.devices"
     recipe = Recipe(
         "executor of GPUs",

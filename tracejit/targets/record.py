@@ -12,12 +12,12 @@ from tracejit.tuning import Tuning
 
 
 class Target(NamedTuple):
-    """All that depends on the kind of a device.
+    """Everything that depends on the kind of a device.
 
-    tuning: numbers, which lower floors find by the device (`tracejit.tuning.tuning_of`).
-    emit:   the source of a kernel.
-    open:   makes the device with an index ready: its memory, its lane; raises DeviceError if it cannot be.
-    job:    the job of a planned task.
+    tuning: sizes and costs, which lower layers look up by the device (`tracejit.tuning.tuning_of`).
+    emit:   returns the source of a kernel.
+    open:   initialises the device with an index, its memory and its lane; raises DeviceError if it cannot.
+    job:    returns the job of a planned task.
     """
 
     tuning: Tuning

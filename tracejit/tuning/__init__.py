@@ -1,6 +1,7 @@
-"""Sizes, units and costs of each kind of device, which passes, loop nests and code generation use.
+"""Sizes, units and costs of each kind of device, used by passes, loop nests and code generation.
 
-A body is on one device, whose `Tuning` decides what fits a cache, how work is cut and what is worth fusing:
+A body is on one device. The `Tuning` of that device determines what fits in a cache, how work is divided and
+which fusions are profitable:
 
 >>> from tracejit.ir.types import CPU, Device
 >>> tuning_of(CPU).caches.line
@@ -25,16 +26,18 @@ TUNINGS: dict[str, Tuning] = {tuning.kind: tuning for tuning in (cpu.TUNING, gpu
 
 
 def tuning_of(device: Device) -> Tuning:
-    """The tuning of `device`; raises `DeviceError` if there is no target for its kind."""
-    found = TUNINGS.get(device.kind)
-    if found is None:
+    """Return the tuning of `device`. Raise `DeviceError` if there is no target for its kind."""
+    tuning = TUNINGS.get(device.kind)
+    if tuning is None:
         kinds = " and ".join(TUNINGS)
         raise DeviceError(f"there is no target for {device}; arrays live on devices of the kinds {kinds}")
-    return found
+    return tuning
 
 
 def tuning_of_values(values: Iterable[Value]) -> Tuning:
-    """The tuning for values whose arrays are all on one device; that of the CPU if all are numbers."""
+    """Return the tuning of the device that all arrays among `values` are on, or that of the CPU if all are
+    numbers.
+    """
     return next((tuning_of(v.type.device) for v in values if not v.type.on_host), tuning_of(CPU))
 
 

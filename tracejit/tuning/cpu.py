@@ -1,4 +1,4 @@
-"""Numbers for CPUs, measured on x86 servers; docs/lab has the experiments."""
+"""Tuning of CPUs, measured on x86 servers; docs/lab describes the experiments."""
 
 from tracejit.tuning.record import Caches, Tuning, Units, WorkCosts
 

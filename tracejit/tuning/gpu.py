@@ -1,5 +1,5 @@
-"""Numbers for CUDA GPUs: those of the CPU, whose units `tracejit.codegen.gpu.launch` shares out to blocks of
-threads. Numbers of their own need measurements on a GPU.
+"""Tuning of CUDA GPUs: the values of the CPU, whose units `tracejit.codegen.gpu.launch` distributes to
+blocks of threads. Values for GPUs require measurements on a GPU.
 """
 
 from tracejit.tuning import cpu

@@ -1,4 +1,4 @@
-"""The records of numbers that a target is tuned by: how large things are, how work is cut, what it takes."""
+"""The tuning parameters of a target: sizes of memory, sizes of units of work, and costs."""
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 class Caches(NamedTuple):
     """Sizes of memory, in bytes.
 
-    line:     a cache line: scratch rows start on one.
-    page:     as far as a processor prefetches by itself; kernels prefetch beyond.
-    private:  of one processor. A kernel whose operands are larger prefetches.
-    last:     of the last level: a larger array is in no cache.
-    streamed: operands above which results bypass the caches. With less, a good part is still in the last
-              cache when the next kernel, or the next call of this one, looks for it.
-    scratch:  rows, the ring of a sweep or a panel of a product that lie in scratch memory. Every worker has
-              that much for itself.
+    line:     a cache line; scratch rows start on one.
+    page:     the range within which a processor prefetches by itself; kernels prefetch beyond it.
+    private:  the cache of one processor. A kernel whose operands are larger prefetches.
+    last:     the last-level cache; a larger array does not fit in any cache.
+    streamed: the size of the operands above which results bypass the caches. Below it, much of the result is
+              still in the last-level cache when the next kernel, or the next call of this one, reads it.
+    scratch:  the limit for rows, the ring of a sweep, or a panel of a product in scratch memory. Every worker
+              has that much for itself.
     """
 
     line: int
@@ -29,26 +29,30 @@ class Caches(NamedTuple):
 class Units(NamedTuple):
     """Sizes of units of work, and of chunks of units.
 
-    nanoseconds:  about how long a unit takes on one core: long against the cost of a task, short against a
-                  whole kernel.
-    shares:       chunks that a task should have: each thread has shares of its own.
-    many, longer: up to `longer` times as many units as are worth it are taken at once where `many` chunks are
-                  left. In a kernel over rows the last row of a chunk has no next one whose loops run
-                  meanwhile, and what is streamed must arrive before a chunk ends.
-    narrow:       columns that do not fill a vector: such reductions run along the reduced dimensions.
-    columns:      most columns of a unit that reduces over rows: its accumulators stay in the first cache.
-    wide:         the same, of all accumulators together, where no cache holds what is read: they stay in the
-                  second cache, and memory is read in order.
-    lines:        lines that such a unit reads side by side where operands exceed the `private` cache, so that
-                  the processor finds enough to fetch: 2 to 3 times as fast; the code is twice as long.
-    run:          neighbouring elements that are worth streaming.
-    side:         of a transposed tile: it and the lines it comes from stay in the first cache.
-    tiles:        most operands that are transposed tile by tile.
-    piece:        elements that one piece of a split reduction has at least.
-    enough:       units with which a reduction is not split.
-    part:         columns that count as one unit when a split is considered.
-    row_pieces:   most pieces of a reduction over the rows of an array that is in no cache: a unit then goes
-                  through complete rows, which memory delivers 10 to 20 % faster than narrow tiles of them.
+    nanoseconds:  the approximate time of a unit on one core: long compared with the overhead of a task, short
+                  compared with a complete kernel.
+    shares:       the number of chunks that a task should have at least: threads process separate chunks.
+    many, longer: chunks become up to `longer` times as large as is worth a call, as long as `many` chunks
+                  remain. In a kernel over rows, the last row of a chunk has no successor whose loops overlap
+                  with it, and streamed data must arrive before a chunk ends.
+    narrow:       the number of columns below which they do not fill a vector: such reductions run along the
+                  reduced dimensions.
+    columns:      the maximal number of columns of a unit that reduces over rows: its accumulators stay in the
+                  first-level cache.
+    wide:         the same limit, for all accumulators together, if the operands do not fit in any cache: the
+                  accumulators stay in the second-level cache, and memory is read in order.
+    lines:        the number of lines that such a unit reads side by side if operands exceed the `private`
+                  cache, so that enough loads are in flight: 2 to 3 times as fast, with twice as much code.
+    run:          the minimal number of adjacent elements for which streaming is profitable.
+    side:         the side of a transposed tile: the tile and the lines it is read from stay in the
+                  first-level cache.
+    tiles:        the maximal number of operands that are transposed tile by tile.
+    piece:        the minimal number of elements in one piece of a split reduction.
+    enough:       the number of units from which on a reduction is not split.
+    part:         the number of columns that count as one unit when a split is considered.
+    row_pieces:   the maximal number of pieces of a reduction over the rows of an array that does not fit in
+                  any cache: a unit then reads complete rows, which memory delivers 10 to 20 % faster than
+                  narrow tiles of them.
     """
 
     nanoseconds: int
@@ -71,10 +75,10 @@ class Units(NamedTuple):
 class WorkCosts(NamedTuple):
     """The costs of work.
 
-    For units, in nanoseconds an element: `access` to memory in order, `gathered`, an `expensive` function,
-    another `operator`. For the order of tasks, in units of 0.1 ns (see `engine.Task.cost`): `transcendental`,
-    of one element; `starting`, of any task on top of its work. `flops`: floating point operations of a
-    product or convolution in such a unit.
+    For units, in nanoseconds per element: `access` to memory in order, a `gathered` element, an `expensive`
+    function, any other `operator`. For the order of tasks, in units of 0.1 ns (see `engine.Task.cost`):
+    `transcendental`, per element; `starting`, the overhead of any task. `flops`: the number of floating-point
+    operations of a product or convolution per such unit.
     """
 
     access: float
@@ -87,14 +91,14 @@ class WorkCosts(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """The properties of devices of one kind by which kernels are planned.
+    """The properties of one kind of device that determine how kernels are planned.
 
-    kind:   as in `Device.kind`.
-    sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
-    panels: whether a product's rows stay in a cache for the kernel that follows, as its epilogue.
+    kind:   the same as `Device.kind`.
+    sweeps: whether kernels can process rows in order (`tracejit.loopnest.sweep`).
+    panels: whether a product's rows stay in a cache for the epilogue that follows.
     several_axes: whether the kernel of `fft` transforms along several axes.
-    passes: those, by name, that are worth while on such devices: some of `attend`, `recompute`, `roll`,
-            `weight_sums`, `winograd`.
+    passes: the names of the optional passes that are profitable on such devices: some of `attend`,
+            `recompute`, `roll`, `weight_sums`, `winograd`.
     """
 
     kind: str

@@ -12,7 +12,7 @@ import pytest
 
 from tests.codegen.cases import CASES
 from tests.golden import check_golden
-from tracejit.codegen.gpu.launch import MORE, THREADS, launch
+from tracejit.codegen.gpu.launch import EXTRA_SLOTS, THREADS, launch
 from tracejit.codegen.gpu.product import product_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft, finish
@@ -35,7 +35,7 @@ def kernels_of(name):
 @functools.cache
 def drafted(spec):
     """A kernel between Numba and LLVM."""
-    return draft("kernel", load_source(emit(spec, "gpu")), len(spec.slot_names()) + len(MORE))
+    return draft("kernel", load_source(emit(spec, "gpu")), len(spec.slot_names()) + len(EXTRA_SLOTS))
 
 
 def ptx(name, processor="sm_90"):

@@ -9,7 +9,7 @@ from tests.gpu.simulated import run_units
 from tests.gpu.simulator import Simulated, object_code
 from tests.graphs import random_graph, random_inputs
 from tracejit import ops
-from tracejit.codegen.gpu.launch import MORE, LaunchDimensions, shared_bytes
+from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions, shared_bytes
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft
 from tracejit.codegen.text import load_source
@@ -96,7 +96,7 @@ def test_the_simulator_finds_what_is_wrong():
     source, usual = emit(spec, "gpu"), shared_bytes(spec, 8)
 
     def run_with(text, shared=usual):
-        slots = len(spec.slot_names()) + len(MORE)
+        slots = len(spec.slot_names()) + len(EXTRA_SLOTS)
         kernel = Simulated(object_code(draft("kernel", load_source(text), slots)))
         out, scratch, failure = np.zeros((3, 40), np.float32), np.zeros(4096), np.zeros(1, np.int64)
         block = runner.argument_block(lower(node), [*arrays, out]).tolist()

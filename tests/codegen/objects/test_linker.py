@@ -87,11 +87,11 @@ def test_where_no_thread_can_be_started_nothing_comes_early(monkeypatch, object_
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    monkeypatch.setattr(link_module, "_coming", None)
+    monkeypatch.setattr(link_module, "_preloader", None)
     link_module.anticipate()
-    assert link_module._coming is None
-    link_module.hold()
-    link_module.let_go()
+    assert link_module._preloader is None
+    link_module.block()
+    link_module.unblock()
     assert link_module.link("late", object_code, ["kernel"])["kernel"]
 
 
@@ -103,8 +103,8 @@ broken = pathlib.Path(sys.argv[1])
 broken.write_bytes(b"no library")
 linker.library_of_llvmlite = lambda: broken
 linker.anticipate()
-linker.hold(), linker.let_go()
-assert not linker._coming.is_alive()
+linker.block(), linker.unblock()
+assert not linker._preloader.is_alive()
 try:
     linker.host()
 except OSError as error:
@@ -124,18 +124,22 @@ def test_a_fork_waits_for_the_library(monkeypatch):
         inside.set()
         assert go.wait(60)
 
-    monkeypatch.setattr(link_module, "_come", slowly)
-    monkeypatch.setattr(link_module, "_coming", None)
+    monkeypatch.setattr(link_module, "_preload", slowly)
+    monkeypatch.setattr(link_module, "_preloader", None)
     link_module.anticipate()
     assert inside.wait(60)
     threading.Timer(0.1, go.set).start()
     child = os.fork()
     if child == 0:
-        os._exit(0 if go.is_set() and not link_module._coming.is_alive() else 1)
+        os._exit(0 if go.is_set() and not link_module._preloader.is_alive() else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_vectors_are_as_wide_as_is_fast():
     """What LLVM prefers for Intel's processors is for the first ones with vectors of 64 bytes."""
-    assert machine.width("+avx2,+avx512f,+avx512vbmi2,-avx512fp16") == ",-prefer-256-bit"
-    assert machine.width("+avx2,+avx512f,-avx512vbmi2") == machine.width("+neon") == ""
+    assert machine.vector_width_feature("+avx2,+avx512f,+avx512vbmi2,-avx512fp16") == ",-prefer-256-bit"
+    assert (
+        machine.vector_width_feature("+avx2,+avx512f,-avx512vbmi2")
+        == machine.vector_width_feature("+neon")
+        == ""
+    )

@@ -70,7 +70,7 @@ def test_who_asks_gets_the_kernel_before_and_after():
     promise = Promise()
     waiters = [wait(promise) for _ in range(5)]
     assert not promise.done()
-    promise.keep(KERNEL)
+    promise.fulfil(KERNEL)
     assert promise.done()
     for waiter in [*waiters, wait(promise)]:
         assert_comes(*waiter)
@@ -86,7 +86,7 @@ def test_who_asks_gets_the_error():
 def test_a_wait_that_is_broken_off_stops_nobody_else():
     for step in itertools.count(1):
         promise = Promise()
-        timer = threading.Timer(0.001, promise.keep, [KERNEL])
+        timer = threading.Timer(0.001, promise.fulfil, [KERNEL])
         timer.start()
         ended = not broken_off(promise.result, step)
         assert_comes(*wait(promise))
@@ -100,11 +100,11 @@ def test_a_maker_that_is_broken_off_is_heard_again():
     for step in itertools.count(1):
         promise = Promise()
         waiters = [wait(promise) for _ in range(2)]
-        ended = not broken_off(lambda promise=promise: promise.keep(KERNEL), step)
+        ended = not broken_off(lambda promise=promise: promise.fulfil(KERNEL), step)
         if promise.done():
             promise.wake()  # as `load` does
         else:
-            promise.keep(KERNEL)
+            promise.fulfil(KERNEL)
         for waiter in waiters:
             assert_comes(*waiter)
         if ended:

@@ -1,1 +1,1 @@
-"""Kernels for the CPU: the loops around steps, for each orientation."""
+"""CPU kernels: the loops that surround the steps, one module per orientation."""

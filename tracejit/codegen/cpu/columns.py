@@ -1,10 +1,10 @@
-"""The loops of a COLUMNS kernel: tiles of the last kept dimension, the reduced dimensions around their loop.
+"""The loops of a COLUMNS kernel: the reduced dimensions are looped over outside a tile of the last kept one.
 
     for unit in range(lo, hi):
         a0 = ...                                           # a tile
         for i0 in independent(a0, b0):
             t0[i0] = float64(0)
-        for i1 in range(0, n1):                            # one line after the other, or several at a time
+        for i1 in range(0, n1):                            # one line per iteration, or several
             q0 = i1 * s0_1
             for i0 in independent(a0, b0):
                 ...
@@ -12,26 +12,26 @@
         for i0 in independent(a0, b0):
             ...
 
-Accumulators of a tile lie in scratch memory.
+The accumulators of a tile are stored in scratch memory.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tracejit.codegen.cpu.loops import LoopText, Placed
+from tracejit.codegen.cpu.loops import AddressedStep, LoopText
 from tracejit.codegen.spec import Section
-from tracejit.codegen.text import layouts_of, lines_at_once, moving_results, renumbered
+from tracejit.codegen.text import interleaved_lines, layouts_of, moving_results, renumbered
 
 
 def emit_columns(kernel: LoopText) -> None:
-    """Write a COLUMNS kernel: a tile of the last kept dimension, its accumulators in scratch; the loops over
-    the reduced dimensions are around it.
+    """Emit a COLUMNS kernel. A unit is a tile of the last kept dimension. Its accumulators are in scratch
+    memory, and the loops over the reduced dimensions enclose the loop over the tile.
     """
     spec = kernel.spec
     last = spec.lane
     with kernel.block("for unit in range(lo, hi):"):
-        kernel.line(f"tile = {kernel.piece('unit')}")
+        kernel.line(f"tile = {kernel.outer_unit('unit')}")
         kernel.line(f"a{last} = tile % column_tiles * columns")
         kernel.line(f"b{last} = min(a{last} + columns, n{last})")
         kernel.unravel("tile // column_tiles", range(last))
@@ -45,7 +45,9 @@ def emit_columns(kernel: LoopText) -> None:
 
 
 def tile_pointers(kernel: LoopText, first: str) -> None:
-    """Scratch rows and accumulators of a tile, shifted so that they are indexed by the index itself."""
+    """Emit the pointers to the scratch rows and accumulators of a tile. They are shifted by `first`, so
+    that the index along the lane addresses them directly.
+    """
     names = [(f"row{n}", dtype) for n, dtype in enumerate(kernel.spec.rows)]
     names += [(f"t{n}", dtype) for n, dtype in enumerate(kernel.spec.accumulators)]
     for name, dtype in names:
@@ -53,7 +55,7 @@ def tile_pointers(kernel: LoopText, first: str) -> None:
 
 
 def reduce_columns(kernel: LoopText, section: Section) -> None:
-    """Loops over the reduced dimensions around the loop over the tile."""
+    """Emit the loops over the reduced dimensions, around the loop over the tile."""
     spec = kernel.spec
     lane = spec.lane
     accumulators = kernel.accumulators(section)
@@ -69,10 +71,10 @@ def reduce_columns(kernel: LoopText, section: Section) -> None:
         kernel.line(f"for i{d} in range({first}, {last}):")
         kernel.depth += 1
     first, last = kernel.bounds(dims[-1])
-    lines = lines_at_once(section, spec.lines)
+    lines = interleaved_lines(section, spec.lines)
     if lines > 1:
         with kernel.block(f"for i{dims[-1]} in range({first}, {last} - {lines - 1}, {lines}):"):
-            several_lines(kernel, section, dims, lines)
+            interleave_lines(kernel, section, dims, lines)
         kernel.bases = dict(before)
         first = f"{last} - {last if first == '0' else f'({last} - {first})'} % {lines}"
     with kernel.block(f"for i{dims[-1]} in range({first}, {last}):"):
@@ -81,31 +83,31 @@ def reduce_columns(kernel: LoopText, section: Section) -> None:
     kernel.bases, kernel.depth = before, depth
 
 
-def several_lines(kernel: LoopText, section: Section, dims: range, lines: int) -> None:
-    """The steps of `section` for `lines` neighbouring indices of the innermost reduced dimension: lines
-    are read side by side, then added up one after the other.
+def interleave_lines(kernel: LoopText, section: Section, dims: range, lines: int) -> None:
+    """Emit the steps of `section` for `lines` consecutive indices of the innermost reduced dimension. The
+    loop body reads all lines first and then accumulates them in order.
     """
-    count = 1 + max(step.result for step in section.steps)
-    reads: list[Placed] = []
-    folds: list[Placed] = []
+    n_values = 1 + max(step.result for step in section.steps)
+    reads: list[AddressedStep] = []
+    folds: list[AddressedStep] = []
     for line in range(lines):
         if line == 0:
             kernel.set_bases([section], dims, "q")
         else:
-            next_line(kernel, section, dims[-1], line)
-        for step in renumbered(section.steps, line * count):
+            advance_line(kernel, section, dims[-1], line)
+        for step in renumbered(section.steps, line * n_values):
             (folds if step.kind == "fold" else reads).append((dict(kernel.bases), step))
     moving = moving_results(kernel.spec, [step for _, step in reads])
     for bases, step in reads:
         if step.result not in moving:
             kernel.step_at(bases, step)
-    inside = [(bases, step) for bases, step in reads if step.result in moving]
-    inside += sorted(folds, key=lambda fold: fold[1].position)
-    kernel.bare_loop(inside, f"a{kernel.spec.lane}", f"b{kernel.spec.lane}")
+    inner = [(bases, step) for bases, step in reads if step.result in moving]
+    inner += sorted(folds, key=lambda fold: fold[1].position)
+    kernel.bare_loop(inner, f"a{kernel.spec.lane}", f"b{kernel.spec.lane}")
 
 
-def next_line(kernel: LoopText, section: Section, d: int, line: int) -> None:
-    """Variables for the places of all layouts of `section`, one further along `d`."""
+def advance_line(kernel: LoopText, section: Section, d: int, line: int) -> None:
+    """Emit the base offsets of all layouts of `section`, advanced by one index along dimension `d`."""
     for layout in layouts_of([section]):
         if d in kernel.spec.moving(layout):
             before, kernel.bases[layout] = kernel.bases[layout], f"q{layout}_{line}"

@@ -1,6 +1,7 @@
-"""Kernels for the CPU: loops over typed pointers, which LLVM vectorises.
+"""CPU kernels: loops over typed pointers, which LLVM vectorises.
 
-One module for each orientation writes the loops over units; `tracejit.codegen.cpu.loops` has what they share.
+Each orientation has a module that emits its loops over units; `tracejit.codegen.cpu.loops` contains what
+they share.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tracejit.codegen.spec import KernelSpec
 
 
 def emit_cpu(spec: KernelSpec) -> str:
-    """The source of ``kernel(block, lo, hi, scratch) -> status``."""
+    """Return the source of ``kernel(block, lo, hi, scratch) -> status``."""
     kernel = LoopText(spec)
     kernel.depth = 1
     kernel.load_slots(skip=("_bytes",))

@@ -1,9 +1,13 @@
-"""The parts that all kernels for the CPU share: the innermost loop, its steps, and reductions.
+"""Code shared by all CPU kernels: the innermost loop, its steps, and reductions.
 
-Rules that keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes
-nothing that another one reads (buffers are disjoint, or the same and indexed alike); loop-invariant steps are
-hoisted; there is one pointer for each buffer; sums of floats run in blocks of `SUM_BLOCK` elements, whose
-additions may be reordered, and the blocks add up in float64 (float32) or with compensation (float64).
+These rules keep the innermost loop fast:
+
+- It is a plain ``for i in independent(a, b)``: no iteration writes an element that another one reads, because
+  two buffers are either disjoint or identical and indexed alike.
+- Loop-invariant steps are hoisted.
+- Each buffer has one pointer.
+- Floats are summed in blocks of `SUM_BLOCK` elements. Additions within a block may be reordered; the sums of
+  the blocks are accumulated in float64 (for float32) or with compensation (for float64).
 """
 
 from __future__ import annotations
@@ -17,24 +21,31 @@ from tracejit.codegen.text import SourceText, has_trait, identity, is_compensate
 from tracejit.ir.op import ANY_ORDER, COMPENSATED, HIGHEST, LOWEST, OPS, PRODUCT, QUOTIENT
 
 SUM_BLOCK = 2048
-"""Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
-The end of a block, where the lanes are added up, takes as long as 250 elements; longer blocks are less exact.
+"""The number of elements in a block of a sum: 32 for each lane of the four vector accumulators that a
+processor with AVX-512 uses. Combining the lanes at the end of a block takes as long as adding 250
+elements; longer blocks are less accurate.
 """
 
-Placed = tuple[dict[int, str], Instruction]
-"""A step, and for each layout the variable that holds its place outside the lane."""
+AddressedStep = tuple[dict[int, str], Instruction]
+"""A step, and for each layout the variable that contains its base offset, the offset without the lane's
+index.
+"""
 
 
 def is_float(dtype: str) -> bool:
-    """Whether this names a floating dtype that kernels compute in: complex and half ones are none."""
+    """Return whether `dtype` is a floating dtype that kernels compute in; complex and half-precision
+    dtypes are not.
+    """
     return dtype in ("float32", "float64")
 
 
 class LoopText(SourceText):
-    """The text of a CPU kernel."""
+    """The source text of a CPU kernel."""
 
     def scratch_pointers(self) -> None:
-        """Rows of a ROWS kernel, transposed tiles of a MAP kernel, blocks to be streamed."""
+        """Emit the pointers into scratch memory: to the rows of a ROWS kernel, the transposed tiles of a
+        MAP kernel, and the stages of streamed results.
+        """
         spec = self.spec
         rows = [(f"row{n}", dtype) for n, dtype in enumerate(spec.rows)] * (spec.orientation == "rows")
         tiles = [(f"tile{n}", spec.pointers[access.pointer]) for n, access in enumerate(spec.tiles)]
@@ -45,12 +56,17 @@ class LoopText(SourceText):
     # ---- loops
 
     def independent(self) -> str:
-        """The range of a loop whose iterations share nothing in memory."""
+        """Return the name of the range for loops whose iterations have no memory dependences on one
+        another.
+        """
         return self.use("independent", "tracejit.kernels.compiler.ranges")
 
-    def lane_loop(self, section: Section, first: str, last: str, before: Sequence[Placed] = ()) -> None:
-        """The innermost loop over the steps `before`, of the row before, and those of `section`, with
-        loop-invariant steps hoisted before it; in blocks if it adds floats or streams.
+    def lane_loop(
+        self, section: Section, first: str, last: str, before: Sequence[AddressedStep] = ()
+    ) -> None:
+        """Emit the innermost loop over the steps `before`, which belong to the previous row, and the steps
+        of `section`. Loop-invariant steps are hoisted. The loop is blocked if it sums floats or streams
+        results.
         """
         inside = self.hoist([*before, *((self.bases, step) for step in section.steps)])
         sums = [s for _, s in inside if self.is_blocked(s)]
@@ -75,8 +91,8 @@ class LoopText(SourceText):
                     for bases, step in early:
                         self.stream(bases, step)
 
-    def hoist(self, placed: Sequence[Placed]) -> list[Placed]:
-        """Write the loop-invariant steps of a loop along the lane; returns the others."""
+    def hoist(self, placed: Sequence[AddressedStep]) -> list[AddressedStep]:
+        """Emit the loop-invariant steps of a loop along the lane, and return the remaining ones."""
         moving = moving_results(self.spec, [step for _, step in placed])
         inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
         for bases, step in placed:
@@ -84,8 +100,8 @@ class LoopText(SourceText):
                 self.step_at(bases, step)
         return inside
 
-    def bare_loop(self, inside: Sequence[Placed], first: str, last: str) -> None:
-        """The steps `inside` for each index along the lane."""
+    def bare_loop(self, inside: Sequence[AddressedStep], first: str, last: str) -> None:
+        """Emit the loop over the lane that executes the steps `inside` for each index."""
         moving = {step.result for _, step in inside}
         divided = [
             s
@@ -112,39 +128,41 @@ class LoopText(SourceText):
             self.in_lane = False
 
     def summed_products(self, steps: Sequence[Instruction]) -> dict[int, Instruction]:
-        """The products, by the numbers of their values, each of which is used in one sum only."""
+        """Return the products whose only use is a sum, by the numbers of their values."""
         readers = Counter(a for step in steps for a in step.args)
-        made = {step.result: step for step in steps if step.kind == "apply"}
+        producers = {step.result: step for step in steps if step.kind == "apply"}
         summed = {step.args[0]: step.dtype for step in steps if self.is_blocked(step)}
         return {
-            value: made[value]
+            value: producers[value]
             for value, dtype in summed.items()
-            if value in made
-            and has_trait(made[value].function, PRODUCT)
-            and made[value].dtype == dtype
+            if value in producers
+            and has_trait(producers[value].function, PRODUCT)
+            and producers[value].dtype == dtype
             and readers[value] == 1
         }
 
     def add_product(self, fold: Instruction, product: Instruction) -> None:
-        """Add a product to the sum of its block, in one instruction where there is one."""
+        """Emit the addition of a product to the sum of its block, as a fused multiply-add where the target
+        has one.
+        """
         x, y = product.args[0], product.args[-1]
         block = f"b{fold.position}"
         self.line(f"{block} = {self.accumulate('multiply_add_reassoc')}(v{x}, v{y}, {block})")
 
     def step_at(self, bases: dict[int, str], step: Instruction) -> None:
-        """One step where layouts have the places `bases`."""
-        here, self.bases = self.bases, bases
+        """Emit one step with `bases` as the base offsets of the layouts."""
+        current, self.bases = self.bases, bases
         self.row_step(step)
-        self.bases = here
+        self.bases = current
 
     def divide(self, step: Instruction) -> None:
-        """Divide by a loop-invariant value, whose reciprocal is known."""
+        """Emit a division by a loop-invariant value, whose reciprocal has been computed before the loop."""
         quotient = self.use("quotient", "tracejit.kernels.streams.quotient")
         x, y = step.args
         self.line(f"v{step.result} = {quotient}(v{x}, v{y}, r{step.result})")
 
     def row_step(self, step: Instruction) -> None:
-        """One step, with the accumulators and scratch rows of the CPU."""
+        """Emit one step; accumulators and scratch rows are those of CPU kernels."""
         value = f"v{step.args[0]}" if step.args else ""
         match step.kind:
             case "keep":
@@ -169,31 +187,31 @@ class LoopText(SourceText):
                 self.step(step)
 
     def stream(self, bases: dict[int, str], step: Instruction) -> None:
-        """Move a block of results from its stage to memory."""
+        """Emit the non-temporal copy of a block of results from its stage to memory."""
         assert step.access is not None
         stream, base = self.use("stream", "tracejit.kernels.streams.stream"), bases[step.access.layout]
         first = f"{base} + start" if base else "start"
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, 0, stop - start)")
 
     def prefetch(self, step: Instruction) -> None:
-        """Prefetch elements some rows, or elements, further."""
+        """Emit a prefetch at the step's distance ahead, in rows or in elements."""
         assert step.access is not None
-        spec, layout, further = self.spec, step.access.layout, str(step.position)
+        spec, layout, distance = self.spec, step.access.layout, str(step.position)
         if step.function == "rows":
             around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.lane - 1
             stride = f"s{layout}_{around}"
-            further = stride if step.position == 1 else f"{stride} * {step.position}"
-        place = " + ".join(filter(None, [self.bases[layout], further if step.position else ""]))
+            distance = stride if step.position == 1 else f"{stride} * {step.position}"
+        offset = " + ".join(filter(None, [self.bases[layout], distance if step.position else ""]))
         name = "prefetch_written" if step.function == "written" else "prefetch"
         prefetch = self.use(name, "tracejit.kernels.streams.prefetch")
-        self.line(f"{prefetch}(x{step.access.pointer}, {place or 0}, i{spec.lane})")
+        self.line(f"{prefetch}(x{step.access.pointer}, {offset or 0}, i{spec.lane})")
 
     def scratch_row(self, row: int) -> str:
-        """The element of a scratch row for the current index."""
+        """Return the element of a scratch row at the current index."""
         if self.spec.orientation == "columns":
             return f"row{row}[i{self.spec.lane}]"
-        at = f"i{self.spec.lane}"
-        return f"row{row}[{at}]" if self.spec.reduced == 1 else f"row{row}[line + {at}]"
+        index = f"i{self.spec.lane}"
+        return f"row{row}[{index}]" if self.spec.reduced == 1 else f"row{row}[line + {index}]"
 
     # ---- reductions
 
@@ -202,16 +220,20 @@ class LoopText(SourceText):
         return in_rows and step.kind == "fold" and is_compensated(step.function) and is_float(step.dtype)
 
     def is_ranked(self, step: Instruction) -> bool:
-        """Whether an extreme of floats is computed on integers, for which processors have an instruction."""
+        """Return whether a minimum or maximum of floats is computed on order-preserving integer ranks, for
+        which processors have an instruction.
+        """
         in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
         return in_rows and OPS[step.function].accumulation in (HIGHEST, LOWEST) and is_float(step.dtype)
 
     def is_lowest(self, step: Instruction) -> bool:
-        """Whether an extreme among integers is that of the negatives."""
+        """Return whether a ranked extreme is a minimum, which is computed as the maximum of the negated
+        values.
+        """
         return OPS[step.function].accumulation is LOWEST
 
     def fold(self, step: Instruction, value: str) -> None:
-        """Add `value` to an accumulator."""
+        """Emit the accumulation of `value`."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
             element = f"{accumulator}[i{self.spec.lane}]"
@@ -237,7 +259,7 @@ class LoopText(SourceText):
         self.line(f"{accumulator} = {combine}({accumulator}, {value})")
 
     def scan(self, step: Instruction, value: str) -> None:
-        """The running sum up to here."""
+        """Emit the running sum up to and including the current element."""
         add = self.combining(step.function, step.dtype)
         accumulator = f"t{step.position}"
         if self.spec.orientation == "columns":
@@ -246,7 +268,7 @@ class LoopText(SourceText):
         self.line(f"{accumulator} = v{step.result}")
 
     def finish_fold(self, step: Instruction) -> None:
-        """The result of a reduction."""
+        """Emit the result of a reduction, from its accumulator."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
             accumulator += f"[i{self.spec.lane}]"
@@ -263,11 +285,11 @@ class LoopText(SourceText):
         )
 
     def add_block(self, step: Instruction) -> None:
-        """Add the sum of a block to the total."""
-        total, part = f"t{step.position}", f"b{step.position}"
+        """Emit the addition of a block's sum to the total."""
+        total, block = f"t{step.position}", f"b{step.position}"
         if step.dtype == "float64":
-            error = f"{self.accumulate('sum_error')}({total}, {part})"
+            error = f"{self.accumulate('sum_error')}({total}, {block})"
             self.line(f"e{step.position} = e{step.position} + {error}")
-            self.line(f"{total} = {total} + {part}")
+            self.line(f"{total} = {total} + {block}")
         else:
-            self.line(f"{total} = {total} + {self.type('float64')}({part})")
+            self.line(f"{total} = {total} + {self.type('float64')}({block})")

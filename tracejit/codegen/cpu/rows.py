@@ -1,4 +1,4 @@
-"""The loops of a ROWS kernel: one kept index after the other, the reduced dimensions inside.
+"""The loops of a ROWS kernel: an outer loop over the kept indices, inner loops over the reduced dimensions.
 
     for unit in range(lo, hi):
         t0 = ...                                           # a loop for each section
@@ -9,34 +9,36 @@
         for i1 in independent(0, n1):
             ...
 
-If the last loop and the first one use different rows of scratch memory, it runs one row later (software
-pipelining):
+If the last loop of a row and the first loop of the next one use different rows of scratch memory, the last
+loop is delayed by one row (software pipelining):
 
     for unit in range(lo, hi + 1):
         if unit < hi:                                      # the first loop of row `unit`
             ...
-        if unit > lo:                                      # the last loop of the row before
+        if unit > lo:                                      # the last loop of the previous row
             ...
         if unit < hi:                                      # the other loops of row `unit`
             ...
 
-or, if it streams, as part of the second loop.
+If the last loop streams its results, it is fused with the second loop instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracejit.codegen.cpu.loops import LoopText, Placed
+from tracejit.codegen.cpu.loops import AddressedStep, LoopText
 from tracejit.codegen.spec import Instruction, KernelSpec, Section
 from tracejit.codegen.text import layouts_of
 
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
-"""Kinds of steps of a loop that only finishes a row: it reduces nothing and cannot fail."""
+"""The kinds of steps in a loop that only finishes a row: it contains no reduction and cannot fail."""
 
 
 def emit_rows(kernel: LoopText) -> None:
-    """Write a ROWS kernel: one kept index after the other, loops over the reduced dimensions inside."""
+    """Emit a ROWS kernel: a loop over the kept indices, and inside it the loops over the reduced
+    dimensions.
+    """
     if overlaps(kernel.spec):
         emit_overlapping_rows(kernel)
         return
@@ -47,8 +49,8 @@ def emit_rows(kernel: LoopText) -> None:
 
 
 def overlaps(spec: KernelSpec) -> bool:
-    """Whether the last loop of a row, which stores the results of the earlier ones, may run after the first
-    one of the next row: they share no row in scratch memory.
+    """Return whether the last loop of a row, which stores results of the earlier loops, may run after the
+    first loop of the next row. The two loops must not share a row of scratch memory.
     """
     loops = [section for section in spec.sections if section.level == "full"]
     last = spec.sections[-1]
@@ -60,98 +62,102 @@ def overlaps(spec: KernelSpec) -> bool:
 
 
 def emit_overlapping_rows(kernel: LoopText) -> None:
-    """Software pipelining: each row's last loop after the first one of the next row. The code after a
-    reduction waits for its end; meanwhile the processor executes the other loop.
+    """Emit software-pipelined rows: the last loop of each row runs after the first loop of the next one.
+    The code after a reduction waits for its result; meanwhile the processor executes the other loop.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
-    values = values_before(kernel.spec, last)
+    values = previous_values(kernel.spec, last)
     for value, dtype in values.values():  # 1: it may be a divisor before the first row ends
         kernel.line(f"v{value} = {kernel.number_one(dtype)}")
-    places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
-    for layout in places:
+    layouts = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
+    for layout in layouts:
         kernel.line(f"before{layout} = {kernel.type('int64')}(0)")
-    along = second < len(head) and goes_along(last, head[second])
+    is_fused = second < len(head) and is_fusible(last, head[second])
     with kernel.block("for unit in range(lo, hi + 1):"):
         with kernel.block("if unit < hi:"):
             begin_row(kernel)
             for section in head[:second]:
                 row_section(kernel, section)
-            there = kernel.bases | {layout: f"before{layout}" for layout in places}
-            before = [(there, step) for step in reading(last.steps, values)]
-            if along:
-                emit_both_loops(kernel, head[second], before, places)
-                finish_row(kernel, head[second + 1 :], values, places)
-        with kernel.block("elif unit > lo:" if along else "if unit > lo:"):
-            reduce_rows(kernel, Section(last.level, ()), before)
-        if not along:
+            previous_bases = kernel.bases | {layout: f"before{layout}" for layout in layouts}
+            previous_steps = [(previous_bases, step) for step in reading_previous(last.steps, values)]
+            if is_fused:
+                emit_fused_loops(kernel, head[second], previous_steps, layouts)
+                finish_row(kernel, head[second + 1 :], values, layouts)
+        with kernel.block("elif unit > lo:" if is_fused else "if unit > lo:"):
+            reduce_rows(kernel, Section(last.level, ()), previous_steps)
+        if not is_fused:
             with kernel.block("if unit < hi:"):
-                finish_row(kernel, head[second:], values, places)
+                finish_row(kernel, head[second:], values, layouts)
 
 
 def finish_row(
     kernel: LoopText,
     sections: Sequence[Section],
     values: Mapping[int, tuple[int, str]],
-    places: Sequence[int],
+    layouts: Sequence[int],
 ) -> None:
-    """The rest of a row but for its last loop, and the values that this loop will read."""
+    """Emit the remaining sections of a row except its last loop, and copies of the values that this loop
+    will read.
+    """
     for section in sections:
         row_section(kernel, section)
     for number, (value, _) in values.items():
         kernel.line(f"v{value} = v{number}")
-    for layout in places:
+    for layout in layouts:
         kernel.line(f"before{layout} = {kernel.bases[layout]}")
 
 
-def goes_along(last: Section, second: Section) -> bool:
-    """Whether the last loop of a row, whose results are streamed, is fused with the second loop of the next
-    row, which computes while memory takes the lines.
+def is_fusible(last: Section, second: Section) -> bool:
+    """Return whether the last loop of a row is fused with the second loop of the next row. It is if its
+    results are streamed: the second loop computes while the memory system accepts the lines.
     """
     results = {step.kind for step in last.steps} & {"store", "stream"}
     kinds = {step.kind for step in second.steps}
     return results == {"stream"} and kinds <= FINAL | {"keep", "fold", "prefetch"}
 
 
-def emit_both_loops(
-    kernel: LoopText, section: Section, before: Sequence[Placed], places: Sequence[int]
+def emit_fused_loops(
+    kernel: LoopText, section: Section, before: Sequence[AddressedStep], layouts: Sequence[int]
 ) -> None:
-    """A loop of this row, fused with the last one of the row before. Sums must not depend on the position of
-    a row in its chunk, so the first row runs the same loop: it computes on its own memory, and streams
-    nothing.
+    """Emit a loop of the current row, fused with the last loop of the previous row. A sum must not depend
+    on the position of a row in its chunk, so the first row runs the same fused loop: for that row, the
+    loop of the previous row operates on the current row's memory and its results are not streamed.
     """
     with kernel.block("if unit == lo:"):
-        for layout in places:
+        for layout in layouts:
             kernel.line(f"before{layout} = {kernel.bases[layout]}")
     reduce_rows(kernel, section, before)
 
 
-def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
-    """A second number for each value of a row that its last section reads, for the copy that outlives the
-    row, and its dtype.
+def previous_values(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
+    """Return, for each value of a row that the last section reads, the number of its copy, which outlives
+    the row, and its dtype.
     """
-    made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
-    count = 1 + max(
+    dtypes = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
+    n_values = 1 + max(
         step.result for steps in (spec.prologue, *(s.steps for s in spec.sections)) for step in steps
     )
-    read = dict.fromkeys(a for step in last.steps for a in step.args if a in made)
-    return {number: (count + number, made[number]) for number in read}
+    read = dict.fromkeys(a for step in last.steps for a in step.args if a in dtypes)
+    return {number: (n_values + number, dtypes[number]) for number in read}
 
 
-def reading(steps: Sequence[Instruction], values: Mapping[int, tuple[int, str]]) -> tuple[Instruction, ...]:
-    """`steps` on the values of the row before."""
+def reading_previous(
+    steps: Sequence[Instruction], values: Mapping[int, tuple[int, str]]
+) -> tuple[Instruction, ...]:
+    """Return `steps` with the values of the previous row as arguments."""
     return tuple(s.replace(args=tuple(values[a][0] if a in values else a for a in s.args)) for s in steps)
 
 
 def begin_row(kernel: LoopText) -> None:
-    """The indices of a unit of a ROWS kernel, and the place of its row."""
+    """Emit the kept indices of a unit of a ROWS kernel, and the base offsets of its row."""
     kept = range(kernel.spec.kept)
-    kernel.unravel(kernel.piece("unit"), kept)
+    kernel.unravel(kernel.outer_unit("unit"), kept)
     kernel.set_bases(kernel.spec.sections, kept)
 
 
 def row_section(kernel: LoopText, section: Section) -> None:
-    """A section of a row: steps that run once, or a loop over the row."""
+    """Emit a section of a row: steps that run once, or a loop over the row."""
     if section.level == "full":
         reduce_rows(kernel, section)
         return
@@ -159,9 +165,9 @@ def row_section(kernel: LoopText, section: Section) -> None:
         kernel.row_step(step)
 
 
-def reduce_rows(kernel: LoopText, section: Section, before: Sequence[Placed] = ()) -> None:
-    """A loop over all reduced dimensions whose accumulators are variables; its rounds begin with the steps
-    `before`.
+def reduce_rows(kernel: LoopText, section: Section, before: Sequence[AddressedStep] = ()) -> None:
+    """Emit a loop over all reduced dimensions whose accumulators are variables. Each iteration begins with
+    the steps `before`.
     """
     spec = kernel.spec
     for step in kernel.accumulators(section):

@@ -1,4 +1,4 @@
-"""The loops of a sweep (see `tracejit.loopnest.sweep`): rows in order, their results through a ring.
+"""The loops of a sweep (see `tracejit.loopnest.sweep`): rows in order, with results buffered in a ring.
 
     for unit in range(lo, hi):                             # a band of rows
         a0 = unit * band
@@ -11,7 +11,7 @@
                     ...
                     ring[line + i1] = v7
             row = i0 - up
-            if row >= a0:                                  # store the row that nobody reads any more
+            if row >= a0:                                  # store the row that no later row reads
                 edge = edge_row(row, a0, b0, unit, bands, up, down)
                 line = row % (up + 1) * n1
                 if edge < 0:
@@ -19,12 +19,12 @@
                 else:
                     move(edges, edge * n1, ring, line, n1)
 
-In a kernel over one dimension a row is a run of `columns` elements, and the last one may be shorter. Where a
-row is stored while another one is computed, the innermost loop does both:
+In a kernel over one dimension a row is a run of `columns` elements; the last run may be shorter. If a row is
+stored while another one is computed (`KernelSpec.along`), the innermost loop does both:
 
                 for i1 in independent(0, n1):
                     ...
-                    target[at + i1] = ring[line + i1]      # row i0 - up, to its place or to the edges
+                    target[at + i1] = ring[line + i1]      # row i0 - up, to the array or to the edges
                     ring[line + i1] = v7
 """
 
@@ -39,44 +39,46 @@ from tracejit.codegen.text import SourceText
 MODULE = "tracejit.kernels.streams.sweep"
 
 LaneLoop = Callable[[Section, str, str], None]
-"""Writes the innermost loop over a section, between two bounds."""
+"""Emits the innermost loop over a section, between two bounds."""
 
 
 def emit_sweep(kernel: SourceText, lane_loop: LaneLoop) -> None:
-    """Write the loops over bands and rows."""
+    """Emit the loops over bands and rows."""
     spec = kernel.spec
     (section,) = spec.sections
-    (store,) = (step for step in section.steps if step.kind == "ring")
+    (store,) = (index for index in section.steps if index.kind == "ring")
     assert store.access is not None
     kernel.pointer("ring", "scratch + ring_at", store.dtype)
     kernel.pointer("edges", "edges_at", store.dtype)
     in_runs = spec.kept == 1
     if in_runs:
         kernel.line("runs = (n0 + columns - 1) // columns")
-    step, count = ("run", "runs") if in_runs else ("i0", "n0")
+    index, extent = ("run", "runs") if in_runs else ("i0", "n0")
     compute_row, store_row = (_compute_run, _store_run) if in_runs else (_compute_row, _store_row)
     with kernel.block("for unit in range(lo, hi):"):
         kernel.line("a0 = unit * band")
-        kernel.line(f"b0 = a0 + band if unit < bands - 1 else {count}")
-        with kernel.block(f"for {step} in range(a0, b0 + up):"):
+        kernel.line(f"b0 = a0 + band if unit < bands - 1 else {extent}")
+        with kernel.block(f"for {index} in range(a0, b0 + up):"):
             if spec.along:
                 _store_along(kernel, section, store.access, lane_loop)
                 return
-            with kernel.block(f"if {step} < b0:"):
+            with kernel.block(f"if {index} < b0:"):
                 compute_row(kernel, section, lane_loop)
-            kernel.line(f"row = {step} - up")
+            kernel.line(f"row = {index} - up")
             with kernel.block("if row >= a0:"):
-                _find_edge(kernel)
+                _emit_edge(kernel)
                 store_row(kernel, store.access, kernel.use("move", MODULE))
 
 
-def _find_edge(kernel: SourceText) -> None:
+def _emit_edge(kernel: SourceText) -> None:
     edge_row = kernel.use("edge_row", MODULE)
     kernel.line(f"edge = {edge_row}(row, a0, b0, unit, bands, up, down)")
 
 
 def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
-    """Write an element of a new row into the ring; `along`: store the old one in the array first."""
+    """Emit the store of an element of a new row into the ring. If the spec is `along`, the old element
+    moves to the array first.
+    """
     lane = kernel.spec.lane
     if kernel.spec.along:
         kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")
@@ -84,19 +86,19 @@ def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
 
 
 def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop: LaneLoop) -> None:
-    """Compute a row and store the one that it replaces in the ring. The first rows of a band replace none,
-    and write the old elements back to the ring itself.
+    """Emit the computation of a row fused with the store of the row it replaces in the ring. The first
+    rows of a band replace none: they write the old elements back to the ring itself.
     """
     lane = kernel.spec.lane
     kernel.line("row = i0 - up")
-    _find_edge(kernel)
+    _emit_edge(kernel)
     with _inner_loops(kernel):
-        kernel.line(f"line = {_line(kernel, 'i0 % up')}")
+        kernel.line(f"line = {_line_offset(kernel, 'i0 % up')}")
         kernel.line(f"target = x{access.pointer}")
-        kernel.line(f"at = {_place(kernel, access.layout)}")
+        kernel.line(f"at = {_array_offset(kernel, access.layout)}")
         with kernel.block("if edge >= 0:"):
             kernel.line("target = edges")
-            kernel.line(f"at = {_line(kernel, 'edge')}")
+            kernel.line(f"at = {_line_offset(kernel, 'edge')}")
         with kernel.block("if row < a0:"):
             kernel.line("target = ring")
             kernel.line("at = line")
@@ -110,41 +112,47 @@ def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop
 def _compute_row(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
     with _inner_loops(kernel):
         kernel.set_bases([section], range(kernel.spec.lane))
-        kernel.line(f"line = {_line(kernel, 'i0 % (up + 1)')}")
+        kernel.line(f"line = {_line_offset(kernel, 'i0 % (up + 1)')}")
         lane_loop(section, "0", f"n{kernel.spec.lane}")
 
 
 def _store_row(kernel: SourceText, access: Access, move: str) -> None:
-    """Move a row from the ring to its place, or to the edges."""
+    """Emit the move of a row from the ring to the array, or to the edges."""
     lane = kernel.spec.lane
     with _inner_loops(kernel):
-        kernel.line(f"line = {_line(kernel, 'row % (up + 1)')}")
+        kernel.line(f"line = {_line_offset(kernel, 'row % (up + 1)')}")
         with kernel.block("if edge < 0:"):
-            kernel.line(f"{move}(x{access.pointer}, {_place(kernel, access.layout)}, ring, line, n{lane})")
+            kernel.line(
+                f"{move}(x{access.pointer}, {_array_offset(kernel, access.layout)}, ring, line, n{lane})"
+            )
         with kernel.block("else:"):
-            kernel.line(f"{move}(edges, {_line(kernel, 'edge')}, ring, line, n{lane})")
+            kernel.line(f"{move}(edges, {_line_offset(kernel, 'edge')}, ring, line, n{lane})")
 
 
 @contextmanager
 def _inner_loops(kernel: SourceText) -> Iterator[None]:
-    """Loops over the dimensions between that of the rows and the innermost one."""
+    """Emit the loops over the dimensions between the row dimension and the innermost one."""
     with ExitStack() as loops:
         for d in range(1, kernel.spec.lane):
             loops.enter_context(kernel.block(f"for i{d} in range(n{d}):"))
         yield
 
 
-def _place(kernel: SourceText, layout: int) -> str:
-    """The start of the innermost dimension of row `row` in the array, at the current index."""
+def _array_offset(kernel: SourceText, layout: int) -> str:
+    """Return the offset in the array at which the innermost dimension starts, for the row `row` and the
+    current indices.
+    """
     return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
 
 
-def _line(kernel: SourceText, row: str) -> str:
-    """The start of the innermost dimension in contiguous memory: in row `row`, at the current index."""
-    place = f"{row} * n1"
+def _line_offset(kernel: SourceText, row: str) -> str:
+    """Return the offset in contiguous memory at which the innermost dimension starts, for the row `row`
+    and the current indices.
+    """
+    offset = f"{row} * n1"
     for d in range(1, kernel.spec.lane):
-        place = f"({place} + i{d}) * n{d + 1}"
-    return place
+        offset = f"({offset} + i{d}) * n{d + 1}"
+    return offset
 
 
 def _compute_run(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
@@ -155,10 +163,12 @@ def _compute_run(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> N
 
 
 def _store_run(kernel: SourceText, access: Access, move: str) -> None:
-    """Move a run from the ring to its place, or to the edges, which have complete runs only."""
+    """Emit the move of a run from the ring to the array, or to the edges, which contain complete runs
+    only.
+    """
     kernel.line("line = row % (up + 1) * columns")
     with kernel.block("if edge < 0:"):
-        count = "min(columns, n0 - row * columns)"
-        kernel.line(f"{move}(x{access.pointer}, row * columns, ring, line, {count})")
+        length = "min(columns, n0 - row * columns)"
+        kernel.line(f"{move}(x{access.pointer}, row * columns, ring, line, {length})")
     with kernel.block("else:"):
         kernel.line(f"{move}(edges, edge * columns, ring, line, columns)")

@@ -1,1 +1,1 @@
-"""Kernels for CUDA, and how they are launched."""
+"""CUDA kernels and their launch dimensions."""

@@ -1,41 +1,41 @@
-"""Kernels for GPUs: the same units, each taken by one or more blocks of threads.
+"""GPU kernels. They have the same units as CPU kernels; one or more blocks of threads compute a unit.
 
     kernel[(bx, by), (tx, ty), shared](block)     # `launch.launch` chooses the numbers
 
-`block` is passed by value: the slots of the spec, then those of `codegen.gpu.launch.MORE`. tx and ty are
-powers of two, tx * ty is at most `THREADS`; the block's shared memory has a place for each thread and
-accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units. Inside a unit
+`block` is passed by value: the slots of the spec, followed by `codegen.gpu.launch.EXTRA_SLOTS`. tx and ty are
+powers of two, and tx * ty is at most `THREADS`. The block's shared memory has one element for each thread and
+accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units. Within a unit:
 
-- MAP: threads along x stride over the last dimension, those along y (ty = 1 if there is no other dimension)
-  over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
-  in place: the next lines of the tile use the rest of each cache line.
-- ROWS: the threads of a block (ty = by = 1) stride over the row; their accumulators are combined through
+- MAP: threads along x stride over the last dimension, threads along y (ty = 1 if there is no other dimension)
+  over the preceding one; the `by` blocks share a unit. Operands that are contiguous along the preceding
+  dimension are read without transposition: the next lines of the tile use the rest of each cache line.
+- ROWS: the threads of a block (ty = by = 1) stride over the row. Their accumulators are combined through
   shared memory. Values that depend on the row only are computed by every thread and stored by the first.
-- COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
-  share a unit's columns. Accumulators are combined along y.
+- COLUMNS: each thread along x computes separate columns, and the threads along y share the lines of these
+  columns; the `by` blocks share a unit's columns. Accumulators are combined along y.
 
-For a running sum, the threads take as many elements as there are threads, combine them in a tree, and carry
-the last sum on. Otherwise a thread takes several elements at a time: it reads all of them before it writes,
-so that many reads are in flight. At `scratch` in the GPU's memory there are `Lowered.scratch` bytes for each
-of the bx blocks. A kernel that fails lowers the int64 at `failure` to its status: the smallest of all
-threads', so that every run reports the same error.
+For a running sum, the threads process as many elements as there are threads, combine them in a tree, and
+carry the last sum to the next iteration. Other loops process several elements per thread and iteration: a
+thread issues all reads before its writes, so that many reads are in flight. `scratch` is the address in GPU
+memory of `Lowered.scratch` bytes for each of the bx blocks. A kernel that fails lowers the int64 at `failure`
+to its status. The result is the smallest status of all threads, so every run reports the same error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracejit.codegen.gpu.launch import AT_ONCE, MORE, shared_places
+from tracejit.codegen.gpu.launch import ELEMENTS_PER_THREAD, EXTRA_SLOTS, shared_sizes
 from tracejit.codegen.spec import Instruction, KernelSpec, Section
 from tracejit.codegen.text import SourceText, is_compensated, memory_type, renumbered
 from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
-"""The most steps of a loop that takes several elements at a time."""
+"""The maximal number of steps in a loop that processes several elements per iteration."""
 
 
 def emit_gpu(spec: KernelSpec) -> str:
-    """The source of ``kernel(block)``."""
+    """Return the source of ``kernel(block)``."""
     if spec.sweep:
         raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")
     if spec.panel >= 0:
@@ -45,7 +45,7 @@ def emit_gpu(spec: KernelSpec) -> str:
     stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
     kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
     fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
-    for position, name in enumerate(MORE, len(spec.slot_names())):
+    for position, name in enumerate(EXTRA_SLOTS, len(spec.slot_names())):
         if name == "units" or (name == "scratch" and spec.rows) or (name == "failure" and fails):
             kernel.line(f"{name} = {kernel.memory('slot')}(block, {position})")
     for step in spec.prologue:
@@ -65,7 +65,7 @@ def emit_gpu(spec: KernelSpec) -> str:
 
 
 def emit_map(kernel: _Kernel) -> None:
-    """Write a MAP kernel: threads stride over the elements of a tile."""
+    """Emit a MAP kernel: threads stride over the elements of a tile."""
     spec = kernel.spec
     (section,) = spec.sections
     last = spec.lane
@@ -86,9 +86,9 @@ def emit_map(kernel: _Kernel) -> None:
 
 
 def emit_rows(kernel: _Kernel) -> None:
-    """Write a ROWS kernel: the threads of a block share a row."""
+    """Emit a ROWS kernel: the threads of a block share a row."""
     spec = kernel.spec
-    kernel.unravel(kernel.piece("unit"), range(spec.kept))
+    kernel.unravel(kernel.outer_unit("unit"), range(spec.kept))
     kernel.set_bases(spec.sections, range(spec.kept))
     for n, dtype in enumerate(spec.rows):
         kernel.pointer(f"row{n}", f"scratch + {kernel.word('block_x')} * scratch_bytes + row{n}_at", dtype)
@@ -96,17 +96,17 @@ def emit_rows(kernel: _Kernel) -> None:
         if section.level == "full":
             kernel.reduce_row(section)
         else:
-            kernel.once(section, "thread == 0")
+            kernel.emit_once(section, "thread == 0")
 
 
 def emit_columns(kernel: _Kernel) -> None:
-    """Write a COLUMNS kernel: threads along x have columns of their own, whose accumulators are variables.
-    All threads of a block run the loop together; those beyond the last column compute what the last one does,
-    and store nothing.
+    """Emit a COLUMNS kernel: each thread along x computes separate columns, whose accumulators are
+    variables. All threads of a block run the loop together. Threads beyond the last column repeat the
+    computation of the last column and store nothing.
     """
     spec = kernel.spec
     last = spec.lane
-    kernel.line(f"tile = {kernel.piece('unit')}")
+    kernel.line(f"tile = {kernel.outer_unit('unit')}")
     kernel.line(f"a{last} = tile % column_tiles * columns")
     kernel.line(f"b{last} = min(a{last} + columns, n{last})")
     kernel.unravel("tile // column_tiles", range(last))
@@ -120,7 +120,7 @@ def emit_columns(kernel: _Kernel) -> None:
             if section.level == "full":
                 kernel.reduce_column(section)
             else:
-                kernel.once(section, "inside and line == 0")
+                kernel.emit_once(section, "inside and line == 0")
         kernel.in_lane = False
         kernel.line(f"a{last} += {kernel.word('blocks_y')} * threads")
 
@@ -128,14 +128,16 @@ def emit_columns(kernel: _Kernel) -> None:
 WORDS = "tracejit.kernels.gpu.words"
 
 WRITES = ("keep", "store", "stream")
-"""Steps that write to memory, in loops."""
+"""The kinds of steps in loops that write to memory."""
 
 
 class _Kernel(SourceText):
-    """The text of a kernel."""
+    """The source text of a GPU kernel."""
 
     def name_threads(self) -> None:
-        """Name this thread's index along each direction; in a MAP kernel, among all that share a unit."""
+        """Emit this thread's index and the number of threads along each direction. In a MAP kernel they
+        extend over all blocks that share a unit.
+        """
         spec = self.spec
         thread, threads = self.word("thread_x"), self.word("threads_x")
         line, lines = ("thread_y", "threads_y")
@@ -154,43 +156,43 @@ class _Kernel(SourceText):
             self.line(f"{name} = {value}")
 
     def word(self, name: str) -> str:
-        """A call of a word of `tracejit.kernels.gpu.words`."""
+        """Return a call of a function of `tracejit.kernels.gpu.words`."""
         return f"{self.use(name, WORDS)}()"
 
     # ---- loops
 
     def strided(self, section: Section, first: str, last: str) -> None:
-        """The strided loop of the threads along x over the lane."""
+        """Emit the strided loop of the threads along x over the lane."""
         index = f"i{self.spec.lane}"
-        self.loop(section, first, last, "thread", lambda place: self.line(f"{index} = {place}"))
+        self.loop(section, first, last, "thread", lambda position: self.line(f"{index} = {position}"))
 
     def loop(self, section: Section, first: str, last: str, thread: str, move: Callable[[str], None]) -> None:
-        """A loop over [first, last) of all that count as `thread`; `move` writes the lines that set the
-        indices to a place.
+        """Emit a strided loop over [first, last) of the threads that `thread` enumerates. `move(index)`
+        emits the lines that set the loop's indices.
         """
-        number = len(section.steps)
-        count = AT_ONCE if number <= MOST_STEPS else 2 if number <= 2 * MOST_STEPS else 1
+        n_steps = len(section.steps)
+        n_elements = ELEMENTS_PER_THREAD if n_steps <= MOST_STEPS else 2 if n_steps <= 2 * MOST_STEPS else 1
         self.line(f"at = {thread if first == '0' else f'{first} + {thread}'}")
         if not last.isidentifier():
             self.line(f"stop = {last}")
             last = "stop"
         self.in_lane = True
-        if count > 1:
-            with self.block(f"while at + {count - 1} * {thread}s < {last}:"):
-                self.at_once(section, count, thread, move)
-                self.line(f"at += {count} * {thread}s")
+        if n_elements > 1:
+            with self.block(f"while at + {n_elements - 1} * {thread}s < {last}:"):
+                self.unrolled(section, n_elements, thread, move)
+                self.line(f"at += {n_elements} * {thread}s")
         with self.block(f"while at < {last}:"):
             move("at")
             self.steps(section.steps)
             self.line(f"at += {thread}s")
         self.in_lane = self.spec.orientation == "columns"
 
-    def at_once(self, section: Section, count: int, thread: str, move: Callable[[str], None]) -> None:
-        """The steps of `section` for `count` elements: everything is read before anything is written, so that
-        many reads are in flight.
+    def unrolled(self, section: Section, n_elements: int, thread: str, move: Callable[[str], None]) -> None:
+        """Emit the steps of `section` for `n_elements` elements. All reads precede all writes, so that many
+        reads are in flight.
         """
-        results = [s.result for part in self.spec.sections for s in part.steps]
-        shifted = [renumbered(section.steps, n * (1 + max(results))) for n in range(count)]
+        results = [s.result for other in self.spec.sections for s in other.steps]
+        shifted = [renumbered(section.steps, n * (1 + max(results))) for n in range(n_elements)]
         for writes in (False, True):
             for n, steps in enumerate(shifted):
                 chosen = [step for step in steps if (step.kind in WRITES) == writes]
@@ -199,12 +201,14 @@ class _Kernel(SourceText):
                     self.steps(chosen)
 
     def steps(self, steps: Sequence[Instruction]) -> None:
-        """The lines of `steps`."""
+        """Emit the lines of `steps`."""
         for step in steps:
-            self.one(step)
+            self.emit_step(step)
 
-    def once(self, section: Section, chosen: str) -> None:
-        """Steps that depend on kept indices only: all threads compute, one stores what others may read."""
+    def emit_once(self, section: Section, chosen: str) -> None:
+        """Emit steps that depend on kept indices only. All threads compute; the thread for which `chosen`
+        holds stores the results that others may read.
+        """
         stores = [step for step in section.steps if step.kind in ("store", "stream")]
         others = [step for step in section.steps if step not in stores]
         self.steps(others)
@@ -217,8 +221,8 @@ class _Kernel(SourceText):
             if section is not self.spec.sections[-1]:
                 self.line(self.word("barrier"))
 
-    def one(self, step: Instruction) -> None:
-        """One step, with accumulators and columns' scratch rows in variables."""
+    def emit_step(self, step: Instruction) -> None:
+        """Emit one step. Accumulators, and the scratch rows of COLUMNS kernels, are variables."""
         value = f"v{step.args[0]}" if step.args else ""
         total = f"t{step.position}"
         in_columns = self.spec.orientation == "columns"
@@ -245,12 +249,12 @@ class _Kernel(SourceText):
             case "stream":
                 self.step(step.replace(kind="store"))
             case "prefetch":
-                pass  # other threads hide the latency of memory
+                pass  # other threads hide the memory latency
             case _:
                 self.step(step)
 
     def row_element(self, row: int) -> str:
-        """The element of a scratch row for the current reduced index."""
+        """Return the element of a scratch row at the current reduced index."""
         linear = f"i{self.spec.kept}"
         for d in range(self.spec.kept + 1, self.spec.lane + 1):
             linear = f"({linear}) * n{d} + i{d}"
@@ -259,7 +263,7 @@ class _Kernel(SourceText):
     # ---- reductions
 
     def start(self, section: Section) -> list[Instruction]:
-        """Start the accumulators of `section`; return their steps."""
+        """Emit the initialisation of the accumulators of `section`, and return their steps."""
         steps = self.accumulators(section)
         for step in steps:
             self.line(f"t{step.position} = {self.identity(step)}")
@@ -268,11 +272,11 @@ class _Kernel(SourceText):
         return steps
 
     def is_compensated(self, step: Instruction) -> bool:
-        """Whether the accumulator is that of a compensated sum."""
+        """Return whether the accumulator is that of a compensated sum."""
         return step.kind == "fold" and is_compensated(step.function) and step.dtype == "float64"
 
     def accumulate_step(self, step: Instruction, total: str, value: str) -> None:
-        """Add `value` to an accumulator."""
+        """Emit the accumulation of `value`."""
         dtype = self.spec.accumulators[step.position]
         value = value if dtype == step.dtype else f"{self.type(dtype)}({value})"
         if self.is_compensated(step):
@@ -281,7 +285,7 @@ class _Kernel(SourceText):
         self.line(f"{total} = {self.combining(step.function, dtype)}({total}, {value})")
 
     def reduce_row(self, section: Section) -> None:
-        """The threads' loop over the reduced dimensions, then the combination of their accumulators."""
+        """Emit the threads' loop over the reduced dimensions and the combination of their accumulators."""
         spec = self.spec
         steps = self.start(section)
         before, depth = dict(self.bases), self.depth
@@ -302,7 +306,9 @@ class _Kernel(SourceText):
         self.wait_for_scans()
 
     def reduce_column(self, section: Section) -> None:
-        """The loops over the reduced dimensions of a column, whose innermost one the lines share."""
+        """Emit the loops over the reduced dimensions of a column. The threads along y share the innermost
+        one.
+        """
         spec = self.spec
         steps = self.start(section)
         dims = range(spec.kept, spec.kept + spec.reduced)
@@ -314,9 +320,9 @@ class _Kernel(SourceText):
             self.depth += 1
         first, last = self.bounds(dims[-1])
 
-        def move(place: str) -> None:
+        def move(position: str) -> None:
             self.bases = dict(before)
-            self.line(f"i{dims[-1]} = {place}")
+            self.line(f"i{dims[-1]} = {position}")
             self.set_bases([section], dims, "q")
 
         if any(step.kind == "scan" for step in steps):
@@ -330,8 +336,9 @@ class _Kernel(SourceText):
     # ---- running sums
 
     def scan(self, section: Section, first: str, last: str, member: str, move: Callable[[str], None]) -> None:
-        """The loop over [first, last) of a section with running sums: all threads that differ in `member` run
-        it together, an element each. Those beyond the end compute what the last one does, and write nothing.
+        """Emit the loop over [first, last) of a section with running sums. All threads that differ in
+        `member` run it together, one element each. Threads beyond the end repeat the computation of the
+        last element and write nothing.
         """
         self.line(f"begin = {first}")
         with self.block(f"while begin < {last}:"):
@@ -343,58 +350,60 @@ class _Kernel(SourceText):
                     self.scan_step(step, member)
                 elif step.kind == "fold" or (step.kind in WRITES and not in_variable):
                     with self.block("if within:"):
-                        self.one(step)
+                        self.emit_step(step)
                 else:
-                    self.one(step)
+                    self.emit_step(step)
             self.line(f"begin += {member}s")
 
     def scan_step(self, step: Instruction, member: str) -> None:
-        """The running sums of as many elements as there are members, in a tree through shared memory; the
-        accumulator holds the sum before them.
+        """Emit the running sums of as many elements as there are members, as a tree through shared memory.
+        The accumulator contains the sum of all preceding elements.
         """
         in_rows = member == "thread"
-        place, distance = ("thread", "step") if in_rows else ("cell", "step * threads")
-        end = "threads - 1" if in_rows else "(lines - 1) * threads + thread"
+        cell, distance = ("thread", "step") if in_rows else ("cell", "step * threads")
+        last_cell = "threads - 1" if in_rows else "(lines - 1) * threads + thread"
         dtype = self.spec.accumulators[step.position]
         combine = self.combining(step.function, dtype)
-        shared, total, own = f"shared_{dtype}", f"t{step.position}", f"own{step.position}"
+        shared, total, prefix = f"shared_{dtype}", f"t{step.position}", f"own{step.position}"
         value = f"v{step.args[0]}"
-        self.line(f"{own} = {value if dtype == step.dtype else f'{self.type(dtype)}({value})'}")
+        self.line(f"{prefix} = {value if dtype == step.dtype else f'{self.type(dtype)}({value})'}")
         with self.block("if not within:"):
-            self.line(f"{own} = {self.identity(step)}")
-        self.line(f"{shared}[{place}] = {own}")
+            self.line(f"{prefix} = {self.identity(step)}")
+        self.line(f"{shared}[{cell}] = {prefix}")
         self.line(self.word("barrier"))
         self.line("step = 1")
         with self.block(f"while step < {member}s:"):
             with self.block(f"if {member} >= step:"):
-                self.line(f"{own} = {combine}({shared}[{place} - {distance}], {own})")
+                self.line(f"{prefix} = {combine}({shared}[{cell} - {distance}], {prefix})")
             self.line(self.word("barrier"))
-            self.line(f"{shared}[{place}] = {own}")
+            self.line(f"{shared}[{cell}] = {prefix}")
             self.line(self.word("barrier"))
             self.line("step = 2 * step")
-        self.line(f"v{step.result} = {combine}({total}, {own})")
-        self.line(f"{total} = {combine}({total}, {shared}[{end}])")
+        self.line(f"v{step.result} = {combine}({total}, {prefix})")
+        self.line(f"{total} = {combine}({total}, {shared}[{last_cell}])")
         self.line(self.word("barrier"))
 
     # ---- shared memory
 
     def share(self) -> None:
-        """Shared memory for the accumulators of a block's threads, one array for each dtype."""
-        before = 0
-        for dtype, size in shared_places(self.spec).items():
+        """Emit the shared-memory arrays for the accumulators of a block's threads, one array per dtype."""
+        bytes_before = 0
+        for dtype, size in shared_sizes(self.spec).items():
             threads = f"{self.word('threads_x')} * {self.word('threads_y')}"
-            place = f"{before} * {threads}" if before else "0"
-            self.line(f"shared_{dtype} = {self.use('shared', WORDS)}({place}, {self.type(dtype)})")
-            before += size
+            offset = f"{bytes_before} * {threads}" if bytes_before else "0"
+            self.line(f"shared_{dtype} = {self.use('shared', WORDS)}({offset}, {self.type(dtype)})")
+            bytes_before += size
 
     def wait_for_scans(self) -> None:
-        """Write a barrier in kernels with scans: other threads read what the first wrote, and vice versa."""
+        """Emit a barrier in kernels with scans: other threads read results of the first one, and vice
+        versa.
+        """
         if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
             self.line(self.word("barrier"))
 
-    def combine_threads(self, steps: Sequence[Instruction], member: str, place: str) -> None:
-        """Combine the accumulators of all threads that differ in `member`, in a tree; every thread has the
-        result. `place`: of a thread's accumulator in shared memory.
+    def combine_threads(self, steps: Sequence[Instruction], member: str, cell: str) -> None:
+        """Emit the combination of the accumulators of all threads that differ in `member`, as a tree.
+        Every thread obtains the result. `cell`: the index of a thread's accumulator in shared memory.
         """
         distance, first = ("step", "0") if member == "thread" else ("step * threads", "thread")
         for step in steps:
@@ -404,13 +413,13 @@ class _Kernel(SourceText):
                 combine, is_true = self.combining(step.function, dtype), " != 0" * (dtype == "bool")
                 if self.is_compensated(step):
                     self.line(f"{total} = {self.accumulate('compensated')}({total}, e{step.position})")
-                self.write(f"{shared}[{place}]", total, dtype)
+                self.write(f"{shared}[{cell}]", total, dtype)
                 self.line(self.word("barrier"))
                 self.line(f"step = {member}s // 2")
                 with self.block("while step > 0:"):
                     with self.block(f"if {member} < step:"):
-                        both = f"{shared}[{place}]{is_true}, {shared}[{place} + {distance}]{is_true}"
-                        self.write(f"{shared}[{place}]", f"{combine}({both})", dtype)
+                        operands = f"{shared}[{cell}]{is_true}, {shared}[{cell} + {distance}]{is_true}"
+                        self.write(f"{shared}[{cell}]", f"{combine}({operands})", dtype)
                     self.line(self.word("barrier"))
                     self.line("step = step // 2")
                 self.line(f"{total} = {shared}[{first}]{is_true}")

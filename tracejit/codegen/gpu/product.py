@@ -1,14 +1,14 @@
-"""Matrix products on GPUs: a block of threads computes a tile, each thread a part of it in registers.
+"""Matrix products on GPUs: a block of threads computes a tile, and each thread a sub-tile in registers.
 
     for each DEPTH columns of A:
-        A's and B's parts of the tile    memory -> shared memory, all threads
+        the tile's panels of A and B     memory -> shared memory, all threads
         barrier
         for each of these columns:       a thread multiplies EACH elements of A by EACH of B
         barrier
 
-Neighbouring threads read neighbours in memory, whichever way an operand lies: the source depends on that.
-Everything else is in the block (`GpuProduct`), so a kernel serves all shapes. Every element is added up by
-one thread, in order: the same bits in every run.
+Neighbouring threads read neighbouring elements for either storage order of an operand; the source depends on
+that order. All other parameters are in the block (`GpuProduct`), so one kernel serves all shapes. A single
+thread accumulates each element, in order, so results are bitwise reproducible.
 
 >>> print(product_source("float32", False, True).splitlines()[0])
 # product of float32: tiles of 64 x 64, A by rows, B by columns
@@ -26,17 +26,17 @@ from tracejit.kernels.split import ceil_div
 
 TILE, DEPTH, EACH = 64, 16, 4
 SIDE = TILE // EACH
-"""Threads of a block along x and y."""
+"""The number of threads of a block along x and along y."""
 
 LINE = TILE + 4
-"""Elements between the columns of a tile in shared memory, padded to avoid bank conflicts."""
+"""The number of elements between the columns of a tile in shared memory, padded to avoid bank conflicts."""
 
 
 class GpuProduct(enum.IntEnum):
-    """Slots of the block of a product: C = A @ B, or C += A @ B if ADD, for MATRICES of them.
+    """Slots of the block of a batched product: C = A @ B, or C += A @ B if ADD.
 
-    Matrix ``i`` reads A at element ``i // INNER * A_OUTER + i % INNER * A_INNER``, B likewise, and writes C,
-    which is C-contiguous, at ``i * M * N``. Strides count elements.
+    Matrix ``i`` of the batch reads A at element ``i // INNER * A_OUTER + i % INNER * A_INNER``, B likewise,
+    and writes C, which is C-contiguous, at ``i * M * N``. Strides are in elements.
     """
 
     M = 0
@@ -58,7 +58,7 @@ class GpuProduct(enum.IntEnum):
 
 
 def product_words(layout: GemmLayout, add: bool) -> tuple[int, ...]:
-    """The slots up to the operands' addresses."""
+    """Return the values of the slots before the operands' addresses."""
     a, b = layout.a, layout.b
     return (
         *(layout.m, layout.n, layout.k, *_strides(a), *_strides(b)),
@@ -67,25 +67,25 @@ def product_words(layout: GemmLayout, add: bool) -> tuple[int, ...]:
 
 
 def _strides(operand: GemmOperand) -> tuple[int, int]:
-    """Elements from a row to the next, and from a column."""
+    """Return the distances in elements between adjacent rows and between adjacent columns."""
     return (1, operand.leading) if operand.transposed else (operand.leading, 1)
 
 
 def product_units(layout: GemmLayout) -> int:
-    """The number of tiles."""
+    """Return the number of tiles."""
     return layout.batch * ceil_div(layout.m, TILE) * ceil_div(layout.n, TILE)
 
 
 def product_launch(layout: GemmLayout, dtype: str) -> LaunchDimensions:
-    """The launch of a product: a block for each tile, up to the most that a launch may have."""
+    """Return the launch of a product: one block per tile, up to the maximum grid size."""
     blocks = max(1, min(product_units(layout), 1 << 30))
     return LaunchDimensions((blocks, 1), (SIDE, SIDE), 2 * DEPTH * LINE * SIZES[dtype])
 
 
 def product_source(dtype: str, a_transposed: bool, b_transposed: bool) -> str:
-    """The source of ``kernel(block)`` for a dtype and the ways in which the operands lie."""
+    """Return the source of ``kernel(block)`` for a dtype and the storage orders of the operands."""
     kind, size = memory_type(dtype), SIZES[dtype]
-    ways = ["by columns" if transposed else "by rows" for transposed in (a_transposed, b_transposed)]
+    orders = ["by columns" if transposed else "by rows" for transposed in (a_transposed, b_transposed)]
     floating = dtype.startswith("float")
     imports = (
         ["from tracejit.kernels.scalar.accumulate import multiply_add_reassoc"]
@@ -93,7 +93,7 @@ def product_source(dtype: str, a_transposed: bool, b_transposed: bool) -> str:
         else ["from tracejit.kernels.library.table import arithmetic"]
     )
     lines = [
-        f"# product of {dtype}: tiles of {TILE} x {TILE}, A {ways[0]}, B {ways[1]}",
+        f"# product of {dtype}: tiles of {TILE} x {TILE}, A {orders[0]}, B {orders[1]}",
         "",
         f"from numba import {'boolean, ' * (dtype == 'bool')}{kind}",
         "from tracejit.kernels.compiler.memory import pointer, slot",
@@ -141,19 +141,19 @@ def _tile(kind: str, size: int) -> list[str]:
 
 
 def _fetch(operand: str, transposed: bool, kind: str) -> list[str]:
-    """Lines that copy a part of a tile to shared memory, with zeros outside the operand."""
-    along = transposed != (operand == "b")  # whether neighbours in memory are neighbours along the tile
+    """Return the lines that copy a panel of an operand to shared memory, with zeros outside the operand."""
+    along = transposed != (operand == "b")  # whether neighbours in memory are adjacent along the tile's side
     lines = []
-    for part in range(TILE * DEPTH // SIDE**2):
-        e = f"(me + {part * SIDE**2})" if part else "me"
+    for chunk in range(TILE * DEPTH // SIDE**2):
+        e = f"(me + {chunk * SIDE**2})" if chunk else "me"
         i, d = (f"{e} % {TILE}", f"{e} // {TILE}") if along else (f"{e} // {DEPTH}", f"{e} % {DEPTH}")
         source, start, end = ("x", "top", "m") if operand == "a" else ("y", "left", "n")
-        place = "at * a_down + deep * a_across" if operand == "a" else "deep * b_down + at * b_across"
+        offset = "at * a_down + deep * a_across" if operand == "a" else "deep * b_down + at * b_across"
         lines += [
             f"at, deep = {start} + {i}, first + {d}",
             f"value = {kind}(0)",
             f"if at < {end} and deep < k:",
-            f"    value = {source}[{place}]",
+            f"    value = {source}[{offset}]",
             f"box_{operand}[({d}) * {LINE} + {i}] = value",
         ]
     return lines
@@ -181,10 +181,10 @@ def _store(floating: bool) -> list[str]:
         lines += [f"i = top + row * {EACH} + {i}", "if i < m:"]
         for j in range(EACH):
             total = f"t{i}{j}"
-            both = f"z[i * n + j] + {total}" if floating else f"add(z[i * n + j], {total})"
+            updated = f"z[i * n + j] + {total}" if floating else f"add(z[i * n + j], {total})"
             lines += [
                 f"    j = left + column * {EACH} + {j}",
                 "    if j < n:",
-                f"        z[i * n + j] = {both} if adding != 0 else {total}",
+                f"        z[i * n + j] = {updated} if adding != 0 else {total}",
             ]
     return lines

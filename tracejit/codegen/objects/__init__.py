@@ -1,1 +1,1 @@
-"""Object code: compilation of sources, linking, and the kernel store."""
+"""Object code: compilation of kernel sources, linking, and the kernel store."""

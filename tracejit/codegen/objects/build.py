@@ -1,11 +1,12 @@
-"""Numba functions to object code with plain C entry points.
+"""Compilation of Numba functions to object code with plain C entry points.
 
-Imports Numba, so nothing but the lazy gate in `tracejit.codegen.objects.loader` may import this module.
+This module imports Numba; only the lazy import in `tracejit.codegen.objects.loader` may load it.
 
-Two halves, which can run concurrently for different kernels: `draft` runs Numba's front end (Python, one
-function after the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call,
-become one module, which is optimised once and from which only the functions themselves can be seen, by their
-names as C functions. `tracejit.codegen.objects.linker` turns the object into addresses.
+Compilation has two halves, which can run concurrently for different kernels: `draft` runs Numba's front end
+(Python code, one function after the other), and `finish` runs LLVM. All functions of a draft and the
+subroutines they call form one module, which is optimised once. The module exports only the functions
+themselves, under their names as C functions. `tracejit.codegen.objects.linker` turns the object into
+addresses.
 
     built = finish(draft([EntryPoint("kernel", function)]))        # or build_object([...])
 """
@@ -27,7 +28,7 @@ from tracejit.kernels.gemm import tiles as gemm_tiles
 from tracejit.kernels.streams import prefetch, quotient
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
-"""Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
+"""The signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
 
 SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
     (prefetch.FUNCTIONS, prefetch.definitions),
@@ -37,16 +38,19 @@ SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
         for scalar, names in module.FUNCTIONS.items()
     ),
 ]
-"""Functions that the optimiser sees as declarations only, and the functions that define them."""
+"""Functions that the optimiser sees as declarations only, and the functions that generate their
+definitions.
+"""
 
 SPEED = 2
-"""LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
+"""LLVM's optimisation level. Level 3 duplicates loops without a gain in speed."""
 
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One function to compile: its C name, the Python function and its Numba signature (int64 and void
-    only)."""
+    """A function to compile: its C name, the Python function, and its Numba signature (int64 and void
+    only).
+    """
 
     name: str
     function: Callable[..., Any]
@@ -55,8 +59,8 @@ class EntryPoint:
 
 @dataclass(frozen=True)
 class Draft:
-    """Functions as LLVM IR before it is optimised: the names to export, the texts of modules, and the names
-    of all other functions in them.
+    """Functions as unoptimised LLVM IR: the names to export, the texts of the modules, and the names of
+    all other functions defined in the modules, which are internal.
     """
 
     names: tuple[str, ...]
@@ -66,7 +70,9 @@ class Draft:
 
 @dataclass(frozen=True)
 class Built:
-    """The result of a compilation: object code for the host, and the optimised LLVM IR it came from."""
+    """The result of a compilation: object code for the host, and the optimised LLVM IR it was generated
+    from.
+    """
 
     object_code: bytes
     llvm_ir: str
@@ -78,7 +84,7 @@ def build_object(entries: Sequence[EntryPoint]) -> Built:
 
 
 def draft(entries: Sequence[EntryPoint]) -> Draft:
-    """Numba's part of a compilation."""
+    """Run Numba's half of a compilation."""
     libraries: dict[Any, None] = {}
     for entry in entries:
         libraries.update(dict.fromkeys(translate(entry.function, entry.signature, entry.name)))
@@ -92,14 +98,14 @@ def draft(entries: Sequence[EntryPoint]) -> Draft:
 
 
 def finish(draft: Draft) -> Built:
-    """LLVM's part of a compilation, in few calls, as each may have to wait for Python's lock."""
+    """Run LLVM's half of a compilation, in few calls, since each call may have to wait for the GIL."""
     machine, module = initialize(), linked(draft)
     _define(module, optimise(module, machine, _tuning()))
     return Built(machine.emit_object(module), str(module))
 
 
 def linked(draft: Draft) -> Any:
-    """The linked module of a draft, in which only exported functions are visible."""
+    """Return the linked module of a draft, in which only the exported functions are visible."""
     module, *others = map(llvm.parse_assembly, draft.modules)
     for other in others:
         module.link_in(other)
@@ -110,16 +116,16 @@ def linked(draft: Draft) -> Any:
 
 
 def optimise(module: Any, machine: Any, tuning: Any) -> Any:
-    """Run LLVM's usual passes; returns what further passes run with."""
+    """Run LLVM's standard passes, and return the pass builder for further passes."""
     builder = llvm.create_pass_builder(machine, tuning)
     _run(builder.getModulePassManager(), module, builder)
     return builder
 
 
 def _define(module: Any, builder: Any) -> None:
-    """Define functions that the optimiser knew by their declarations only."""
-    wanted = {function.name for function in module.functions if function.is_declaration}
-    missing = [(functions, text) for functions, text in SOURCES if not wanted.isdisjoint(functions)]
+    """Define the functions that the optimiser knew by their declarations only."""
+    declared = {function.name for function in module.functions if function.is_declaration}
+    missing = [(functions, text) for functions, text in SOURCES if not declared.isdisjoint(functions)]
     if not missing:
         return
     for functions, text in missing:
@@ -133,8 +139,8 @@ def _define(module: Any, builder: Any) -> None:
 
 
 def _run(passes: Any, module: Any, builder: Any) -> None:
-    """Run passes, and free them, which `ModulePassManager` does not do because of the order of its bases.
-    Each compile would leak 75 KiB.
+    """Run passes and free the pass manager. `ModulePassManager` does not free it because of the order of
+    its base classes; each compilation would leak 75 KiB.
     """
     try:
         passes.run(module, builder)
@@ -144,8 +150,9 @@ def _run(passes: Any, module: Any, builder: Any) -> None:
 
 
 def _tuning() -> Any:
-    """Settings of LLVM's optimiser: loops become vectors, straight code does not. The vectoriser itself
-    works on several vectors at a time; unrolling would double the time to compile for the sake of remainders.
+    """Return the settings of LLVM's optimiser: loops are vectorised, straight-line code is not. The loop
+    vectoriser itself interleaves several vectors; unrolling would double the compile time for the sake of
+    remainder loops.
     """
     tuning = llvm.create_pipeline_tuning_options(SPEED)
     tuning.loop_vectorization = True

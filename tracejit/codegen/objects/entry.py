@@ -1,12 +1,13 @@
-"""One entry of the kernel store: its key, and its form as a file. Needs no Numba.
+"""One entry of the kernel store: its key and its file format. This module does not need Numba.
 
-A key is content-addressed. Its first half is a digest of the kernel's structure, its second half of the
-*environment*: target machine, versions, and the sources of `kernels/` and `codegen/`, from which the
-structure becomes object code. So a structure that was stored in another environment can be distinguished from
-a new one.
+A key is content-addressed. Its first half is a digest of the kernel's structure, its second half a digest of
+the *environment*: the target machine, versions, and the sources of `kernels/` and `codegen/`, which determine
+the object code of a structure. A structure that was stored in another environment can therefore be
+distinguished from a new one.
 
-A file is a line of magic, a line with the checksum of all that follows, one line of JSON (interface,
-environment, sizes), the source and the object code. No pickle, no locations of user code.
+A file consists of a magic line, a line with the checksum of the rest, one line of JSON (interface,
+environment, sizes), the source and the object code. It contains no pickled data and no locations of user
+code.
 
 >>> k = key("add f32", ("x86_64", "znver4"))
 >>> decode(k, encode(k, Entry("add", "def kernel(): ...", b"object", ("x86_64", "znver4"), 0.1))).object_code
@@ -33,7 +34,7 @@ from typing import Any, NamedTuple
 
 from tracejit.errors import TracejitError
 
-try:  # what `hashlib` has under this name; importing that would load OpenSSL, which takes 4 ms
+try:  # the implementation behind `hashlib.blake2b`; importing `hashlib` loads OpenSSL, which takes 4 ms
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
@@ -50,21 +51,21 @@ HEADER: dict[str, type | tuple[type, ...]] = {
     "created": (int, float),
     "sizes": list,
 }
-"""Fields of an entry's line of JSON, besides the key, and their types."""
+"""The fields of an entry's line of JSON, except the key, and their types."""
 
 VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
 
 
 class DamagedEntryError(TracejitError, ValueError):
-    """A file of the store is not the entry of its name; the message is the reason."""
+    """A file of the store is not the entry that its name promises; the message is the reason."""
 
 
 class Entry(NamedTuple):
     """One stored kernel.
 
-    `target` is what it was compiled for (`link.host()`), `seconds` what that took, `metadata` plain JSON for
-    the interface and for people (symbols, vector width). `environment`, `hits` and the times (in seconds
-    since the epoch) are filled in by the store.
+    `target` is the machine it was compiled for (`link.host()`), `seconds` the compile time, `metadata`
+    JSON data for the interface and for users (symbols, vector width). The store fills in `environment`,
+    `hits` and the times, which are in seconds since the epoch.
     """
 
     name: str
@@ -81,42 +82,44 @@ class Entry(NamedTuple):
     nbytes: int = 0
 
 
-def _digest(*parts: bytes) -> str:
-    """BLAKE2b of the parts, each with its length."""
-    total = blake2b(digest_size=DIGEST // 2)
-    for part in parts:
-        total.update(b"%d:" % len(part))
-        total.update(part)
-    return total.hexdigest()
+def _digest(*chunks: bytes) -> str:
+    """Return the BLAKE2b digest of the chunks, each prefixed with its length."""
+    digest = blake2b(digest_size=DIGEST // 2)
+    for chunk in chunks:
+        digest.update(b"%d:" % len(chunk))
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 @functools.cache
 def sources_digest() -> str:
-    """Digest of the sources that turn a structure into object code: `kernels/` and `codegen/`."""
+    """Return the digest of the sources that turn a structure into object code: `kernels/` and `codegen/`."""
     spec = importlib.util.find_spec("tracejit.kernels")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     codegen = os.path.dirname(os.path.dirname(__file__))
     for folder in (spec.submodule_search_locations[0], codegen):
-        found = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names]
-        for file in sorted(name for name in found if name.endswith(".py")):
-            parts += (file.removeprefix(folder).encode(), pathlib.Path(file).read_bytes())
-    return _digest(*parts)
+        paths = [os.path.join(directory, name) for directory, _, names in os.walk(folder) for name in names]
+        for file in sorted(name for name in paths if name.endswith(".py")):
+            chunks += (file.removeprefix(folder).encode(), pathlib.Path(file).read_bytes())
+    return _digest(*chunks)
 
 
 def version(package: str) -> str:
-    """The version of Numba or llvmlite, without importing it; `importlib.metadata` alone would take 15 ms."""
+    """Return the version of Numba or llvmlite without importing it. Importing `importlib.metadata` would
+    take 15 ms.
+    """
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
     text = (pathlib.Path(spec.submodule_search_locations[0]) / "_version.py").read_text()
-    return found[1] if (found := VERSION.search(text)) else _digest(text.encode())
+    return match[1] if (match := VERSION.search(text)) else _digest(text.encode())
 
 
 @functools.cache
 def environment(target: tuple[str, ...]) -> Mapping[str, str]:
-    """Everything that object code depends on besides the kernel's structure."""
+    """Return everything that object code depends on besides the kernel's structure."""
     return {
         "format": str(FORMAT),
         "target": " ".join(target),
@@ -127,19 +130,21 @@ def environment(target: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def key(structure: str, target: Sequence[str]) -> str:
-    """The key of the kernel that `structure`, a canonical text, describes, compiled here for `target`."""
-    surroundings = json.dumps(environment(tuple(target)), sort_keys=True)
+    """Return the key of the kernel that the canonical text `structure` describes, compiled here for
+    `target`.
+    """
+    environment_text = json.dumps(environment(tuple(target)), sort_keys=True)
     half = DIGEST // 2
-    return _digest(structure.encode())[:half] + _digest(surroundings.encode())[:half]
+    return _digest(structure.encode())[:half] + _digest(environment_text.encode())[:half]
 
 
 def structure_of(key: str) -> str:
-    """The part of a key for the structure; the rest is for the target and the versions of the compiler."""
+    """Return the half of a key that identifies the structure. The other half identifies the environment."""
     return key[: DIGEST // 2]
 
 
 def encode(key: str, entry: Entry) -> bytes:
-    """The file of an entry."""
+    """Return the content of an entry's file."""
     source = entry.source.encode()
     header = {
         "key": key,
@@ -156,7 +161,9 @@ def encode(key: str, entry: Entry) -> bytes:
 
 
 def decode(key: str, data: bytes) -> Entry:
-    """The entry in a file; raises `DamagedEntryError` unless it is what was written under this key."""
+    """Return the entry in a file. Raise `DamagedEntryError` unless it is the one that was written under
+    this key.
+    """
     if not data.startswith(MAGIC):
         raise DamagedEntryError("foreign: not an entry of this format")
     start = len(MAGIC) + DIGEST + 1
@@ -173,7 +180,9 @@ def decode(key: str, data: bytes) -> Entry:
 
 
 def _entry(key: str, header: Any, content: bytes, nbytes: int) -> Entry:
-    """The entry of a file with this header. Raises TypeError for fields of other types than `HEADER`'s."""
+    """Return the entry of a file with this header. Raise TypeError if a field's type differs from
+    `HEADER`.
+    """
     if header["key"] != key:
         raise DamagedEntryError("foreign: written under another key")
     for name, kind in HEADER.items():

@@ -1,11 +1,12 @@
-"""Object code to addresses, through LLVM's linker, without Numba.
+"""Linking of object code to addresses with LLVM's linker, without Numba.
 
-The linker is that of llvmlite's library, called directly where its functions are known (`orc`), which saves
-the import of llvmlite, and through llvmlite elsewhere (`machine`). `anticipate` announces that a kernel will
-be loaded soon: the system then loads the library while Python goes on.
+The linker is part of llvmlite's shared library. It is called directly for versions of llvmlite whose C
+functions are known (`orc`), which saves the import of llvmlite, and through llvmlite otherwise (`machine`).
+`anticipate` announces that a kernel will be loaded soon: a thread then loads the library while Python
+continues.
 
-Code that `load` returns can be called as long as somebody refers to it. Unreferenced code is unloaded when
-the next object is loaded; no garbage collection ever calls LLVM.
+Code that `load` returns can be called as long as it is referenced. Unreferenced code is unloaded when the
+next object is loaded; garbage collection never calls LLVM.
 
 >>> link("empty", b"", [])
 Traceback (most recent call last):
@@ -34,78 +35,78 @@ from tracejit.forking import make_lock, make_rlock
 _SERIAL = itertools.count()
 _LOCK = make_rlock()
 _STARTING = make_lock()
-PATIENCE = 2.0  # seconds that a fork waits for LLVM's linker and the system's loader
-_coming: threading.Thread | None = None  # loads the library
-_dropped: deque[Any] = deque()  # trackers of code that nobody refers to any more
-_forever: list[Code] = []
+PATIENCE = 2.0  # seconds that a fork waits for LLVM's linker and the dynamic loader
+_preloader: threading.Thread | None = None  # loads the library
+_dropped: deque[Any] = deque()  # trackers of unreferenced code
+_permanent: list[Code] = []
 
 
 @functools.cache
 def _library() -> pathlib.Path | None:
-    """The library whose functions are known; None if there is none."""
+    """Return the path of llvmlite's library if its functions are known, else None."""
     return library_of_llvmlite() if version("llvmlite").startswith(KNOWN) else None
 
 
 @functools.cache
 def _linker() -> Any:
-    """The provider of `host`, `link` and `unload`; there is one in a process."""
+    """Return the provider of `host`, `link` and `unload`, which is unique in a process."""
     path = _library()
     return importlib.import_module("tracejit.codegen.objects.machine") if path is None else Linker(path)
 
 
 def anticipate() -> None:
-    """Begin to load LLVM, and to read what keys of the store are made of, as a kernel will be loaded soon.
-    Most of that is done by the system and by LLVM, without Python's lock.
+    """Begin to load LLVM and to read the inputs of store keys, since a kernel will be loaded soon. Most of
+    this work runs in the system and in LLVM, without the GIL.
     """
-    global _coming
-    if _coming is None:
+    global _preloader
+    if _preloader is None:
         with _STARTING:
-            if _coming is None and (path := _library()) is not None:
-                thread = threading.Thread(target=_come, args=(path,), name="tracejit loader")
-                with contextlib.suppress(RuntimeError):  # no more threads: it is loaded when it is needed
+            if _preloader is None and (path := _library()) is not None:
+                thread = threading.Thread(target=_preload, args=(path,), name="tracejit loader")
+                with contextlib.suppress(RuntimeError):  # no more threads: the library is loaded on demand
                     thread.start()
-                    _coming = thread
+                    _preloader = thread
 
 
-def _come(path: pathlib.Path) -> None:
+def _preload(path: pathlib.Path) -> None:
     _open(path)
-    with contextlib.suppress(Exception), _LOCK:  # a failure is raised when the library is needed
+    with contextlib.suppress(Exception), _LOCK:  # errors are raised when the library is used
         environment(_host())
 
 
 def _open(path: pathlib.Path) -> None:
-    opened = ctypes.CDLL(None).dlopen  # `ctypes.CDLL(path)` would keep Python's lock
+    opened = ctypes.CDLL(None).dlopen  # `ctypes.CDLL(path)` would hold the GIL
     opened.argtypes, opened.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
     opened(os.fsencode(path), os.RTLD_NOW)
 
 
-_holding: set[int] = set()  # threads for which nothing is being linked
+_holders: set[int] = set()  # threads that hold `_LOCK` around a fork
 
 
-def hold() -> None:
+def block() -> None:
     """Wait until nothing is being loaded or linked, and block both: a fork must not interrupt them.
 
-    A thread that does not finish in time waits for a lock of Python, which the forking thread may have; it is
-    not inside the linker or the loader.
+    A loading thread that does not finish in time waits for a lock of Python that the forking thread may
+    hold; it is not inside the linker or the dynamic loader.
     """
-    coming = _coming
-    if coming is not None:
-        coming.join(PATIENCE)
+    preloader = _preloader
+    if preloader is not None:
+        preloader.join(PATIENCE)
     if _LOCK.acquire(timeout=PATIENCE):
-        _holding.add(threading.get_ident())
+        _holders.add(threading.get_ident())
 
 
-def let_go() -> None:
-    """Release the lock that `hold` took."""
-    if threading.get_ident() in _holding:
-        _holding.discard(threading.get_ident())
+def unblock() -> None:
+    """Release the lock that `block` acquired."""
+    if threading.get_ident() in _holders:
+        _holders.discard(threading.get_ident())
         _LOCK.release()
 
 
-def start_anew() -> None:
-    """Release the locks of `hold` in a forked child."""
-    let_go()
-    _holding.clear()
+def reset_in_child() -> None:
+    """Reset the locks of `block` in a forked child."""
+    unblock()
+    _holders.clear()
 
 
 @functools.cache
@@ -115,13 +116,17 @@ def _host() -> tuple[str, str, str]:
 
 
 def host() -> tuple[str, str, str]:
-    """Triple, processor name and feature string of this machine: part of every store key."""
+    """Return the triple, processor name and feature string of this machine, which are part of every store
+    key.
+    """
     with _LOCK:
         return _host()
 
 
 class Code:
-    """Machine code in the process, with the addresses of its symbols: valid as long as this object lives."""
+    """Machine code in this process, with the addresses of its symbols. It is valid as long as this object
+    lives.
+    """
 
     __slots__ = ("__weakref__", "_tracker", "addresses")
 
@@ -134,7 +139,7 @@ class Code:
 
 
 def load(name: str, object_code: bytes, symbols: Iterable[str]) -> Code:
-    """Load an object into the process, and unload those that nobody refers to any more.
+    """Load an object into the process, and unload unreferenced ones.
 
     Undefined symbols are looked up in the process (the C library).
     """
@@ -148,7 +153,7 @@ def load(name: str, object_code: bytes, symbols: Iterable[str]) -> Code:
 
 
 def link(name: str, object_code: bytes, symbols: Iterable[str]) -> Mapping[str, int]:
-    """Load an object for good; the addresses of `symbols`."""
+    """Load an object permanently, and return the addresses of `symbols`."""
     code = load(name, object_code, symbols)
-    _forever.append(code)
+    _permanent.append(code)
     return code.addresses

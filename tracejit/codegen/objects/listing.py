@@ -1,6 +1,6 @@
-"""LLVM IR and assembly of a stored kernel, recomputed from its source for this machine.
+"""LLVM IR and assembly of a stored kernel, regenerated from its source for this machine.
 
-Imports Numba, through `build`; loaded at the first use only.
+This module imports Numba through `build` and is loaded at its first use.
 
     print(assembly(store.get(key)))
 """
@@ -21,7 +21,7 @@ VECTOR = re.compile(r"<(\d+) x (?:float|double|i(?:8|16|32|64))>")
 
 
 def vector_width(llvm_ir: str) -> int:
-    """Elements in the widest vector that LLVM IR computes with; 1 for scalar code.
+    """Return the number of elements in the widest vector that LLVM IR computes with, or 1 for scalar code.
 
     >>> vector_width("%5 = fadd <16 x float> %3, %4"), vector_width("%5 = fadd float %3, %4")
     (16, 1)
@@ -30,7 +30,7 @@ def vector_width(llvm_ir: str) -> int:
 
 
 def llvm_ir(entry: Entry) -> str:
-    """The optimised LLVM IR of the functions that the source of `entry` defines."""
+    """Return the optimised LLVM IR of the functions that the source of `entry` defines."""
     namespace: dict[str, Any] = {}
     exec(compile(entry.source, f"<{entry.name}>", "exec"), namespace)
     symbols = entry.metadata.get("symbols", ["kernel"])
@@ -41,6 +41,6 @@ def llvm_ir(entry: Entry) -> str:
 
 
 def assembly(entry: Entry) -> str:
-    """The assembly of `entry` on this machine."""
+    """Return the assembly of `entry` for this machine."""
     module = llvm.parse_assembly(llvm_ir(entry))
     return initialize().emit_assembly(module)

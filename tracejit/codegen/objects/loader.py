@@ -1,19 +1,21 @@
-"""Kernels as addresses: from memory, from the kernel store, or from the compiler.
+"""Loading of kernels as addresses: from memory, from the kernel store, or from the compiler.
 
-A `Recipe` says what a kernel is (its structure, whose text the store's key hashes) and how its source comes
-about. `load` turns recipes into `Kernel`s. What always holds:
+A `Recipe` describes a kernel: its structure, whose text the store's key hashes, and the generator of its
+source. `load` turns recipes into `Kernel`s. Invariants:
 
-- A structure is compiled once, however many threads request it: the first one makes a promise, the others
-  wait for it. A failed compile leaves nothing behind, so the next request tries again.
-- A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
-  referred to while a launch is in flight. Besides, the `KEPT` kernels that were requested last are kept.
-- LLVM is loaded with the first kernel (see `linker`). Numba and llvmlite are imported only when
-  something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds its
+- A structure is compiled once, even if several threads request it: the first one creates a promise, and the
+  others wait for it. A failed compilation is forgotten, so the next request tries again.
+- A kernel's code stays in the process as long as its `Kernel` is referenced. Programs reference their
+  kernels, and are referenced while a launch is in flight. In addition, the `KEPT` most recently requested
+  kernels are retained.
+- LLVM is loaded with the first kernel (see `linker`). Numba and llvmlite are imported only when a kernel must
+  be compiled, by `_import_heavy`, the only lazy import of the package: a second process that finds its
   kernels in the store never pays for them.
-- Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
-- A fork waits for no compile, which may need a lock that the fork holds (any library may take locks before a
-  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that no
-  thread will fulfil, and has its kernels compiled by another process.
+- Compilation is pipelined: LLVM processes one kernel while Numba's front end, which is Python, processes the
+  next.
+- A fork does not wait for a compilation, which may need a lock that the forking thread holds (any library may
+  acquire locks before a fork). In a child that was forked during a compilation, Numba's locks remain locked
+  forever: the child discards the promises that no thread will fulfil, and compiles in another process.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
     kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
@@ -46,22 +48,28 @@ if TYPE_CHECKING:
     import queue
 
 SLOW = 1.0
-"""Seconds after which a compile says that it runs."""
+"""The time in seconds after which a running compilation is reported."""
 
 KEPT = 512
-"""Kernels that stay in memory for the next program: each takes two mappings of memory and 50 KiB or more."""
+"""The number of kernels retained in memory for later programs. Each takes two memory mappings and at least
+50 KiB.
+"""
 
 INTERVAL = 2e-4
-"""Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
+"""The interpreter's switch interval in seconds during a compilation: the time after which a thread passes
+the GIL to a waiting one.
+"""
 
 
 class Recipe(NamedTuple):
-    """The description of a kernel. `source` returns executable Python that defines the functions `symbols`.
+    """The description of a kernel. `source` returns executable Python that defines the functions
+    `symbols`.
 
-    Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
-    another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
-    `handwritten`: made of functions in this package, many short ones, on which Numba works longer than LLVM;
-    for a generated kernel, one long function, it is the other way round.
+    Recipes with equal `structure`s describe the same kernel; ``repr(structure)`` is canonical. `entries`
+    is for functions whose signature is not that of a kernel: a module and an attribute, a list of (name,
+    function, signature). `handwritten`: the kernel consists of functions in this package, many short ones,
+    on which Numba takes longer than LLVM. For a generated kernel, one long function, the opposite
+    holds.
     """
 
     name: str
@@ -73,8 +81,8 @@ class Recipe(NamedTuple):
 
 
 class Kernel:
-    """Machine code in this process, for as long as somebody refers to this object. `seconds`: to compile it;
-    `width`: elements in its widest vector.
+    """Machine code in this process, valid as long as this object is referenced. `seconds`: the compile
+    time; `width`: the number of elements in its widest vector.
     """
 
     def __init__(
@@ -85,15 +93,15 @@ class Kernel:
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """The addresses of its functions, by their names."""
+        """The addresses of the kernel's functions, by their names."""
         return self._code.addresses
 
 
 class Promise:
-    """A kernel that one thread makes, for all that request it.
+    """A kernel that one thread produces for all threads that request it.
 
-    A signal handler may raise between any two steps, in the thread that makes the kernel or in one that
-    waits; all others must go on. (`threading.Event` could keep its lock forever.)
+    A signal handler may raise between any two steps, in the producing thread or in a waiting one; all
+    other threads must continue. (`threading.Event` could leave its lock locked forever.)
     """
 
     def __init__(self) -> None:
@@ -101,34 +109,34 @@ class Promise:
         self._error: BaseException | None = None
         self._waiting: list[queue.SimpleQueue[None]] = []
 
-    def keep(self, kernel: Kernel) -> None:
+    def fulfil(self, kernel: Kernel) -> None:
         """Fulfil the promise with a kernel."""
         self._kernel = kernel
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """Break the promise: whoever waits raises `error`."""
+        """Fail the promise: all waiting threads raise `error`."""
         self._error = error
         self.wake()
 
     def wake(self) -> None:
-        """Wake all waiting threads; idempotent."""
-        for waiting in list(self._waiting):
-            waiting.put(None)
+        """Wake all waiting threads. Idempotent."""
+        for wakeup in list(self._waiting):
+            wakeup.put(None)
 
     def done(self) -> bool:
-        """Whether it is fulfilled or has failed."""
+        """Return whether the promise is fulfilled or has failed."""
         return self._kernel is not None or self._error is not None
 
     def result(self) -> Kernel:
-        """The kernel, when it is there."""
+        """Wait for the kernel and return it."""
         if not self.done():
-            import queue  # not needed where all kernels are in the store
+            import queue  # not needed if all kernels are in the store
 
-            waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
-            self._waiting.append(waiting)
-            if not self.done():  # else `waiting` may never be woken
-                waiting.get()
+            wakeup: queue.SimpleQueue[None] = queue.SimpleQueue()
+            self._waiting.append(wakeup)
+            if not self.done():  # otherwise nothing may be put into `wakeup`
+                wakeup.get()
         if self._kernel is None:
             assert self._error is not None
             raise self._error
@@ -138,14 +146,14 @@ class Promise:
 Promised = tuple[Recipe, Promise]
 
 _lock = make_lock()
-_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one requested last comes last
-_alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all that anybody refers to
+_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # in order of the latest request
+_alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all referenced kernels
 _store: Store | None = None
-_compiling = threading.RLock()  # held while Numba and LLVM are at work
+_compiling = threading.RLock()  # held while Numba and LLVM compile
 
 
 def store() -> Store:
-    """The process's kernel store, at `config.store`."""
+    """Return the process's kernel store, at `config.store`."""
     global _store
     with _lock:
         if _store is None or _store.path != config.store:
@@ -154,64 +162,66 @@ def store() -> Store:
 
 
 def forget() -> None:
-    """Forget the kernels in memory, so that they are looked up in the store again; those that a program
-    refers to stay valid.
+    """Forget the kernels in memory, so that they are looked up in the store again. Kernels that a program
+    references stay valid.
     """
     with _lock:
         _kernels.clear()
         _alive.clear()
 
 
-_forking: set[int] = set()  # threads that fork while no other one compiles
-_torn = False  # this process was forked while another thread compiled: it cannot compile by itself
-_usual_interval: float | None = None  # the switch interval outside of a compile that runs now
+_forking: set[int] = set()  # threads that fork while no other thread compiles
+_cannot_compile = False  # this process was forked while another thread compiled
+_saved_interval: float | None = None  # the switch interval to restore after a running compilation
 
 
 def _before_fork() -> None:
     if _compiling.acquire(blocking=False):
         _forking.add(threading.get_ident())
-    linker.hold()
+    linker.block()
 
 
 def _after_fork() -> None:
-    linker.let_go()
+    linker.unblock()
     if threading.get_ident() in _forking:
         _forking.discard(threading.get_ident())
         _compiling.release()
 
 
-def _start_anew_after_fork() -> None:
-    """Reset a forked child, where the threads that promised kernels or compiled are gone."""
-    global _compiling, _torn
-    linker.start_anew()
+def _after_fork_in_child() -> None:
+    """Reset a forked child, in which the threads that promised or compiled kernels do not exist."""
+    global _compiling, _cannot_compile
+    linker.reset_in_child()
     if threading.get_ident() in _forking:
         _compiling.release()
     else:
-        _compiling, _torn = threading.RLock(), True
-        if _usual_interval is not None:
-            sys.setswitchinterval(_usual_interval)
+        _compiling, _cannot_compile = threading.RLock(), True
+        if _saved_interval is not None:
+            sys.setswitchinterval(_saved_interval)
     _forking.clear()
-    collector.wake()  # a pause that another thread began would never end
+    collector.wake()  # a pause begun by another thread would never end
     for structure, promise in list(_kernels.items()):
         if not promise.done():
             del _kernels[structure]
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_anew_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
-    """The kernels of `recipes`, and where each came from this time."""
-    structures = [id(recipe.structure) for recipe in recipes]  # hashing one is slow; most are one object
+    """Return the kernels of `recipes`, with the origin of each in this call."""
+    structures = [
+        id(recipe.structure) for recipe in recipes
+    ]  # structures are slow to hash; most are one object
     distinct = dict(zip(structures, recipes, strict=True))
-    found = dict(zip(distinct, _load(list(distinct.values())), strict=True))
-    again = {structure: (kernel, "memory") for structure, (kernel, _) in found.items()}
-    return [found.pop(structure) if structure in found else again[structure] for structure in structures]
+    loaded = dict(zip(distinct, _load(list(distinct.values())), strict=True))
+    repeated = {structure: (kernel, "memory") for structure, (kernel, _) in loaded.items()}
+    return [loaded.pop(structure) if structure in loaded else repeated[structure] for structure in structures]
 
 
 def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
-    """Load kernels as `load` does; most of the recipes differ."""
-    mine: list[Promised] = []
+    """Implement `load` for recipes that are mostly distinct."""
+    own: list[Promised] = []
     promises = []
     try:
         with _lock:
@@ -219,33 +229,33 @@ def _load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
                 promise = _kernels.get(recipe.structure)
                 if promise is None:
                     promise = Promise()
-                    living = _alive.get(recipe.structure)
-                    if living is None:
-                        mine.append((recipe, promise))  # first: if this is aborted, nobody requests it
+                    alive = _alive.get(recipe.structure)
+                    if alive is None:
+                        own.append((recipe, promise))  # first: after an interrupt here, nobody waits for it
                     else:
-                        promise.keep(living)
+                        promise.fulfil(alive)
                     _kernels[recipe.structure] = promise
                 _kernels.move_to_end(recipe.structure)
                 promises.append(promise)
-        if mine:
-            _fulfil(mine)
-    except BaseException as error:  # an interrupt, too
-        for recipe, promise in mine:
+        if own:
+            _fulfil(own)
+    except BaseException as error:  # including an interrupt
+        for recipe, promise in own:
             if not promise.done():
-                _break(recipe, promise, error)
+                _fail(recipe, promise, error)
             promise.wake()
         raise
     kernels = [promise.result() for promise in promises]
     _remember(recipes, kernels)
-    first = {promise: recipe for recipe, promise in mine}
+    produced = {promise: recipe for recipe, promise in own}
     origins = []
     for promise, kernel in zip(promises, kernels, strict=True):
-        origins.append("memory" if first.pop(promise, None) is None else kernel.origin)
+        origins.append("memory" if produced.pop(promise, None) is None else kernel.origin)
     return list(zip(kernels, origins, strict=True))
 
 
 def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
-    """Keep these kernels, and release those that nobody has requested since `KEPT` others."""
+    """Retain these kernels, and drop the least recently requested ones beyond `KEPT`."""
     with _lock:
         for recipe, kernel in zip(recipes, kernels, strict=True):
             _alive[recipe.structure] = kernel
@@ -264,16 +274,16 @@ def _fulfil(promised: Sequence[Promised]) -> None:
         if kernel is None:
             missing.append((recipe, promise))
         else:
-            promise.keep(kernel)
-    if missing and _torn:
-        with _compiling, _announced(len(missing)):
-            _compile_elsewhere(missing)
+            promise.fulfil(kernel)
+    if missing and _cannot_compile:
+        with _compiling, _progress_message(len(missing)):
+            _compile_in_new_process(missing)
     elif missing:
-        with _compiling, _announced(len(missing)), _in_a_hurry():
+        with _compiling, _progress_message(len(missing)), _compile_settings():
             _compile(missing)
 
 
-def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
+def _fail(recipe: Recipe, promise: Promise, error: BaseException) -> None:
     """Forget a promise that has failed, so that the next request tries again."""
     with _lock:
         _kernels.pop(recipe.structure, None)
@@ -281,7 +291,9 @@ def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
 
 
 def is_known(recipe: Recipe) -> bool:
-    """Whether a kernel is in memory or in the store, where it has not been read, so it may be damaged."""
+    """Return whether a kernel is in memory or in the store. An entry of the store is not read, so it may
+    be damaged.
+    """
     return recipe.structure in _kernels or store().has(_key(recipe))
 
 
@@ -290,9 +302,9 @@ def _key(recipe: Recipe) -> str:
 
 
 def _stored(recipe: Recipe) -> Kernel | None:
-    """The kernel that the store has; None if there is none, or one that cannot be loaded."""
-    where = store()
-    entry = where.get(_key(recipe))
+    """Return the stored kernel, or None if there is none or it cannot be loaded."""
+    kernel_store = store()
+    entry = kernel_store.get(_key(recipe))
     if entry is None:
         return None
     try:
@@ -300,7 +312,7 @@ def _stored(recipe: Recipe) -> Kernel | None:
         if recipe.entries is None and not kernel.addresses.keys() >= set(recipe.symbols):
             raise LookupError(f"has {', '.join(kernel.addresses)}, not {', '.join(recipe.symbols)}")
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        where.reject(entry.key, f"damaged: cannot be loaded ({type(error).__name__}: {error})")
+        kernel_store.reject(entry.key, f"damaged: cannot be loaded ({type(error).__name__}: {error})")
         return None
     return kernel
 
@@ -311,21 +323,23 @@ def _linked(entry: Entry, origin: str) -> Kernel:
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, code)
 
 
-def _heavy(module: str) -> Any:
-    """Import a module that needs Numba or llvmlite: the gate."""
+def _import_heavy(module: str) -> Any:
+    """Import a module that needs Numba or llvmlite. All such imports of the package go through this
+    function.
+    """
     return importlib.import_module(module)
 
 
 def compiler() -> Any:
-    """The module that makes kernels for GPUs: `tracejit.codegen.objects.ptx`."""
-    return _heavy("tracejit.codegen.objects.ptx")
+    """Return the module that compiles kernels for GPUs: `tracejit.codegen.objects.ptx`."""
+    return _import_heavy("tracejit.codegen.objects.ptx")
 
 
 # ------------------------------------------------------------------------------------------------ compilation
 
 
 class Drafted(NamedTuple):
-    """A kernel between Numba and LLVM."""
+    """A kernel between Numba's and LLVM's half of its compilation."""
 
     recipe: Recipe
     source: str
@@ -334,11 +348,11 @@ class Drafted(NamedTuple):
 
 
 def _compile(missing: Sequence[Promised]) -> None:
-    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind. Those that take LLVM longer
-    come first: LLVM finishes them while Numba works on the others (S. M. Johnson, "Optimal two- and
-    three-stage production schedules with setup times included", 1954).
+    """Compile: Numba's half runs in this thread, LLVM's half in another one, one kernel behind. Kernels
+    that take LLVM longer come first: LLVM finishes them while Numba works on the others (S. M. Johnson,
+    "Optimal two- and three-stage production schedules with setup times included", 1954).
     """
-    import queue  # not needed where all kernels are in the store
+    import queue  # not needed if all kernels are in the store
 
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
@@ -346,70 +360,70 @@ def _compile(missing: Sequence[Promised]) -> None:
     try:
         for recipe, promise in sorted(missing, key=lambda promised: promised[0].handwritten):
             drafts.put((promise, _drafted(recipe)))
-        collector.collect_young()  # else all that Numba left is traversed when the pause ends
+        collector.collect_young()  # otherwise everything Numba allocated is traversed when the pause ends
     finally:
         drafts.put(None)
         finisher.join()
 
 
 @contextmanager
-def _in_a_hurry() -> Iterator[None]:
-    """Settings of the interpreter for a compile. LLVM's thread needs Python's lock between LLVM's functions,
-    and would wait for 5 ms each time.
+def _compile_settings() -> Iterator[None]:
+    """Adjust the interpreter for a compilation. LLVM's thread needs the GIL between calls of LLVM, and
+    would otherwise wait for 5 ms each time.
     """
-    global _usual_interval
-    _usual_interval = interval = sys.getswitchinterval()
+    global _saved_interval
+    _saved_interval = interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
         with collector.at_rest():
             yield
     finally:
         sys.setswitchinterval(interval)
-        _usual_interval = None
+        _saved_interval = None
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
-    """The main function of the thread for LLVM's part."""
+    """Run LLVM's half for all drafts: the main function of its thread."""
     while (item := drafts.get()) is not None:
         promise, drafted = item
         try:
-            promise.keep(_finished(drafted))
+            promise.fulfil(_finished(drafted))
         except BaseException as error:
-            _break(drafted.recipe, promise, error)
+            _fail(drafted.recipe, promise, error)
 
 
 def _drafted(recipe: Recipe) -> Drafted:
-    """Numba's part."""
+    """Run Numba's half."""
     start = time.perf_counter()
-    build, source = _heavy("tracejit.codegen.objects.build"), recipe.source()
+    build, source = _import_heavy("tracejit.codegen.objects.build"), recipe.source()
     draft = build.draft(_functions(recipe, source, build.EntryPoint))
     return Drafted(recipe, source, draft, time.perf_counter() - start)
 
 
 def _functions(recipe: Recipe, source: str, entry: Callable[..., Any]) -> list[Any]:
-    """The functions to compile."""
+    """Return the functions to compile."""
     if recipe.entries is not None:
         module, attribute = recipe.entries
-        return [entry(*item) for item in getattr(_heavy(module), attribute)]
+        return [entry(*item) for item in getattr(_import_heavy(module), attribute)]
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<kernel {recipe.name}>", "exec"), namespace)
     return [entry(symbol, namespace[symbol]) for symbol in recipe.symbols]
 
 
 def _finished(drafted: Drafted) -> Kernel:
-    """LLVM's part; the result goes into the store."""
+    """Run LLVM's half, and add the result to the store."""
     return _put(_entry(drafted))
 
 
 def _put(entry: Entry) -> Kernel:
-    """Store what was compiled, and link it."""
+    """Store a compiled entry, and link it."""
     store().put(entry.key, entry)
     return _linked(entry, "compiled")
 
 
 def _entry(drafted: Drafted) -> Entry:
     start = time.perf_counter()
-    listing = _heavy("tracejit.codegen.objects.listing")
+    listing = _import_heavy("tracejit.codegen.objects.listing")
     built = listing.build.finish(drafted.draft)
     return Entry(
         name=drafted.recipe.name,
@@ -425,39 +439,41 @@ def _entry(drafted: Drafted) -> Entry:
 # ----------------------------------------------------------------------------- compilation by another process
 
 
-def _compile_elsewhere(missing: Sequence[Promised]) -> None:
-    """Compile in a new process. Only what needs no module that the parent may have been importing is used."""
+def _compile_in_new_process(missing: Sequence[Promised]) -> None:
+    """Compile in a new process. This uses only modules that the parent cannot have been importing at the
+    fork.
+    """
     if not sys.executable:
         raise EngineError(
             "this process was forked while another thread compiled kernels, and there is no executable of "
             "Python to compile in another process; fork before the first call, or spawn processes"
         )
-    wanted = [(r.name, r.structure, r.source(), r.symbols, r.entries) for r, _ in missing]
+    requests = [(r.name, r.structure, r.source(), r.symbols, r.entries) for r, _ in missing]
     program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-    ours_to_theirs, theirs_to_ours = os.pipe(), os.pipe()
+    to_child, from_child = os.pipe(), os.pipe()
     actions = [
-        (os.POSIX_SPAWN_DUP2, ours_to_theirs[0], 0),
-        (os.POSIX_SPAWN_DUP2, theirs_to_ours[1], 1),
+        (os.POSIX_SPAWN_DUP2, to_child[0], 0),
+        (os.POSIX_SPAWN_DUP2, from_child[1], 1),
     ]
     try:
         process = os.posix_spawn(
             sys.executable, [sys.executable, "-c", program], os.environ, file_actions=actions
         )
     finally:
-        os.close(ours_to_theirs[0])
-        os.close(theirs_to_ours[1])
-    with open(ours_to_theirs[1], "wb") as request, open(theirs_to_ours[0], "rb") as answer:
-        pickle.dump(wanted, request)
+        os.close(to_child[0])
+        os.close(from_child[1])
+    with open(to_child[1], "wb") as request, open(from_child[0], "rb") as answer:
+        pickle.dump(requests, request)
         request.close()
-        given = answer.read()
+        reply = answer.read()
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    if status or not given:
+    if status or not reply:
         raise EngineError(f"the process that compiles for this forked one ended with status {status}")
-    for (recipe, promise), made in zip(missing, pickle.loads(given), strict=True):
-        if isinstance(made, str):
-            _break(recipe, promise, EngineError(f"kernel {recipe.name!r} could not be compiled:\n{made}"))
+    for (recipe, promise), outcome in zip(missing, pickle.loads(reply), strict=True):
+        if isinstance(outcome, str):
+            _fail(recipe, promise, EngineError(f"kernel {recipe.name!r} could not be compiled:\n{outcome}"))
         else:
-            promise.keep(_put(Entry(**made)))
+            promise.fulfil(_put(Entry(**outcome)))
 
 
 def serve() -> None:
@@ -465,25 +481,25 @@ def serve() -> None:
     import traceback
 
     answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # printed text is no part of the answer
-    made: list[dict[str, Any] | str] = []
+    os.dup2(2, 1)  # printed text must not mix with the answer
+    outcomes: list[dict[str, Any] | str] = []
     for name, structure, source, symbols, entries in pickle.load(sys.stdin.buffer):
         try:
             entry = _entry(_drafted(Recipe(name, structure, partial(str, source), symbols, entries)))
-            made.append({**entry._asdict(), "metadata": dict(entry.metadata), "environment": {}})
+            outcomes.append({**entry._asdict(), "metadata": dict(entry.metadata), "environment": {}})
         except Exception:
-            made.append(traceback.format_exc())
+            outcomes.append(traceback.format_exc())
     with answer:
-        pickle.dump(made, answer)
+        pickle.dump(outcomes, answer)
 
 
 @contextmanager
-def _announced(count: int) -> Iterator[None]:
-    """Report a long compile, where standard error is a terminal or `config.verbose` is set."""
+def _progress_message(n_kernels: int) -> Iterator[None]:
+    """Report a long compilation if standard error is a terminal or `config.verbose` is set."""
     if not (config.verbose or sys.stderr.isatty()):
         yield
         return
-    text = f"tracejit: compiling {count} kernel{'s' * (count != 1)} ..."
+    text = f"tracejit: compiling {n_kernels} kernel{'s' * (n_kernels != 1)} ..."
     timer = threading.Timer(SLOW, print, [text], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()

@@ -1,7 +1,7 @@
-"""The machine that LLVM compiles for, and its linker, through llvmlite's own Python modules.
+"""LLVM's target machine and linker, through llvmlite's Python modules.
 
-A process that compiles imports these modules anyway, with Numba. One that only loads kernels does not need
-them: `tracejit.codegen.objects.linker` uses this module for versions of llvmlite that it does not know.
+A process that compiles imports these modules with Numba. A process that only loads kernels does not need
+them: `tracejit.codegen.objects.linker` uses this module only for versions of llvmlite unknown to `orc`.
 
     built = initialize().emit_object(module)
     addresses, tracker = link("add.1", built, ["kernel"])     # {"kernel": address}
@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 
 def host() -> tuple[str, str, str]:
-    """The host's triple, processor and features, as in `tracejit.codegen.objects.linker.host`."""
+    """Return the host's triple, processor name and features, like `tracejit.codegen.objects.linker.host`."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -28,20 +28,23 @@ def host() -> tuple[str, str, str]:
 
 @functools.cache
 def initialize() -> llvm.TargetMachine:
-    """The target machine for this host; position-independent, so that objects can be stored."""
+    """Return the target machine for this host. Its code is position-independent, so that objects can be
+    stored.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple, cpu, features = host()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features + width(features), opt=3, reloc="pic", codemodel="default"
+        cpu=cpu, features=features + vector_width_feature(features), opt=3, reloc="pic", codemodel="default"
     )
 
 
-def width(features: str) -> str:
-    """The feature to add to a processor's so that LLVM uses vectors of 64 bytes where there are some.
+def vector_width_feature(features: str) -> str:
+    """Return the feature to append to a processor's features so that LLVM uses 64-byte vectors where
+    available.
 
-    For Intel's it prefers 32, as the first of them ran slower with 64. Those that have AVX512-VBMI2, Ice Lake
-    and later, do not.
+    For Intel processors LLVM prefers 32 bytes, because the first processors with AVX-512 ran slower with
+    64. Those with AVX512-VBMI2 (Ice Lake and later) do not.
     """
     return ",-prefer-256-bit" if "+avx512vbmi2" in features.split(",") else ""
 
@@ -53,7 +56,9 @@ def _compiler() -> Any:
 
 
 def link(name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[str, int], Any]:
-    """Addresses of `symbols`, and what `unload` takes; `name` is that of a new library."""
+    """Return the addresses of `symbols`, and a tracker for `unload`. `name` becomes the name of a new
+    library.
+    """
     library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
     for symbol in symbols:
         library.export_symbol(symbol)
@@ -62,5 +67,5 @@ def link(name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[st
 
 
 def unload(tracker: Any) -> None:
-    """Unload a library; its addresses are invalid from then on."""
+    """Unload a library. Its addresses become invalid."""
     tracker.close()

@@ -1,6 +1,6 @@
-"""Numba functions to PTX, the text that a GPU's driver compiles.
+"""Compilation of Numba functions to PTX, the assembly text that a GPU's driver compiles.
 
-Imports Numba, as `tracejit.codegen.objects.build` does; the two halves are the same.
+This module imports Numba. Compilation has the same two halves as in `tracejit.codegen.objects.build`.
 
     text = finish(draft("kernel", function, slots=12), "sm_90")
 """
@@ -17,7 +17,9 @@ from tracejit.kernels.gpu.target import entry_point, indirect_entry_point, machi
 
 
 def draft(name: str, function: Callable[..., Any], slots: int) -> Draft:
-    """Numba's part: LLVM IR of a kernel whose block has so many slots; 0: the block's address is given."""
+    """Run Numba's half: return the LLVM IR of a kernel whose block has `slots` slots. With 0 slots, the
+    kernel's argument is the address of the block.
+    """
     libraries = translate(function, name)
     defined = [name for library in libraries for name in library.defined]
     texts = [library.text for library in libraries]
@@ -26,7 +28,7 @@ def draft(name: str, function: Callable[..., Any], slots: int) -> Draft:
 
 
 def finish(draft: Draft, processor: str) -> str:
-    """LLVM's part: PTX for GPUs of this kind (``"sm_90"``) and later ones."""
+    """Run LLVM's half: return PTX for GPUs of the architecture `processor` (``"sm_90"``) and later ones."""
     module = linked(draft)
     target = machine(processor)
     module.data_layout = str(target.target_data)
@@ -37,10 +39,12 @@ def finish(draft: Draft, processor: str) -> str:
 
 
 def image(source: str, slots: int, processor: str, driver: Any) -> bytes:
-    """The image of a module for `driver`: PTX, or its own compilation of LLVM IR (`Driver.image`)."""
+    """Return the image of a module for `driver`: PTX, or the result of the driver's own compilation of
+    LLVM IR (`Driver.image`).
+    """
     namespace: dict[str, Any] = {}
     exec(compile(source, "<kernel>", "exec"), namespace)
-    drafted = draft("kernel", namespace["kernel"], slots)
+    kernel_draft = draft("kernel", namespace["kernel"], slots)
     if driver.image is not None:
-        return bytes(driver.image(drafted))
-    return finish(drafted, nearest(processor)).encode()
+        return bytes(driver.image(kernel_draft))
+    return finish(kernel_draft, nearest(processor)).encode()

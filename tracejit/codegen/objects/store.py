@@ -1,18 +1,19 @@
-"""The kernel store: object code on disk, so that a second process loads what a first one compiled.
+"""The kernel store: object code on disk, so that a process can load what an earlier one compiled.
 
-Needs no Numba. One entry (see `tracejit.codegen.objects.entry`) is one file named by its key and never
-changed once written, ``<key>.kernel``. Beside it ``<key>.hits`` has one byte for each time the entry was
-loaded, and its mtime says when that was last.
+This module does not need Numba. An entry (see `tracejit.codegen.objects.entry`) is a file ``<key>.kernel``,
+which never changes after it is written. Beside it, ``<key>.hits`` contains one byte for each time the entry
+was loaded; its mtime is the time of the last load.
 
-What always holds:
+Invariants:
 
-- Object code is executed only from a private folder (ours, not writable by others), from such a file, whose
-  checksum and key are right. Anything else is a miss, with its reason in `misses`, and is removed.
-- Only the store's own files are removed, in a private folder: files (or links) of this user with the store's
-  names. What cannot be removed stays a miss.
-- Files appear by rename, so readers in other processes see a complete entry or none. Two that compile the
-  same kernel at the same time both write it; either file is good.
-- If the disk cannot be written, or there is no folder, entries stay in memory, with one warning.
+- Object code is executed only from such a file in a private folder (owned by this user, not writable by
+  others), and only if its checksum and key are correct. Any other file is a miss, with its reason in
+  `misses`, and is removed.
+- Only the store's own files are removed, and only in a private folder: files or links of this user with the
+  store's names. A file that cannot be removed remains a miss.
+- Files appear by rename, so readers in other processes see a complete entry or none. Two processes that
+  compile the same kernel at the same time both write it; either file is valid.
+- If the disk cannot be written, or there is no folder, entries stay in memory, and one warning is issued.
 
 >>> import tempfile
 >>> store = Store(pathlib.Path(tempfile.mkdtemp()))
@@ -40,15 +41,15 @@ from tracejit.forking import make_lock
 
 __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 
-LARGEST = 1 << 26  # bytes of an entry; kernels have a few thousand
-REMEMBERED = 4096  # misses, and entries in memory where there is no folder: the newest ones
+LARGEST = 1 << 26  # maximal size of an entry in bytes; kernels have a few thousand
+REMEMBERED = 4096  # number of misses, and of entries in memory without a folder, that are retained
 
 REMEDY = "set TRACEJIT_CACHE_DIR to a private folder that can be written"
 NOWHERE = f"there is no home folder to store kernels in; {REMEDY}"
 OURS = re.compile(rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial")
-"""Names of files that a store makes."""
+"""The names of files that a store creates."""
 
-ABANDONED = 3600.0  # seconds after which another process's unfinished file counts as abandoned
+ABANDONED = 3600.0  # seconds after which an unfinished file counts as abandoned by its process
 
 
 class Stats(NamedTuple):
@@ -64,14 +65,14 @@ class Stats(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The bad entries that `Store.verify` found: key to reason."""
+    """The bad entries that `Store.verify` detected, removed and left: key to reason."""
 
     removed: dict[str, str]
     left: dict[str, str]
 
 
 def _exposure(status: os.stat_result) -> str | None:
-    """The reason why what `status` describes could have been written by someone else, or None."""
+    """Return the reason why someone else could have written the file that `status` describes, or None."""
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -79,21 +80,25 @@ def _exposure(status: os.stat_result) -> str | None:
     return None
 
 
-def _difference(there: Mapping[str, str]) -> str:
-    """A readable list of changes from the environment `there` to ours; the target is not known here."""
-    here = environment(())
-    changed = [name for name in here if name != "target" and here[name] != there.get(name)]
-    text = ["sources changed" if n == "sources" else f"{n} {there.get(n)} is now {here[n]}" for n in changed]
+def _difference(other: Mapping[str, str]) -> str:
+    """Return a readable list of the changes from the environment `other` to the current one, without the
+    target.
+    """
+    current = environment(())
+    changed = [name for name in current if name != "target" and current[name] != other.get(name)]
+    text = [
+        "sources changed" if n == "sources" else f"{n} {other.get(n)} is now {current[n]}" for n in changed
+    ]
     return ", ".join(text) or "another machine"
 
 
 class Store:
-    """A folder of compiled kernels, shared by the processes of one user; see the module's text.
+    """A folder of compiled kernels, shared by the processes of one user; see the module's docstring.
 
-    path:    the folder; None: there is none.
-    hits:    how many entries this process loaded.
-    misses:  key to reason, for every key that was requested and not found.
-    problem: why the folder is not used, or not written; None if all is well.
+    path:    the folder, or None if there is none.
+    hits:    the number of entries that this process loaded.
+    misses:  for every key that was requested and not found, the reason.
+    problem: the reason why the folder is not used or not written, or None.
     """
 
     def __init__(self, path: pathlib.Path | None, limit: int = 1 << 30) -> None:
@@ -108,7 +113,7 @@ class Store:
     # Reading
 
     def get(self, key: str) -> Entry | None:
-        """The entry of `key`, checked, or None; the reason of a miss stands in `misses`."""
+        """Return the verified entry of `key`, or None. The reason of a miss is stored in `misses`."""
         entry, reason = self._memory.get(key), "absent"
         if entry is None:
             try:
@@ -116,9 +121,9 @@ class Store:
                 self._count_use(key)
             except DamagedEntryError as error:
                 reason = str(error)
-                if left := self._remove(key):
-                    self._report(left)
-                    reason += f"; not removed: {left}"
+                if not_removed := self._remove(key):
+                    self._report(not_removed)
+                    reason += f"; not removed: {not_removed}"
             except FileNotFoundError:
                 pass  # absent
             except OSError as error:
@@ -133,18 +138,20 @@ class Store:
         return entry
 
     def has(self, key: str) -> bool:
-        """Whether there is an entry of `key`, good or bad. Counts as no use of it."""
+        """Return whether there is an entry of `key`, valid or not. This does not count as a use of the
+        entry.
+        """
         return key in self._memory or (self.path is not None and os.path.exists(self._file(key)))
 
     def reject(self, key: str, reason: str) -> None:
         """Count the entry of `key`, which `get` returned, as a miss, and remove it."""
-        left = self._remove(key)
+        not_removed = self._remove(key)
         with self._lock:
             self._memory.pop(key, None)
             self.hits -= 1
             self._note_miss(key, reason)
-        if left:
-            self._report(left)
+        if not_removed:
+            self._report(not_removed)
 
     def _note_miss(self, key: str, reason: str) -> None:
         self.misses[key] = reason
@@ -152,9 +159,10 @@ class Store:
             del self.misses[next(iter(self.misses))]
 
     def why(self, key: str) -> str | None:
-        """The reason why `key` was not found, as far as the store can tell; None if it was not missed.
+        """Return the reason why `key` was not found, as far as the store can tell, or None if it was not
+        missed.
 
-        Where the same kernel is there for another environment the answer names the difference.
+        If the same kernel is stored for another environment, the reason states the difference.
         """
         reason = self.misses.get(key)
         if reason != "absent":
@@ -166,20 +174,20 @@ class Store:
         return "never compiled"
 
     def entries(self) -> list[Entry]:
-        """All good entries, most recently used first."""
-        found = []
+        """Return all valid entries, most recently used first."""
+        entries = []
         for name in self._keys():
             try:
-                found.append(self._read(name))
+                entries.append(self._read(name))
             except (DamagedEntryError, FileNotFoundError):
                 continue  # `verify` and `get` report these
             except OSError as error:
                 self._report(error)
-        found += self._memory.values()
-        return sorted(found, key=lambda entry: (-entry.last_used, entry.key))
+        entries += self._memory.values()
+        return sorted(entries, key=lambda entry: (-entry.last_used, entry.key))
 
     def stats(self) -> Stats:
-        """The contents of the store, and its use by this process."""
+        """Return the contents of the store, and its use by this process."""
         entries = self.entries()
         nbytes = sum(entry.nbytes for entry in entries)
         return Stats(self.path, len(entries), nbytes, self.limit, self.hits, dict(self.misses), self.problem)
@@ -187,7 +195,7 @@ class Store:
     # Writing
 
     def put(self, key: str, entry: Entry) -> None:
-        """Store `entry` under `key`; in memory only, with one warning, if the disk cannot be written."""
+        """Store `entry` under `key`. If the disk cannot be written, keep it in memory and warn once."""
         data = encode(key, entry)
         try:
             self._write(key, data)
@@ -200,14 +208,14 @@ class Store:
                     del self._memory[next(iter(self._memory))]
 
     def verify(self) -> Verified:
-        """Check every entry; the damaged and foreign ones are removed, as far as they are ours."""
+        """Check every entry, and remove the damaged and foreign ones if they belong to this user."""
         bad = Verified({}, {})
         for name in self._keys():
             try:
                 self._read(name)
             except DamagedEntryError as error:
-                if left := self._remove(name):
-                    bad.left[name] = f"{error}; not removed: {left}"
+                if not_removed := self._remove(name):
+                    bad.left[name] = f"{error}; not removed: {not_removed}"
                 else:
                     bad.removed[name] = str(error)
             except FileNotFoundError:
@@ -217,28 +225,28 @@ class Store:
         return bad
 
     def clear(self) -> int:
-        """Remove all entries and return how many; nothing else in the folder is touched."""
-        count = len(self._memory)
+        """Remove all entries and return their number. Other files in the folder are not touched."""
+        n_removed = len(self._memory)
         self._memory.clear()
         for name in self._keys():
-            if left := self._remove(name):
-                self._report(left)
+            if not_removed := self._remove(name):
+                self._report(not_removed)
             else:
-                count += 1
-        return count
+                n_removed += 1
+        return n_removed
 
     # The folder
 
     def _file(self, key: str, suffix: str = ".kernel") -> str:
-        """The name of a file, as text: a load needs three, and `pathlib` would take half of its time in
-        Python.
+        """Return the path of a file as a string: a load needs three paths, and `pathlib` would take half
+        of its Python time.
         """
         if self.path is None:
             raise OSError(NOWHERE)
         return f"{self.path}{os.sep}{key}{suffix}"
 
     def _keys(self) -> list[str]:
-        """Keys of all files, good or bad."""
+        """Return the keys of all files, valid or not."""
         try:
             if self.path is None:
                 raise OSError(NOWHERE)
@@ -257,7 +265,7 @@ class Store:
             raise PermissionError(f"the folder is not private: {exposure}")
 
     def _read(self, key: str) -> Entry:
-        """The entry in the file of `key`, checked, with its uses."""
+        """Return the verified entry in the file of `key`, with its number of hits and time of last use."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
             handle = os.open(self._file(key), flags)
@@ -290,7 +298,7 @@ class Store:
         return entry._replace(hits=uses.st_size, last_used=uses.st_mtime)
 
     def _write(self, key: str, data: bytes) -> None:
-        """Put a file in place in one step."""
+        """Write a file atomically."""
         if self.path is not None:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check_folder()
@@ -313,7 +321,7 @@ class Store:
             self._report(error)
 
     def _remove(self, key: str) -> str | None:
-        """Remove what there is of an entry; why the entry itself is still there, or None."""
+        """Remove the files of an entry. Return the reason why the entry still exists, or None."""
         try:
             self._check_folder()
             self._unlink(self._file(key))
@@ -325,7 +333,7 @@ class Store:
         return None
 
     def _unlink(self, path: str) -> None:
-        """Remove a file that is ours."""
+        """Remove a file that belongs to this user."""
         try:
             status = os.lstat(path)
             if stat.S_ISDIR(status.st_mode):
@@ -337,9 +345,9 @@ class Store:
             pass  # another process removed it
 
     def _evict(self) -> None:
-        """Remove the least recently used entries above the limit, and what dead processes left behind."""
+        """Remove the least recently used entries above the limit, and unfinished files of dead processes."""
         sizes: dict[str, int] = {}
-        used: dict[str, int] = {}
+        last_used: dict[str, int] = {}
         user = os.geteuid()
         with os.scandir(self.path) as files:
             for file in files:
@@ -355,21 +363,21 @@ class Store:
                 if suffix == ".kernel":
                     sizes[name] = status.st_size
                 if suffix in (".kernel", ".hits"):
-                    used[name] = max(used.get(name, 0), status.st_mtime_ns)
+                    last_used[name] = max(last_used.get(name, 0), status.st_mtime_ns)
                 elif suffix == ".partial" and time.time() - status.st_mtime > ABANDONED:
                     self._unlink(file.path)
         total = sum(sizes.values())
-        for name in sorted(used, key=lambda name: (used[name], name)):
+        for name in sorted(last_used, key=lambda name: (last_used[name], name)):
             if name in sizes and total <= self.limit:
                 break
-            total -= sizes.get(name, 0)  # without a size: uses of an entry that is gone
-            if left := self._remove(name):
-                self._report(left)
+            total -= sizes.get(name, 0)  # without a size: the hits file of a removed entry
+            if not_removed := self._remove(name):
+                self._report(not_removed)
 
     # Bookkeeping
 
     def _report(self, problem: Exception | str) -> None:
-        """Note that the folder cannot be used, and warn once."""
+        """Record that the folder cannot be used, and warn once."""
         with self._lock:
             first, self.problem = self.problem is None, str(problem)
         if first:

@@ -34,7 +34,7 @@ from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
-from tracejit.loopnest.sweep import put_edges
+from tracejit.loopnest.sweep import copy_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
@@ -388,7 +388,7 @@ class _Fuser:
         location = nodes[-1].location
         outputs = builder.emit(ops.fused, *inputs, location=location, **found)
         if analysis.sweep is not None:
-            outputs = put_edges(builder, analysis.program, analysis.sweep, outputs, location)
+            outputs = copy_edges(builder, analysis.program, analysis.sweep, outputs, location)
         values.update(zip(body.outputs, outputs, strict=True))
 
     def dies_in(self, group: FusionGroup, value: Value) -> bool:
