@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -228,6 +230,21 @@ WRAPPERS = {
     "jvp": lambda f: lambda v: tj.jvp(f, (v,), (v,))[1],
     "jit": tj.jit,
 }
+
+
+def in_a_module(x, tol):
+    settings = types.ModuleType("settings")
+    settings.rate = 0.9
+    while float(x.max()) > tol:
+        x = x * settings.rate
+        settings.rate = 1.6 - settings.rate
+    return x
+
+
+def test_a_module_that_the_body_creates():
+    traced = tj.jit(in_a_module)
+    for tol in (0.3, 0.1, 0.03, 0.1):
+        assert traced(tj.ones(3), tol).tolist() == in_a_module(tj.ones(3), tol).tolist()
 
 
 def wraps_anew(wrap):
