@@ -183,9 +183,9 @@ class Walk:
                 return self._function(value)
         if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
             return "method", value.__name__, self.key(value.__self__)
-        if kind is types.ModuleType and sys.modules.get(value.__name__) is not value:
-            if not self.trace.body.knows(value):  # the body has created it
-                raise Hidden
+        is_unlisted = kind is types.ModuleType and sys.modules.get(value.__name__) is not value
+        if is_unlisted and not self.trace.body.knows(value):  # the body has created it
+            raise Hidden
         if isinstance(value, BY_IDENTITY):
             return "same", Identity(value)
         if isinstance(value, BY_VALUE) and not is_of_own_class(value):
