@@ -1,4 +1,4 @@
-"""Splitting work into units: what all plans share. Needs no Numba."""
+"""Definitions shared by the plans of all kernels, which split work into units. Needs no Numba."""
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 
 class KernelCall(NamedTuple):
-    """A call of a kernel that computes an operator by itself.
+    """A call of a kernel that computes a single operator.
 
-    kernel, dtype: its name in its table. words: the slots of its block before the addresses of the operands,
-    which follow, inputs first. units: of the work; chunk: how many to take at once. scratch: bytes.
+    kernel, dtype: the kernel's key in its table.
+    words:         the argument slots before the operand addresses; those follow, inputs first.
+    units:         the number of units of work.
+    chunk:         the number of units that a thread claims at a time.
+    scratch:       the size of a thread's scratch memory in bytes.
     """
 
     kernel: str
@@ -21,7 +24,7 @@ class KernelCall(NamedTuple):
 
 
 def ceil_div(total: int, size: int) -> int:
-    """The number of pieces of `size` that cover `total`.
+    """Divide `total` by `size`, rounding up: the number of blocks of `size` that cover `total`.
 
     >>> ceil_div(10, 4), ceil_div(8, 4), ceil_div(0, 4)
     (3, 2, 0)

@@ -1,1 +1,1 @@
-"""The Numba target for kernels, typed memory access, and lanes, over which scalar functions are written."""
+"""The Numba target for kernels, typed memory access, and lanes, the values of scalar functions."""

@@ -1,6 +1,7 @@
-"""LLVM IR of kernels and subroutines, as Numba's front end emits it, and their calling convention.
+"""LLVM IR of kernels and subroutines, as Numba's front end emits it, and the calling convention.
 
-Nothing is optimised, linked or loaded here: a `Library` collects texts, for `tracejit.codegen.objects.build`.
+Nothing is optimised, linked or loaded here: a `Library` collects LLVM assembly for
+`tracejit.codegen.objects.build`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ def processor() -> str:
 
 
 def on_gpu(builder: ir.IRBuilder) -> bool:
-    """Whether what is under construction is for a GPU."""
+    """Whether the module under construction targets a GPU."""
     return bool(builder.module.triple.startswith("nvptx"))
 
 
 class Library(codegen.CodeLibrary):
     """The LLVM IR of a function, and the libraries of the functions it calls.
 
-    text:    the text of the LLVM module.
-    defined: the names in it that can be linked to.
+    text:    the LLVM module as assembly.
+    defined: the names of the functions that the module exports.
+    called:  the libraries of the functions that it calls, in a dict that serves as an ordered set.
     """
 
     def __init__(self, owner: KernelCodegen, name: str) -> None:
@@ -58,15 +60,15 @@ class Library(codegen.CodeLibrary):
         self._finalized = True
 
     def closure(self) -> list[Library]:
-        """This library and all that it depends on, each once."""
-        found: dict[Library, None] = {}
-        waiting = [self]
-        while waiting:
-            library = waiting.pop()
-            if library not in found:
-                found[library] = None
-                waiting.extend(library.called)
-        return list(found)
+        """Return this library and all its direct and indirect dependencies, each once."""
+        libraries: dict[Library, None] = {}
+        pending = [self]
+        while pending:
+            library = pending.pop()
+            if library not in libraries:
+                libraries[library] = None
+                pending.extend(library.called)
+        return list(libraries)
 
     def get_llvm_str(self) -> str:
         return self.text
@@ -78,22 +80,22 @@ class Library(codegen.CodeLibrary):
 
 
 class KernelCodegen(codegen.Codegen):
-    """Makes empty modules, for the host; nothing is optimised or loaded here."""
+    """A factory of empty modules for the host; it optimises and loads nothing."""
 
     _library_class = Library
 
     def __init__(self) -> None:
-        features()  # cached now: later LLVM may be busy in another thread
+        features()  # cache them now: later, LLVM may be busy in another thread
         data = self.machine().target_data
         self._target_data, self._data_layout = data, str(data)  # Numba reads these two attributes
 
     @functools.cached_property
     def triple(self) -> str:
-        """LLVM's name for the kind of machine."""
+        """LLVM's target triple of the machine."""
         return str(llvm.get_process_triple())
 
     def machine(self) -> llvm.TargetMachine:
-        """The machine that has the target's layout of data."""
+        """Create a target machine, which has the data layout of the target."""
         llvm.initialize_native_target()
         return llvm.Target.from_default_triple().create_target_machine()
 
@@ -107,7 +109,7 @@ class KernelCodegen(codegen.Codegen):
 
 
 class Convention(callconv.BaseCallConv):
-    """The C calling convention: arguments are values, the result is returned, nothing is raised."""
+    """The C calling convention: arguments and result are passed by value, and no exception is raised."""
 
     def get_function_type(self, restype: Any, argtypes: Any) -> ir.FunctionType:
         arguments = self._get_arg_packer(argtypes).argument_types

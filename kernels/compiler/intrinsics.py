@@ -1,9 +1,9 @@
-"""The intrinsics in which scalar functions are written, beside Python's operators: see `lane`.
+"""The intrinsics in which scalar functions are written, besides Python's operators: see `lane`.
 
-Each intrinsic has two meanings, which must agree: the instructions it emits for a `Lane`, and its result
-for NumPy values.
+Each intrinsic has two implementations, which must agree: the instructions that it emits for a `Lane`, and its
+result for NumPy values.
 
-`fma` is always rounded once. `convert` from float to integer, and `quotient`, require operands in range.
+`fma` always rounds once. `convert` from float to integer, and `quotient`, require operands in range.
 """
 
 from __future__ import annotations
@@ -16,13 +16,23 @@ import numpy as np
 from llvmlite import ir
 
 from tracejit.kernels.compiler.code import features
-from tracejit.kernels.compiler.half import HALVES, rounded, widened
-from tracejit.kernels.compiler.lane import LLVM_TYPE, PARTS, WIDTH, Half, Lane, Pair, dtype_of, lane_of, word
+from tracejit.kernels.compiler.half import HALVES, round_to_half, widen
+from tracejit.kernels.compiler.lane import (
+    LLVM_TYPE,
+    PARTS,
+    WIDTH,
+    Half,
+    Lane,
+    Pair,
+    dtype_of,
+    lane_intrinsic,
+    lane_of,
+)
 from tracejit.kernels.compiler.remainder import remainder
 
 
-def _lifted(*operands: Any) -> list[Lane]:
-    """Lanes and Python numbers as lanes of one dtype."""
+def _lift_all(*operands: Any) -> list[Lane]:
+    """Convert lanes and Python numbers to lanes of one dtype, the dtype of the first lane."""
     lane = next((o for o in operands if isinstance(o, Lane)), None)
     if lane is None:
         raise TypeError(f"one of {operands} must be a lane, to determine the dtype; use fill")
@@ -30,11 +40,12 @@ def _lifted(*operands: Any) -> list[Lane]:
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
+    """``a * b + c`` rounded once, by rational arithmetic."""
     product = a * b
-    twice = product + c
-    if not np.isfinite(twice) or not np.isfinite(product):
-        return twice
-    return float(Fraction(a) * Fraction(b) + Fraction(c)) or twice  # a zero keeps its sign
+    rounded_twice = product + c
+    if not np.isfinite(rounded_twice) or not np.isfinite(product):
+        return rounded_twice
+    return float(Fraction(a) * Fraction(b) + Fraction(c)) or rounded_twice  # a zero keeps its sign
 
 
 def _numpy_fma(*operands: Any) -> Any:
@@ -43,20 +54,20 @@ def _numpy_fma(*operands: Any) -> Any:
     return np.asarray(np.frompyfunc(_exact_fma, 3, 1)(*doubles)).astype(dtype)[()]
 
 
-@word(_numpy_fma)
+@lane_intrinsic(_numpy_fma)
 def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` rounded once."""
-    a, b, c = _lifted(a, b, c)
+    a, b, c = _lift_all(a, b, c)
     return a.call("fma", b, c)
 
 
-@word(lambda x, value: np.full_like(x, value)[()])
+@lane_intrinsic(lambda x, value: np.full_like(x, value)[()])
 def fill(x: Any, value: Any) -> Any:
-    """The number `value` as a lane of the dtype of `x`."""
+    """The number `value` as a lane with the dtype of `x`."""
     return x.lift(value)
 
 
-@word(lambda condition, a, b: np.where(condition, a, b)[()])
+@lane_intrinsic(lambda condition, a, b: np.where(condition, a, b)[()])
 def select(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the bool lane `condition` is true, else `b`. Both are computed."""
     if condition.dtype != "bool":
@@ -66,26 +77,27 @@ def select(condition: Any, a: Any, b: Any) -> Any:
         return Pair(select(condition, a.real, b.real), select(condition, a.imag, b.imag))
     if isinstance(a, Half):
         return Half(a.builder, a.builder.select(condition.value, a.value, a.lift(b).value), a.dtype)
-    a, b = _lifted(a, b)
+    a, b = _lift_all(a, b)
     return a.like(a.builder.select(condition.value, a.value, b.value))
 
 
-def _rounded_to_odd(x: Lane) -> Lane:
-    """A float64 as float32, rounded so that rounding the result again is as good as rounding `x`: towards
-    zero, and then the last bit is set unless the result is exact.
+def _round_to_odd(x: Lane) -> Lane:
+    """Round a float64 to float32 such that rounding the result to float16 is the same as rounding `x`.
+
+    It rounds towards zero and then sets the last bit unless the result is exact.
     """
     single = convert(x, "float32")
-    back = convert(single, "float64")
-    toward = bits(single) - convert(magnitude(back) > magnitude(x), "int32")
-    return floating(select(back == x, toward, toward | 1))
+    widened = convert(single, "float64")
+    truncated = bits(single) - convert(magnitude(widened) > magnitude(x), "int32")
+    return floating(select(widened == x, truncated, truncated | 1))
 
 
-@word(lambda x, dtype: np.asarray(x).astype(dtype)[()])
+@lane_intrinsic(lambda x, dtype: np.asarray(x).astype(dtype)[()])
 def convert(x: Any, dtype: str) -> Any:
-    """`x` in another dtype: integers wrap or extend, floats round to nearest, bools are 0 and 1.
+    """Convert `x` to another dtype: integers wrap or extend, floats round to nearest, bools become 0 and 1.
 
-    From float to integer it truncates, and the result is undefined where it does not fit. Integers and, to
-    bfloat16, float64 become half numbers by way of float32, as in NumPy and ml_dtypes.
+    Floats are truncated to integers; the result is undefined where it is out of range. Integers are converted
+    to half-precision numbers through float32, and so is float64 to bfloat16, as in NumPy and ml_dtypes.
     """
     if dtype == x.dtype:
         return x
@@ -95,10 +107,10 @@ def convert(x: Any, dtype: str) -> Any:
         real = convert(x, PARTS[dtype])
         return Pair(real, real.lift(0.0))
     if isinstance(x, Half):
-        return convert(Lane(x.builder, widened(x.builder, x.value, x.dtype), "float32"), dtype)
+        return convert(Lane(x.builder, widen(x.builder, x.value, x.dtype), "float32"), dtype)
     if dtype in HALVES:
-        single = _rounded_to_odd(x) if (x.dtype, dtype) == ("float64", "float16") else convert(x, "float32")
-        return Half(x.builder, rounded(x.builder, single.value, dtype), dtype)
+        single = _round_to_odd(x) if (x.dtype, dtype) == ("float64", "float16") else convert(x, "float32")
+        return Half(x.builder, round_to_half(x.builder, single.value, dtype), dtype)
     to_float, builder = dtype.startswith("float"), x.builder
     wider = WIDTH[dtype] > WIDTH[x.dtype]
     if x.is_float and to_float:
@@ -116,20 +128,20 @@ def convert(x: Any, dtype: str) -> Any:
 
 def _numpy_pair(real: Any, imag: Any) -> Any:
     real, imag = np.broadcast_arrays(real, imag)
-    parts = np.stack((real, imag), axis=-1)
-    return parts.view(np.result_type(parts.dtype, np.complex64))[..., 0][()]
+    components = np.stack((real, imag), axis=-1)
+    return components.view(np.result_type(components.dtype, np.complex64))[..., 0][()]
 
 
-@word(_numpy_pair)
+@lane_intrinsic(_numpy_pair)
 def pair(real: Any, imag: Any) -> Any:
-    """The complex value with these parts."""
-    real, imag = _lifted(real, imag)
+    """The complex number with this real and imaginary part."""
+    real, imag = _lift_all(real, imag)
     return Pair(real, imag)
 
 
-@word(lambda x, dtype: np.asarray(x).view(dtype)[()])
+@lane_intrinsic(lambda x, dtype: np.asarray(x).view(dtype)[()])
 def bitcast(x: Any, dtype: str) -> Any:
-    """The bits of `x` read as another dtype of the same width."""
+    """Reinterpret the bits of `x` as another dtype of the same width."""
     value = x.value if x.value.type == LLVM_TYPE[dtype] else x.builder.bitcast(x.value, LLVM_TYPE[dtype])
     return lane_of(x.builder, value, dtype)
 
@@ -144,70 +156,70 @@ def floating(i: Any) -> Any:
     return bitcast(i, f"float{WIDTH[dtype_of(i)]}")
 
 
-@word(np.sqrt)
+@lane_intrinsic(np.sqrt)
 def sqrt(x: Any) -> Any:
     """Square root, correctly rounded."""
     return x.call("sqrt")
 
 
-@word(np.floor)
+@lane_intrinsic(np.floor)
 def floor(x: Any) -> Any:
     """Round down to an integer; the sign of zero is kept."""
     return x.call("floor")
 
 
-@word(np.ceil)
+@lane_intrinsic(np.ceil)
 def ceil(x: Any) -> Any:
     """Round up to an integer; the sign of zero is kept."""
     return x.call("ceil")
 
 
-@word(np.trunc)
+@lane_intrinsic(np.trunc)
 def trunc(x: Any) -> Any:
     """Round towards zero; the sign of zero is kept."""
     return x.call("trunc")
 
 
-@word(np.rint)
+@lane_intrinsic(np.rint)
 def rint(x: Any) -> Any:
     """Round to the nearest integer, ties to even; the sign of zero is kept."""
     return x.call("roundeven")
 
 
-@word(np.copysign)
+@lane_intrinsic(np.copysign)
 def copysign(x: Any, y: Any) -> Any:
     """The magnitude of `x` with the sign of `y`."""
-    x, y = _lifted(x, y)
+    x, y = _lift_all(x, y)
     return x.call("copysign", y)
 
 
 def magnitude(x: Any) -> Any:
-    """A float without its sign."""
+    """The absolute value of a float."""
     return floating(bits(x) & (2 ** (WIDTH[dtype_of(x)] - 1) - 1))
 
 
-@word(np.maximum)
+@lane_intrinsic(np.maximum)
 def larger(x: Any, y: Any) -> Any:
-    """The larger of two floats: NaN if one is NaN, +0 is larger than -0."""
-    x, y = _lifted(x, y)
+    """The larger of two floats: NaN if either is NaN; +0 is larger than -0."""
+    x, y = _lift_all(x, y)
     return x.call("maximum", y)
 
 
-@word(np.minimum)
+@lane_intrinsic(np.minimum)
 def smaller(x: Any, y: Any) -> Any:
-    """The smaller of two floats: NaN if one is NaN, -0 is smaller than +0."""
-    x, y = _lifted(x, y)
+    """The smaller of two floats: NaN if either is NaN; -0 is smaller than +0."""
+    x, y = _lift_all(x, y)
     return x.call("minimum", y)
 
 
 def can_scale(x: Any) -> bool:
-    """Whether `ldexp` of `x` is an instruction; otherwise it is a call of the C library."""
+    """Whether `ldexp` of `x` compiles to an instruction; otherwise it is a call of the C library."""
     return isinstance(x, Lane) and not x.on_gpu and bool(features().get("avx512dq"))
 
 
-@word(np.ldexp)
+@lane_intrinsic(np.ldexp)
 def ldexp(x: Any, n: Any) -> Any:
-    """``x * 2**n`` rounded once, for an integer lane `n` of the width of `x`; see `can_scale`."""
+    """``x * 2**n`` rounded once, for an integer lane `n` as wide as `x`; see `can_scale`."""
     name, module = f"llvm.ldexp.f{WIDTH[x.dtype]}.i{WIDTH[n.dtype]}", x.builder.module
     function = module.globals.get(name)
     if function is None:
@@ -216,10 +228,11 @@ def ldexp(x: Any, n: Any) -> Any:
     return x.like(x.builder.call(function, [x.value, n.value]))
 
 
-@word(np.fmod)
+@lane_intrinsic(np.fmod)
 def fmod(x: Any, y: Any) -> Any:
-    """C's remainder of floats: exact, with the sign of `x`. Not vectorised: on CPUs the C library computes
-    it.
+    """C's remainder of floats: exact, with the sign of `x`.
+
+    It is not vectorised: on CPUs the C library computes it.
     """
     if x.on_gpu:
         return remainder(x, x.lift(y))
@@ -227,17 +240,17 @@ def fmod(x: Any, y: Any) -> Any:
 
 
 def _numpy_quotient(a: Any, b: Any) -> Any:
-    down = a // b
-    return (down + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)[()]
+    rounded_down = a // b
+    return (rounded_down + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)[()]
 
 
-@word(_numpy_quotient)
+@lane_intrinsic(_numpy_quotient)
 def quotient(a: Any, b: Any) -> Any:
-    """Integer division towards zero; `b` must not be 0, nor -1 under the most negative `a`."""
+    """Integer division towards zero; `b` must not be 0, nor -1 if `a` is the most negative integer."""
     return a._binary(b, None, "sdiv", "udiv")
 
 
-@word(lambda a, b: np.uint64(int(a) * int(b) >> 64))
+@lane_intrinsic(lambda a, b: np.uint64(int(a) * int(b) >> 64))
 def product_high(a: Any, b: Any) -> Any:
     """The upper half of the 128-bit product of two uint64."""
     builder, wide = a.builder, ir.IntType(128)
@@ -245,7 +258,7 @@ def product_high(a: Any, b: Any) -> Any:
     return a.like(builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), LLVM_TYPE["uint64"]))
 
 
-@word(lambda table, index: np.array(table, np.uint64)[index])
+@lane_intrinsic(lambda table, index: np.array(table, np.uint64)[index])
 def lookup(table: Sequence[int], index: Any) -> Any:
     """Element `index` (an int64 lane, in range) of a constant table of uint64."""
     builder, module = index.builder, index.builder.module

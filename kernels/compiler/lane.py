@@ -1,26 +1,25 @@
-"""Lanes: typed values under construction, over which scalar functions are written.
+"""Lanes: the typed values on which scalar functions operate.
 
-A scalar function such as `exp` is a Python function over *lanes*. A lane is one typed value: when a
-kernel is compiled it is a `Lane`, an LLVM value under construction, and running the function emits its
-instructions straight into the kernel; wherever Python calls the function, it is a NumPy scalar (or array).
-So every function is written once, for CPUs, GPUs and NumPy, with Python's operators and
-`tracejit.kernels.compiler.intrinsics`:
+A scalar function such as `exp` is a Python function over *lanes*. A lane is one typed value. When a kernel is
+compiled, it is a `Lane`, an LLVM value under construction, and running the function emits its instructions
+directly into the kernel. When Python calls the function, it is a NumPy scalar (or array). So each function is
+written once for CPUs, GPUs and NumPy, with Python's operators and `tracejit.kernels.compiler.intrinsics`:
 
     def softsign(x):
         return x / (1.0 + magnitude(x))
 
     FUNCTION = compiled(softsign)               # a Numba kernel can call this
 
-What always holds:
+Invariants:
 
-- No promotion and no implicit conversion: both operands of an operator have one dtype; a Python number
-  takes the dtype of the lane beside it. Integers wrap, `>>` repeats the sign of signed integers.
-- Half numbers have no operators (see `tracejit.kernels.compiler.half`): functions are computed in float32.
-- No exceptions and no fast-math flags: each operator is exactly the IEEE operation.
-- No branches, so that LLVM's loop vectoriser can take any function (a rare and costly case goes through
-  `tracejit.kernels.compiler.outline`).
+- There is no promotion and no implicit conversion: both operands of an operator have the same dtype; a Python
+  number adopts the dtype of the other operand. Integers wrap; `>>` is arithmetic for signed integers.
+- Half-precision numbers have no operators: functions compute in float32 (`tracejit.kernels.compiler.half`).
+- There are no exceptions and no fast-math flags: each operator is exactly the IEEE operation.
+- There are no branches, so that LLVM can vectorise loops with any function
+  (`tracejit.kernels.compiler.outline` moves a rare and costly case out of line).
 
-Numba's front end never sees the inside, so a function costs about a millisecond to compile into a kernel.
+Numba's front end does not process the body, so compiling a function into a kernel takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ WIDTH = {
     "float32": 32,
     "float64": 64,
 }
-"""The width of each dtype in bits, as lanes represent it (a bool is one bit)."""
+"""The width in bits of each dtype as represented in lanes (a bool is one bit)."""
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part of each complex dtype."""
@@ -85,11 +84,11 @@ class Lane:
         return on_gpu(self.builder)
 
     def like(self, value: Any, dtype: str | None = None) -> Lane:
-        """Another lane of the same kernel."""
+        """Return a lane of the same kernel with another value."""
         return Lane(self.builder, value, dtype or self.dtype)
 
     def lift(self, other: Any) -> Lane:
-        """`other` as a lane of this one's dtype; only Python numbers adapt."""
+        """Convert `other`, a Python number or a lane of this dtype, to a lane of this dtype."""
         if isinstance(other, Lane | Pair):
             if other.dtype != self.dtype:
                 raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
@@ -97,11 +96,11 @@ class Lane:
         return self.like(ir.Constant(LLVM_TYPE[self.dtype], other))
 
     def call(self, name: str, *others: Any) -> Lane:
-        """LLVM's intrinsic ``llvm.<name>`` on lanes of this dtype, with a result of this dtype."""
+        """Call LLVM's intrinsic ``llvm.<name>`` on lanes of this dtype; the result has this dtype."""
         return self.external(f"llvm.{name}.{'f' if self.is_float else 'i'}{WIDTH[self.dtype]}", *others)
 
     def external(self, name: str, *others: Any) -> Lane:
-        """A function from outside the kernel, on lanes of this dtype, with a result of this dtype."""
+        """Call an external function on lanes of this dtype; the result has this dtype."""
         arguments = [self.value, *(self.lift(o).value for o in others)]
         kind, module = LLVM_TYPE[self.dtype], self.builder.module
         function = module.globals.get(name)
@@ -192,7 +191,7 @@ class Lane:
 
 
 class Pair:
-    """A complex value under construction: its real and its imaginary part, with Python's operators."""
+    """A complex value under construction: its real and imaginary part, with Python's operators."""
 
     __slots__ = ("imag", "real")
 
@@ -208,13 +207,13 @@ class Pair:
 
     @property
     def value(self) -> Any:
-        """The parts in one LLVM value."""
+        """The real and imaginary part as one LLVM struct."""
         builder, kind = self.real.builder, self.real.value.type
-        both = ir.Constant(ir.LiteralStructType([kind, kind]), ir.Undefined)
-        return builder.insert_value(builder.insert_value(both, self.real.value, 0), self.imag.value, 1)
+        struct = ir.Constant(ir.LiteralStructType([kind, kind]), ir.Undefined)
+        return builder.insert_value(builder.insert_value(struct, self.real.value, 0), self.imag.value, 1)
 
     def lift(self, other: Any) -> Pair:
-        """`other` as a pair of this one's dtype; only Python numbers adapt."""
+        """Convert `other`, a Python number or a pair of this dtype, to a pair of this dtype."""
         if isinstance(other, Pair):
             if other.dtype != self.dtype:
                 raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
@@ -250,7 +249,10 @@ class Pair:
 
 
 class Half:
-    """A half number: its bits. It is moved, chosen and converted; there is no arithmetic of it."""
+    """A half-precision number, represented by its bits.
+
+    It can be moved, selected and converted; it has no arithmetic.
+    """
 
     __slots__ = ("builder", "dtype", "value")
 
@@ -261,14 +263,14 @@ class Half:
         return f"<Half {self.dtype}>"
 
     def lift(self, other: Any) -> Half:
-        """`other`, which must be a half number of this dtype."""
+        """Return `other`, which must be a half-precision number of this dtype."""
         if not isinstance(other, Half) or other.dtype != self.dtype:
             raise TypeError(f"expected {self.dtype}, got {other!r}")
         return other
 
 
 def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair | Half:
-    """An LLVM value of a dtype as a lane."""
+    """Wrap an LLVM value of a dtype as a lane."""
     if dtype in HALVES:
         return Half(builder, value, dtype)
     if dtype not in PARTS:
@@ -299,37 +301,38 @@ def is_complex(x: Any) -> bool:
     return dtype_of(x) in PARTS
 
 
-def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare an intrinsic: `meaning` on NumPy values, code emitted by the decorated function on lanes."""
+def lane_intrinsic(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an intrinsic: `meaning` computes NumPy values, the decorated function emits code for lanes."""
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
-        def either(*arguments: Any) -> Any:
+        def dispatch(*arguments: Any) -> Any:
             lane = next((a for a in arguments if isinstance(a, LANES)), None)
             return meaning(*arguments) if lane is None else emit(*arguments)
 
-        return either
+        return dispatch
 
     return declare
 
 
 def _type_named(name: str, arguments: Sequence[Any]) -> Any:
-    known = HALVES.get(name) or getattr(types, "boolean" if name == "bool" else name)
-    return next((a for a in arguments if str(a) == name), known)
+    """Return the Numba type named `name`, preferably the type of an argument."""
+    default_type = HALVES.get(name) or getattr(types, "boolean" if name == "bool" else name)
+    return next((a for a in arguments if str(a) == name), default_type)
 
 
 def result_dtype(returns: str | Callable[[str], str] | None, last: str) -> str:
-    """The dtype of the result of a function whose last argument has the dtype `last`."""
+    """The dtype of the result of a function whose last argument has the dtype `last`; see `compiled`."""
     return returns(last) if callable(returns) else returns or last
 
 
 def compiled(
     function: Callable[..., Any], returns: str | Callable[[str], str] | None = None
 ) -> Callable[..., Any]:
-    """Compile `function`, over lanes, so that a Numba kernel can call it; its attribute `meaning` is the same
-    on NumPy scalars.
+    """Declare `function`, which operates on lanes, as a function that Numba kernels can call.
 
-    The result has the dtype of the last argument, `returns`, or what `returns` makes of the former.
+    The attribute `meaning` of the result computes the function on NumPy scalars. The function returns the
+    dtype `returns`, or ``returns(dtype of the last argument)``, or by default the dtype of the last argument.
     """
 
     @functools.wraps(function)

@@ -1,19 +1,20 @@
-"""Interleaving of loops whose iterations are independent.
+"""Loop metadata for LLVM: the interleave count, and the absence of loop-carried dependences.
 
-LLVM turns 16 iterations of a float32 loop into one vector iteration, and interleaves several of these in
-reductions. In a loop that only reads, computes and stores it does not: out-of-order execution is expected to
-overlap iterations. Generated loops are long, hundreds of instructions with divisions among them, and two
-iterations hardly fit the reorder buffer. Interleaving two of them keeps the execution units busy.
+LLVM turns 16 iterations of a float32 loop into one vector iteration, and interleaves several vector
+iterations of a reduction. It does not interleave a loop that only loads, computes and stores, because
+out-of-order execution is expected to overlap its iterations. Generated loops are long, hundreds of
+instructions with divisions among them, and two iterations hardly fit the reorder buffer. Interleaving two
+vector iterations keeps the execution units busy.
 
     for i in range(a, b):
         v0 = x0[i]
         v1 = tanh(v0)
         x1[i] = v1        # stores: two vectors at a time
 
-Before it vectorises, LLVM must know that no iteration writes what another one reads. It compares all pointers
-at run time if they are few; with more than about ten it does not vectorise. A loop over
-`tracejit.kernels.compiler.ranges.independent` needs no such check: all accesses of the function are one
-*access group*, which the loop declares free of loop-carried dependences.
+To vectorise a loop, LLVM must prove that no iteration writes memory that another one reads. It compares the
+pointers at run time if there are few; with more than about ten it does not vectorise. A loop over
+`tracejit.kernels.compiler.ranges.independent` needs no such check: all memory accesses of the function belong
+to one *access group*, which the loop declares free of loop-carried dependences.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ VECTORS = 2
 
 
 class LoopLowering(lowering.Lower):
-    """Numba's lowering, with loop metadata for each loop that stores and carries no value."""
+    """Numba's lowering with loop metadata.
+
+    An interleave count is attached to each loop whose last block stores and updates no accumulator.
+    """
 
     def lower_block(self, block: Any) -> None:
-        """Lower all statements; what to say of an error is prepared only where there is one, unlike Numba's
-        own method.
-        """
+        """Lower all statements; unlike Numba's own method, describe a statement only if it has an error."""
         self.pre_block(block)
         for statement in block.body:
             self.loc = statement.loc
@@ -55,14 +57,14 @@ class LoopLowering(lowering.Lower):
         jump = block.terminator
         if not isinstance(jump, numba_ir.Jump) or jump.target >= self._labels[id(block)]:
             return
-        facts = []
-        if _stores(block) and not _carries(block):
+        properties = []
+        if _stores(block) and not _has_accumulator(block):
             count = ir.Constant(ir.IntType(32), VECTORS)
-            facts.append(_fact(self.module, "llvm.loop.interleave.count", count))
+            properties.append(_loop_property(self.module, "llvm.loop.interleave.count", count))
         if self._is_independent(jump.target):
-            facts.append(_fact(self.module, "llvm.loop.parallel_accesses", self._access_group))
-        if facts:
-            self.builder.block.terminator.set_metadata("llvm.loop", _loop(self.module, facts))
+            properties.append(_loop_property(self.module, "llvm.loop.parallel_accesses", self._access_group))
+        if properties:
+            self.builder.block.terminator.set_metadata("llvm.loop", _loop_node(self.module, properties))
 
     @functools.cached_property
     def _labels(self) -> dict[int, int]:
@@ -70,7 +72,7 @@ class LoopLowering(lowering.Lower):
         return {id(block): label for label, block in self.blocks.items()}
 
     def lower_function_body(self) -> Any:
-        """Lower all blocks; then put every memory access into the access group, if a loop names it."""
+        """Lower all blocks; then put every memory access into the access group, if a loop refers to it."""
         result = super().lower_function_body()
         if "_access_group" in vars(self):
             for block in self.function.blocks:
@@ -81,10 +83,11 @@ class LoopLowering(lowering.Lower):
 
     @functools.cached_property
     def _access_group(self) -> ir.MDValue:
+        """The access group of the function, created by the first loop that refers to it."""
         return AccessGroup(self.module, [], name=str(len(self.module.metadata)))
 
     def _is_independent(self, header: int) -> bool:
-        """Whether a loop that begins with the block `header` goes over an `independent` range."""
+        """Whether the loop with the block `header` iterates over an `independent` range."""
         block = self.blocks[header]
         if isinstance(block.terminator, numba_ir.Jump):  # the preheader
             block = self.blocks[block.terminator.target]
@@ -96,8 +99,8 @@ def _stores(block: Any) -> bool:
     return any(isinstance(s, numba_ir.SetItem | numba_ir.StaticSetItem) for s in block.body)
 
 
-def _carries(block: Any) -> bool:
-    """Whether a block assigns a variable that it has read before: an accumulator."""
+def _has_accumulator(block: Any) -> bool:
+    """Whether a block assigns a variable after reading it: a loop-carried value."""
     read: set[str] = set()
     for assignment in block.find_insts(numba_ir.Assign):
         value = assignment.value
@@ -114,17 +117,17 @@ class AccessGroup(ir.MDValue):
     """A distinct, empty metadata node."""
 
     def descr(self, buf: list[str]) -> None:
-        """The node as text."""
+        """Append the node's text to `buf`."""
         buf += ["distinct !{}", "\n"]
 
 
-def _fact(module: ir.Module, name: str, value: ir.Value) -> ir.MDValue:
-    """A metadata node that states a property of a loop."""
+def _loop_property(module: ir.Module, name: str, value: ir.Value) -> ir.MDValue:
+    """Create a metadata node that states a property of a loop."""
     return module.add_metadata([ir.MetaDataString(module, name), value])
 
 
-def _loop(module: ir.Module, facts: list[ir.MDValue]) -> ir.MDValue:
-    """The metadata node of a loop; its first operand is the node itself, which makes it distinct."""
-    node = ir.MDValue(module, facts, name=str(len(module.metadata)))
-    node.operands = (node, *facts)
+def _loop_node(module: ir.Module, properties: list[ir.MDValue]) -> ir.MDValue:
+    """Create the metadata node of a loop; its first operand is the node itself, which makes it distinct."""
+    node = ir.MDValue(module, properties, name=str(len(module.metadata)))
+    node.operands = (node, *properties)
     return node

@@ -1,9 +1,9 @@
-"""Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the
+"""Typed access to raw memory, atomics, and calls by address: the intrinsics beneath all kernels and the
 executor.
 
 Addresses are ``int64``. Dtypes are passed as Numba types and are compile-time constants.
 
-    block = ...                            # the address of an argument block: a row of 8-byte slots
+    block = ...                            # the address of an argument block: an array of 8-byte slots
     n = slot(block, 0)                     # an integer
     c = number_slot(block, 1, float32)
     x = pointer_slot(block, 2, float32)    # the same as pointer(load(block + 16, int64), float32)
@@ -24,14 +24,14 @@ LINE = 64  # bytes of a cache line
 
 
 BLOCK = types.CPointer(types.int64)
-"""The block of a kernel that has it by value, on a GPU; elsewhere it is an address."""
+"""The type of an argument block that is passed by value, on a GPU; elsewhere a block is an int64 address."""
 
 GLOBAL_SPACE = 1
-"""LLVM's number of the address space of a GPU's global memory."""
+"""LLVM's number for the address space of a GPU's global memory."""
 
 
 def _block(argument):
-    """The type of a block."""
+    """The type of a block parameter to which `argument` is passed."""
     return BLOCK if argument == BLOCK else types.int64
 
 
@@ -44,7 +44,7 @@ def element_type(argument):
 
 @intrinsic
 def pointer(typingctx, address, dtype):
-    """`address` as a typed pointer that can be indexed."""
+    """Convert `address` to a typed pointer, which can be indexed."""
     result = types.CPointer(element_type(dtype))
 
     def codegen(context, builder, signature, args):
@@ -54,7 +54,7 @@ def pointer(typingctx, address, dtype):
 
 
 def _typed(builder, address, kind):
-    """An address as a pointer; on a GPU, one of LLVM's address space for global memory."""
+    """Convert an address to a pointer; on a GPU, by way of the address space of global memory."""
     if not on_gpu(builder):
         return builder.inttoptr(address, kind)
     return builder.addrspacecast(builder.inttoptr(address, kind.pointee.as_pointer(GLOBAL_SPACE)), kind)
@@ -65,8 +65,8 @@ def _slot_address(context, builder, signature, args):
     index = context.cast(builder, args[1], signature.args[1], types.int64)
     if signature.args[0] == BLOCK:
         return builder.gep(args[0], [index])
-    known = isinstance(index, ir.Constant)
-    return builder.add(args[0], I64(8 * index.constant) if known else builder.shl(index, I64(3)))
+    is_constant = isinstance(index, ir.Constant)
+    return builder.add(args[0], I64(8 * index.constant) if is_constant else builder.shl(index, I64(3)))
 
 
 @intrinsic
@@ -81,11 +81,12 @@ def slot(typingctx, block, index):
 
 @intrinsic
 def stride_slot(typingctx, block, index):
-    """The stride in a slot of an argument block, of a loop whose operand does not lie along it.
+    """The stride in a slot of an argument block, for an operand that is not contiguous along the loop.
 
-    LLVM takes a loop whose step is an unknown integer for one whose step is probably 1: it vectorises that
-    case, and leaves all others to a loop over single elements. So the sign bit, which a stride repeats, is
-    written out once more: what it reads is no bare integer any more, and it vectorises the loop as it is.
+    LLVM speculates that an unknown stride is 1: it vectorises the loop for that case and runs a scalar loop
+    in all others. So the stride is shifted left and right by one bit, which leaves it unchanged, because its
+    two top bits are equal. LLVM then no longer sees an unmodified load, and vectorises the loop for any
+    stride.
     """
 
     def codegen(context, builder, signature, args):
@@ -102,8 +103,8 @@ def number_slot(typingctx, block, index, dtype):
 
     def codegen(context, builder, signature, args):
         address = _slot_address(context, builder, signature, args)
-        place = _slot(builder, address, context.get_data_type(element))
-        return context.unpack_value(builder, element, place)
+        slot_pointer = _slot(builder, address, context.get_data_type(element))
+        return context.unpack_value(builder, element, slot_pointer)
 
     return element(_block(block), index, dtype), codegen
 
@@ -122,7 +123,7 @@ def pointer_slot(typingctx, block, index, dtype):
 
 @intrinsic
 def items_in_line(typingctx, pointer):
-    """The number of elements of a typed pointer in a cache line."""
+    """The number of elements of a typed pointer that fit in a cache line."""
 
     def codegen(context, builder, signature, args):
         return I64(LINE // context.get_abi_sizeof(args[0].type.pointee))
@@ -131,7 +132,7 @@ def items_in_line(typingctx, pointer):
 
 
 def vector_type(context, element, count):
-    """The LLVM type of `count` elements that are moved at once, complex numbers as integers of their size."""
+    """The LLVM vector type to move `count` elements; complex numbers are moved as integers of their size."""
     if isinstance(element, ir.BaseStructType):
         element = ir.IntType(8 * context.get_abi_sizeof(element))
     return ir.VectorType(element, count)
@@ -162,7 +163,7 @@ def store(typingctx, address, value):
 
 
 def _slot(builder, address, kind=I64):
-    """A pointer to the slot at an address, or at a pointer into a block."""
+    """Return a pointer to a slot, given its address or a pointer into a block."""
     if isinstance(address.type, ir.PointerType):
         return builder.bitcast(address, kind.as_pointer())
     return builder.inttoptr(address, kind.as_pointer())
@@ -170,7 +171,7 @@ def _slot(builder, address, kind=I64):
 
 @intrinsic
 def load_acquire(typingctx, address):
-    """Load an int64 with acquire order: it sees all writes before the `store_release` it reads from."""
+    """Load an int64 with acquire ordering: writes before the `store_release` that it reads are visible."""
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(_slot(builder, args[0]), "acquire", 8)
@@ -180,7 +181,7 @@ def load_acquire(typingctx, address):
 
 @intrinsic
 def store_release(typingctx, address, value):
-    """Store an int64 with release order: it publishes all earlier writes of this thread."""
+    """Store an int64 with release ordering: it publishes all earlier writes of this thread."""
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[1], _slot(builder, args[0]), "release", 8)
@@ -191,7 +192,7 @@ def store_release(typingctx, address, value):
 
 @intrinsic
 def atomic_add(typingctx, address, amount):
-    """Add to an int64 (acquire and release) and return the value before."""
+    """Add to an int64 (acquire and release) and return its previous value."""
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", _slot(builder, args[0]), args[1], "acq_rel")
@@ -200,8 +201,11 @@ def atomic_add(typingctx, address, amount):
 
 
 @intrinsic
-def exchanged(typingctx, address, expected, value):
-    """Write an int64 where `expected` is, in one step (acquire and release); whether it was."""
+def compare_exchange(typingctx, address, expected, value):
+    """Atomically replace the int64 at `address` by `value` if it equals `expected`; return whether it did.
+
+    The ordering is acquire and release; acquire if the comparison fails.
+    """
 
     def codegen(context, builder, signature, args):
         pair = builder.cmpxchg(_slot(builder, args[0]), args[1], args[2], "acq_rel", "acquire")
@@ -212,7 +216,7 @@ def exchanged(typingctx, address, expected, value):
 
 @intrinsic
 def pause(typingctx):
-    """Tell the processor that this is a spin loop (x86 `pause`; nothing elsewhere)."""
+    """Hint to the processor that this is a spin loop (x86 ``pause``; nothing elsewhere)."""
 
     def codegen(context, builder, signature, args):
         if builder.module.triple.startswith("x86_64"):
@@ -227,7 +231,7 @@ def pause(typingctx):
 
 @intrinsic
 def copy_bytes(typingctx, target, source, count):
-    """Copy `count` bytes between addresses that do not overlap."""
+    """Copy `count` bytes; source and target do not overlap."""
 
     def codegen(context, builder, signature, args):
         target, source = (builder.inttoptr(args[i], cgutils.voidptr_t) for i in (0, 1))
@@ -251,7 +255,7 @@ def call_kernel(typingctx, function, block, lo, hi, scratch):
 
 @intrinsic
 def call_c(typingctx, function, arguments):
-    """Call the C function at an address with int64 arguments, a tuple; its result is an int of 32 bits."""
+    """Call the C function at an address, which returns a 32-bit int, with a tuple of int64 arguments."""
 
     def codegen(context, builder, signature, args):
         words = cgutils.unpack_tuple(builder, args[1])
@@ -266,5 +270,5 @@ def call_c(typingctx, function, arguments):
 
 
 def external(name, signature):
-    """A C function of the process, called by name: ``external("pthread_self", int64())``."""
+    """Declare a C function of the process, for kernels to call: ``external("pthread_self", int64())``."""
     return types.ExternalFunction(name, signature)

@@ -1,9 +1,9 @@
-"""Rare cases out of line, in loops that vectorise nevertheless.
+"""Out-of-line code for rare cases, in loops that LLVM still vectorises.
 
-A branch prevents LLVM from vectorising a loop; computing a costly rare case for every element
-would make it slow. `except_beyond` calls a function instead, and declares to LLVM (through its vector
-function ABI) that vectors of operands have a variant of it: one that tests all elements at once, and computes
-the rare case, one element after the other, only if there is one.
+A branch prevents LLVM from vectorising a loop, and computing a costly rare case for every element would make
+the loop slow. `except_beyond` calls a function instead, and declares to LLVM (through its vector function
+ABI) variants of it for vectors of operands. A variant tests all elements of the vector together; only if one
+of them is a rare case, it calls the scalar function for each element.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 from llvmlite import ir
 
 from tracejit.kernels.compiler.intrinsics import magnitude, select
-from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane, word
+from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane, lane_intrinsic
 
 VECTOR_BITS = (128, 256, 512)
+"""The widths of the vectors for which there are variants."""
 
 
 class _Attributes(ir.values.FunctionAttributes):
-    """Attributes of a function, also those that llvmlite does not know."""
+    """Attributes of a function, including attributes unknown to llvmlite."""
 
     def add(self, name: str) -> None:
         set.add(self, name)
@@ -32,9 +33,9 @@ def _numpy_except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any],
     return select(beyond, rare(select(beyond, x, x.dtype.type(np.inf))), usual)
 
 
-@word(_numpy_except_beyond)
+@lane_intrinsic(_numpy_except_beyond)
 def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) -> Any:
-    """`usual`, but ``rare(x)`` where ``|x| >= bound`` or x is NaN."""
+    """Return `usual`, but ``rare(x)`` where ``|x| >= bound`` or `x` is NaN."""
     if x.on_gpu:
         return _branch(x, bound, usual, rare)
     module, name = x.builder.module, f"tracejit.{rare.__name__}.{x.dtype}"
@@ -48,19 +49,22 @@ def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) 
 
 
 def _branch(x: Lane, bound: float, usual: Lane, rare: Callable[[Any], Any]) -> Lane:
-    """A branch instead of a call, where nothing is vectorised."""
+    """Emit a branch instead of a call; for GPUs, where loops are not vectorised."""
     builder = x.builder
     beyond, before = ~(magnitude(x) < bound), builder.block
     with builder.if_then(beyond.value, likely=False):
         value, after = rare(x).value, builder.block
-    joined = builder.phi(LLVM_TYPE[x.dtype])
-    joined.add_incoming(usual.value, before)
-    joined.add_incoming(value, after)
-    return x.like(joined)
+    phi = builder.phi(LLVM_TYPE[x.dtype])
+    phi.add_incoming(usual.value, before)
+    phi.add_incoming(value, after)
+    return x.like(phi)
 
 
 def _declare(module: ir.Module, name: str, kind: Any) -> ir.Function:
-    """A function (x, usual) without side effects; weak, so that it is kept although no call is seen."""
+    """Declare a function (x, usual) without side effects.
+
+    Its linkage is weak, so that LLVM keeps it although it sees no call of it.
+    """
     function = ir.Function(module, ir.FunctionType(kind, [kind, kind]), name)
     function.linkage = "weak_odr"
     function.attributes = _Attributes(["noinline", "nounwind", "willreturn", "memory(none)"])
@@ -68,6 +72,7 @@ def _declare(module: ir.Module, name: str, kind: Any) -> ir.Function:
 
 
 def _define_scalar(function: ir.Function, dtype: str, bound: float, rare: Callable[[Any], Any]) -> None:
+    """Define the scalar function (x, usual), which may branch."""
     builder = ir.IRBuilder(function.append_basic_block())
     x, usual = (Lane(builder, argument, dtype) for argument in function.args)
     with builder.if_then((magnitude(x) < bound).value):
@@ -84,12 +89,12 @@ def _vector_variant(scalar: ir.Function, dtype: str, bound: float, count: int) -
     builder = ir.IRBuilder(function.append_basic_block())
     x, result = function.args
     limit = int(np.array(bound, dtype).view(f"i{width // 8}"))  # magnitudes compare like their bits
-    unsigned = ir.Constant(integers, [2 ** (width - 1) - 1] * count)
-    size = builder.and_(builder.bitcast(x, integers), unsigned)
-    beyond = builder.icmp_signed(">=", size, ir.Constant(integers, [limit] * count))
-    mask = ir.IntType(count)
-    none = builder.icmp_unsigned("==", builder.bitcast(beyond, mask), ir.Constant(mask, 0))
-    with builder.if_then(none, likely=True):
+    magnitude_mask = ir.Constant(integers, [2 ** (width - 1) - 1] * count)
+    magnitude_bits = builder.and_(builder.bitcast(x, integers), magnitude_mask)
+    beyond = builder.icmp_signed(">=", magnitude_bits, ir.Constant(integers, [limit] * count))
+    bits = ir.IntType(count)
+    none_is_rare = builder.icmp_unsigned("==", builder.bitcast(beyond, bits), ir.Constant(bits, 0))
+    with builder.if_then(none_is_rare, likely=True):
         builder.ret(result)
     for position in (ir.Constant(ir.IntType(32), n) for n in range(count)):
         operands = [builder.extract_element(argument, position) for argument in function.args]

@@ -1,13 +1,13 @@
-"""The Numba target for kernels: Numba's front end, with only what kernels need.
+"""The Numba target for kernels: Numba's front end, reduced to the features that kernels need.
 
-Numba's CPU target knows all of Python's containers and of NumPy, runs 27 passes over each function,
-optimises each one twice and links it into the process. All of this costs time in every cold start, and a
-kernel needs none of it: its code is bytecode, integers, loads, stores and calls of intrinsics, and its
+Numba's CPU target supports all of Python's containers and of NumPy, runs 27 passes over each function,
+optimises each function twice and links it into the process. All of this costs time in every cold start, and a
+kernel needs none of it: it consists of integer arithmetic, loads, stores and calls of intrinsics, and its
 functions are optimised once, together (`tracejit.codegen.objects.build`). So this target has its own
 
 - typing rules (`tracejit.kernels.compiler.typing`),
 - passes: bytecode to Numba's IR, type inference, lowering; no rewriting, no inlining, no parallel loops,
-- code libraries, which only collect the LLVM IR of functions and of those they call.
+- code libraries, which only collect the LLVM IR of a function and of its callees.
 
 It is built on Numba's interface for targets (`numba.core.target_extension`).
 
@@ -15,7 +15,7 @@ It is built on Numba's interface for targets (`numba.core.target_extension`).
     def slot(block, index):
         return load(block + 8 * index, int64)
 
-    library, *others = translate(kernel, signature, "kernel")     # LLVM IR, also of subroutines it calls
+    library, *callees = translate(kernel, signature, "kernel")     # LLVM IR of the kernel and its subroutines
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 from tracejit.kernels.compiler.code import Convention, KernelCodegen, Library
 from tracejit.kernels.compiler.inference import infer
 from tracejit.kernels.compiler.loops import LoopLowering
-from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, extent
+from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, declaration_count
 
 NAME = "tracejit"
 """The name of this target in Numba's registry."""
 
 CACHED = 4096
-"""The most types of values, and of calls, that are cached."""
+"""The maximum number of entries in each cache of types."""
 
 INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
-"""The modules of Numba whose import declares the lowering of the operators of kernels."""
+"""The Numba modules whose import declares the lowering of the operators that kernels use."""
 
 SIZES = {ir.IntType(1): 1, ir.HalfType(): 2, ir.FloatType(): 4, ir.DoubleType(): 8}
 SIZES |= {ir.IntType(8 * size): size for size in (1, 2, 4, 8)}
-"""The sizes of number types in bytes."""
+"""The size of each number type in bytes."""
 
 
 class Kernels(CPU):
-    """The target's place in Numba's hierarchy."""
+    """The class of the target in Numba's target hierarchy."""
 
 
-def _limit(known: dict[Any, Any]) -> None:
+def _limit(cache: dict[Any, Any]) -> None:
     """Clear a full cache: kernels keep introducing new constants."""
-    if len(known) >= CACHED:
-        known.clear()
+    if len(cache) >= CACHED:
+        cache.clear()
 
 
 class Typing(TypingContext):
@@ -90,30 +90,33 @@ class Typing(TypingContext):
             self.install_registry(self.selection.registry)
 
     def resolve_value_type(self, val: Any) -> Any:
-        """Resolve a value as Numba does, but some Python classes directly, numbers and functions once."""
-        if not isinstance(val, int | float | Callable):  # a tuple may equal one of other types
+        """Resolve a value as Numba does, but look up some classes directly; cache numbers and callables."""
+        if not isinstance(val, int | float | Callable):  # equal tuples may have elements of different types
             return super().resolve_value_type(val)
-        found = self.values.get((type(val), val))
-        if found is None:
+        kind = self.values.get((type(val), val))
+        if kind is None:
             _limit(self.values)
-            known = CLASSES.get(val) if isinstance(val, type) else None
-            found = self.values[type(val), val] = known or super().resolve_value_type(val)
-        return found
+            class_type = CLASSES.get(val) if isinstance(val, type) else None
+            kind = self.values[type(val), val] = class_type or super().resolve_value_type(val)
+        return kind
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """Resolve a call as Numba does, but once for each function and types of arguments."""
+        """Resolve a call as Numba does, but only once for each function and argument types."""
         if kws:
             return super().resolve_function_type(func, args, kws)
-        found = self.calls.get((func, args))
-        if found is None:
-            found = super().resolve_function_type(func, args, kws)
-            if found is not None:
+        signature = self.calls.get((func, args))
+        if signature is None:
+            signature = super().resolve_function_type(func, args, kws)
+            if signature is not None:
                 _limit(self.calls)
-                self.calls[func, args] = found
-        return found
+                self.calls[func, args] = signature
+        return signature
 
     def resolve_getattr(self, typ: Any, attr: str) -> Any:
-        """Resolve an attribute as Numba does, but skip ``__call__`` of functions, looked up for each call."""
+        """Resolve an attribute as Numba does, but skip the ``__call__`` of functions.
+
+        Numba looks it up for each call.
+        """
         if attr == "__call__" and isinstance(typ, types.Function | types.Dispatcher):
             return None
         return super().resolve_getattr(typ, attr)
@@ -124,7 +127,7 @@ class Lowering(cpu.CPUContext):
 
     def init(self) -> None:
         self.code = KernelCodegen()
-        self.seen = -1
+        self.builtin_count = -1
         self.implementations: dict[Any, Any] = {}
 
     def codegen(self) -> KernelCodegen:
@@ -139,9 +142,9 @@ class Lowering(cpu.CPUContext):
 
     def refresh(self) -> None:
         self.typing_context.refresh()
-        size = extent(imputils.builtin_registry, imputils.RegistryLoader)
-        if size != self.seen:
-            self.seen = size
+        count = declaration_count(imputils.builtin_registry, imputils.RegistryLoader)
+        if count != self.builtin_count:
+            self.builtin_count = count
             self.install_registry(imputils.builtin_registry)
             self.install_registry(LOWERING)
 
@@ -153,31 +156,34 @@ class Lowering(cpu.CPUContext):
         return f"{fndesc.mangled_name}.environment"
 
     def pair_first(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
-        """The value that an iterator yielded, without Numba's detour through memory."""
+        """Return the value that an iterator yielded; Numba's own method stores and loads it."""
         return builder.extract_value(val, 0)
 
     def pair_second(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
-        """Whether an iterator yielded a value."""
+        """Return whether an iterator yielded a value."""
         return builder.extract_value(val, 1)
 
     def post_lowering(self, mod: ir.Module, library: Library) -> None:
-        """Do nothing: there is no reference counting, and no fast math."""
+        """Do nothing: there is neither reference counting nor fast math."""
 
     def subtarget(self, **options: Any) -> Lowering:
-        """A context for one function."""
+        """Create a context for one function, with its own cache of implementations."""
         context = super().subtarget(**options)
         context.implementations = {}
         return context
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
-        """Look up an implementation as Numba does, but once for each compiled function."""
-        found = self.implementations.get((fn, sig))
-        if found is None:
-            found = self.implementations[fn, sig] = super().get_function(fn, sig, _firstcall)
-        return found
+        """Look up an implementation as Numba does, but only once for each compiled function."""
+        implementation = self.implementations.get((fn, sig))
+        if implementation is None:
+            implementation = self.implementations[fn, sig] = super().get_function(fn, sig, _firstcall)
+        return implementation
 
     def get_abi_sizeof(self, ty: ir.Type) -> int:
-        """The size of a type; of number types without LLVM, which may be busy in another thread."""
+        """Return the size of a type in bytes.
+
+        For number types it does not call LLVM, which may be busy in another thread.
+        """
         if isinstance(ty, ir.PointerType):
             return self.address_size // 8
         if isinstance(ty, ir.LiteralStructType) and len(set(ty.elements)) == 1:
@@ -186,7 +192,7 @@ class Lowering(cpu.CPUContext):
 
 
 class CompilerTarget(TargetDescriptor):
-    """The two contexts, made when first used."""
+    """The typing and lowering contexts of the target, created on first use."""
 
     options = cpu.CPUTargetOptions
 
@@ -207,8 +213,9 @@ FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "
 
 
 def _skip_caches(bytecode: Any) -> None:
-    """Remove the interpreter's inline cache entries: on Python 3.11, Numba would walk them like instructions,
-    three in five of which they are.
+    """Remove the interpreter's inline cache entries.
+
+    On Python 3.11, Numba would process them like instructions, and they are three in five instructions.
     """
     for instruction in bytecode:
         while instruction.next in bytecode and bytecode[instruction.next].opname == "CACHE":
@@ -216,14 +223,14 @@ def _skip_caches(bytecode: Any) -> None:
 
 
 REWRITTEN = {"LIST_EXTEND", "CALL_FUNCTION_EX", "DICT_MERGE", "DICT_UPDATE", "BEFORE_WITH", "LOAD_SPECIAL"}
-"""Instructions for `with` and for unpacked arguments, of which Numba rewrites what it has translated."""
+"""The instructions, for `with` and unpacked arguments, whose translation Numba rewrites afterwards."""
 
 
 class Reader(interpreter.Interpreter):
-    """Numba's translation of bytecode; Numba would look at each statement six times for what to rewrite."""
+    """Numba's translation of bytecode; for rewriting, Numba itself would scan each statement six times."""
 
     def post_process(self, peepholes: Any, func_ir: Any) -> Any:
-        """Rewrite functions that have any of the instructions for which this is needed."""
+        """Rewrite the function only if it contains an instruction of `REWRITTEN`."""
         if any(instruction.opname in REWRITTEN for instruction in self.bytecode):
             return super().post_process(peepholes, func_ir)
         return func_ir
@@ -245,28 +252,29 @@ class Passes:
         self.exec_times: dict[str, Any] = {}
 
     def run(self, state: Any) -> None:
-        """Translate bytecode to LLVM IR. Numba would also compute lifetimes of variables, after each step."""
+        """Translate bytecode to LLVM IR; Numba would also compute live ranges after each step."""
         _skip_caches(state.bc)
         state.func_ir = Reader(state.func_id).interpret(state.bc)
         untyped_passes.FixupArgs().run_pass(state)
         function = state.func_ir
         function.blocks = transforms.canonicalize_cfg(function.blocks)
         function.generator_info = None
-        again = _assigns_again(function)
-        if again:  # each assignment may have a type of its own
+        needs_ssa = _assigns_again(function)
+        if needs_ssa:  # each assignment may have a type of its own
             ssa.reconstruct_ssa(function)
             function._definitions = ir_utils.build_definitions(function.blocks)
         infer(state)
-        if again:
+        if needs_ssa:
             state.func_ir = function = typed_passes.PreLowerStripPhis()._strip_phi_nodes(function)
             function._definitions = ir_utils.build_definitions(function.blocks)
         _lower(state, self.symbol)
 
 
 def _lower(state: Any, symbol: str | None) -> None:
-    """Lower Numba's IR to LLVM's, as a function named `symbol`, or mangled if that is None. Numba's own pass
-    would also make an executable function, and prune its reference counting with LLVM, which may be busy in
-    another thread.
+    """Lower Numba's IR to LLVM's, as a function named `symbol`, or with a mangled name if that is None.
+
+    Numba's own pass would also build an executable function, and prune its reference counting with LLVM,
+    which may be busy in another thread.
     """
     context, flags, function = state.targetctx, state.flags, state.func_ir
     descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
@@ -283,7 +291,7 @@ def _lower(state: Any, symbol: str | None) -> None:
     with context.push_code_library(library):
         lower = LoopLowering(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
-    if symbol is None:  # a kernel is not called by name, and Numba would keep it forever
+    if symbol is None:  # no code calls a kernel by name, and Numba would keep it alive forever
         context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
@@ -297,18 +305,18 @@ def _lower(state: Any, symbol: str | None) -> None:
 
 
 def _caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
-    """The lowering of a call of a function."""
+    """Return the lowering of a call of the function with `descriptor`, which is in `library`."""
 
     def call(context: Lowering, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         function = context.declare_function(builder.module, descriptor)
         return context.call_conv.call(builder, function, descriptor, args)
 
-    call.libs = (library,)  # Numba links what it finds here
+    call.libs = (library,)  # Numba links the libraries in this attribute
     return call
 
 
 class Compiler(compiler.CompilerBase):
-    """Numba's driver, with these passes."""
+    """Numba's compiler driver with the passes of `Passes`."""
 
     def __init__(self, *details: Any, symbol: str | None = None) -> None:
         super().__init__(*details)
@@ -319,12 +327,12 @@ class Compiler(compiler.CompilerBase):
 
 
 class Subroutine(dispatcher.Dispatcher):
-    """A function that kernels call."""
+    """A function that kernels can call, compiled for each signature."""
 
     targetdescr = TARGET
 
     def add_overload(self, cres: Any) -> None:
-        """Keep a compiled version, for kernels only: Python cannot call it."""
+        """Record a compiled version, for kernels only: Python cannot call it."""
         self.overloads[tuple(cres.signature.args)] = cres
 
     def __call__(self, *arguments: Any) -> Any:
@@ -332,7 +340,7 @@ class Subroutine(dispatcher.Dispatcher):
 
 
 class WordSubroutine(Subroutine):
-    """A function of int64 words. Numba would compile it again for each constant argument."""
+    """A function of int64 words, compiled once. Numba would compile it again for each constant argument."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Resolve the call with all arguments typed int64."""
@@ -347,12 +355,12 @@ dispatcher_registry[Kernels] = Subroutine
 
 
 def subroutine(function: Callable[..., Any]) -> Subroutine:
-    """Declare a function that kernels call; its arguments may be anything that Numba can type."""
+    """Declare a function that kernels can call with arguments of any types known to Numba."""
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
 def word_subroutine(function: Callable[..., Any]) -> Subroutine:
-    """Declare a function that kernels call with int64 words; it is compiled once."""
+    """Declare a function that kernels can call with int64 words; it is compiled once."""
     return WordSubroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
@@ -360,8 +368,9 @@ def word_subroutine(function: Callable[..., Any]) -> Subroutine:
 def translate(
     function: Callable[..., Any], signature: Any, symbol: str, target: CompilerTarget = TARGET
 ) -> list[Library]:
-    """Translate a Python function to LLVM IR, not optimised, as a C function named `symbol`; return its
-    library, then those of all subroutines that it calls.
+    """Translate a Python function to unoptimised LLVM IR of a C function named `symbol`.
+
+    Return the function's library, then the libraries of all subroutines that it calls.
     """
     flags = compiler.Flags()
     target.options.parse_as_flags(flags, FLAGS)

@@ -1,12 +1,12 @@
 """Typing rules for the operators of kernels.
 
-Kernels are loops over integers around scalar functions, so the rules are those of lanes: the operands of an
-operator have one type. Numba's own rules are the fallback (an int8 compared with a literal, say); its rules
-for arrays, strings, dates and containers, each of which it would try at every ``+``, are left out, and so are
-functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
-``max`` of two integers are single instructions here.
+Kernels are loops over integers around scalar functions, so the rules are the rules of lanes: all operands of
+an operator have the same type. Numba's own rules are the fallback, for example for an int8 compared with a
+literal. Numba's rules for arrays, strings, dates and containers are left out, because Numba would try each of
+them at every ``+``. Functions that Numba implements in Python (`numba.extending.overload`) are left out too,
+because Numba would have to compile them: ``min`` and ``max`` of two integers are single instructions here.
 
-`tracejit.kernels.compiler.target` installs a `TypingRules` and `LOWERING` into its contexts.
+`tracejit.kernels.compiler.target` installs a `TypingRules` and `LOWERING` in its contexts.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ ARITHMETIC = (
 DIVISION = ("floordiv", "mod")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 MACHINE = frozenset({types.int64, types.uint64, types.float32, types.float64})
-"""Types on which operators work without a conversion."""
+"""The types on which operators work without a conversion."""
 
 INTRINSIC = type(pause)
 """The type that `numba.extending.intrinsic` returns."""
 
 RULES = templates.Registry()
 CLASSES = {}
-"""The Python classes that kernels call, with their types: Numba would load its containers to find them."""
+"""The types of the Python classes that kernels call; to look them up, Numba would import its containers."""
 LOWERING = imputils.Registry("tracejit kernels")
 
 
 class OneType(templates.AbstractTemplate):
-    """Operands and result have one type."""
+    """The typing of operators whose operands and result have the same type."""
 
     def generic(self, args, kws):
         first, *others = map(types.unliteral, args)
@@ -52,7 +52,7 @@ class OneType(templates.AbstractTemplate):
 
 
 class Division(templates.AbstractTemplate):
-    """Quotient or remainder of two int64."""
+    """The typing of the quotient or remainder of two int64."""
 
     def generic(self, args, kws):
         if [types.unliteral(a) for a in args] == [types.int64] * 2:
@@ -64,7 +64,7 @@ class Division(templates.AbstractTemplate):
 
 
 class Comparison(templates.AbstractTemplate):
-    """The typing of comparisons: operands of one type, the result is a bool."""
+    """The typing of comparisons: the operands have the same type, the result is a bool."""
 
     def generic(self, args, kws):
         left, right = map(types.unliteral, args)
@@ -72,7 +72,7 @@ class Comparison(templates.AbstractTemplate):
 
 
 class Extremum(templates.AbstractTemplate):
-    """The smaller or larger of two int64."""
+    """The typing of the smaller or larger of two int64."""
 
     def generic(self, args, kws):
         if [types.unliteral(a) for a in args] == [types.int64] * 2:
@@ -81,7 +81,7 @@ class Extremum(templates.AbstractTemplate):
 
 
 class Membership(templates.AbstractTemplate):
-    """Whether an int64 is one of a tuple of them."""
+    """The typing of ``x in t`` for an int64 and a tuple of int64."""
 
     def generic(self, args, kws):
         members, value = map(types.unliteral, args)
@@ -91,6 +91,7 @@ class Membership(templates.AbstractTemplate):
 
 
 def _declare() -> None:
+    """Fill the registries `RULES`, `CLASSES` and `LOWERING`."""
     for rule, names in ((OneType, ARITHMETIC), (Division, DIVISION), (Comparison, COMPARISONS)):
         for name in names:
             RULES.register_global(getattr(operator, name))(rule)
@@ -106,7 +107,10 @@ def _declare() -> None:
 
 
 def _divide(name):
-    """Divide without branches, rounding down as in Python; the result of a division by 0 is 0."""
+    """Return the lowering of a quotient or remainder.
+
+    It divides without branches and rounds down, as Python does; the result of a division by 0 is 0.
+    """
 
     def lower(context, builder, signature, args):
         dividend, divisor = args
@@ -115,16 +119,18 @@ def _divide(name):
         safe = builder.select(by_zero, one, divisor)
         remainder = builder.srem(dividend, safe)
         inexact = builder.icmp_signed("!=", remainder, zero)
-        down = builder.and_(inexact, builder.icmp_signed("<", builder.xor(remainder, safe), zero))
+        adjust = builder.and_(inexact, builder.icmp_signed("<", builder.xor(remainder, safe), zero))
         if name == "mod":
-            return builder.add(remainder, builder.select(down, safe, zero))
-        quotient = builder.sub(builder.sdiv(dividend, safe), builder.zext(down, divisor.type))
+            return builder.add(remainder, builder.select(adjust, safe, zero))
+        quotient = builder.sub(builder.sdiv(dividend, safe), builder.zext(adjust, divisor.type))
         return builder.select(by_zero, zero, quotient)
 
     return lower
 
 
 def _select(sign):
+    """Return the lowering of the operand that compares true by `sign` with the other one."""
+
     def lower(context, builder, signature, args):
         return builder.select(builder.icmp_signed(sign, *args), *args)
 
@@ -140,33 +146,36 @@ _declare()
 
 
 def _is_needed(template) -> bool:
-    """Whether this is a rule of Numba's core language, or an intrinsic."""
+    """Whether `template` is a rule of Numba's core language, or an intrinsic."""
     return isinstance(template.key, INTRINSIC) or any(
         base.__module__ == builtins.__name__ for base in template.__mro__
     )
 
 
-def extent(registry, loader: type[templates.BaseRegistryLoader]) -> int:
-    """The number of declarations in a registry; `loader` is the class for its kind."""
+def declaration_count(registry, loader: type[templates.BaseRegistryLoader]) -> int:
+    """The number of declarations in a registry; `loader` is the class that loads registries of its kind."""
     return sum(len(getattr(registry, name)) for name in loader.registry_items)
 
 
 class TypingRules:
-    """The rules above and those needed of Numba's, in a registry that grows as functions are declared."""
+    """The rules of this module and the rules needed of Numba's, in a registry.
+
+    The registry grows as functions are declared.
+    """
 
     def __init__(self) -> None:
         self.registry = templates.Registry()
         self._builtin = templates.RegistryLoader(templates.builtin_registry)
-        self._seen = -1
+        self._builtin_count = -1
         self.registry.globals.extend(RULES.globals)
         self.registry.attributes.extend(enumdecl.registry.attributes)  # slots of blocks are IntEnums
 
     def update(self) -> bool:
-        """Add the declarations made since the last call; return whether there were any."""
-        size = extent(templates.builtin_registry, templates.RegistryLoader)
-        if size == self._seen:
+        """Add the declarations that are new since the last call; return whether there were any."""
+        count = declaration_count(templates.builtin_registry, templates.RegistryLoader)
+        if count == self._builtin_count:
             return False
-        self._seen = size
+        self._builtin_count = count
         for template in filter(_is_needed, self._builtin.new_registrations("functions")):
             self.registry.register(template)
         for template in filter(_is_needed, self._builtin.new_registrations("attributes")):
@@ -176,6 +185,7 @@ class TypingRules:
         return True
 
     def _globals(self) -> Iterator[tuple[object, types.Type]]:
+        """Yield the new global values and their types, functions with only the needed templates."""
         for value, kind in self._builtin.new_registrations("globals"):
             if not isinstance(kind, types.Function):
                 yield value, kind

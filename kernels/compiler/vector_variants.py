@@ -1,8 +1,8 @@
 """Functions whose bodies LLVM sees only after it has vectorised the loops that call them.
 
-LLVM does not vectorise a loop with a branch, or with a call of a function without vector variants. It does
-so for a function without side effects whose vector variants are declared (the vector function ABI). Their
-definitions are linked in afterwards, by `tracejit.codegen.objects.build`.
+LLVM does not vectorise a loop that contains a branch, or a call of a function without vector variants. It
+vectorises calls of a function without side effects whose vector variants are declared (the vector function
+ABI). `tracejit.codegen.objects.build` links in the definitions afterwards.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from llvmlite import ir
 BYTES = ir.IntType(8).as_pointer()
 
 USED = "llvm.compiler.used"
-"""The array of symbols that LLVM must keep although it sees no use."""
+"""The array of symbols that LLVM must keep although it sees no use of them."""
 
 
 def declare(module, name, result, parameters, *attributes):
     """Declare a function that neither reads nor writes memory."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
-    set.update(function.attributes, ("nounwind", "memory(none)", *attributes))  # llvmlite knows the first one
+    # llvmlite's own method accepts only attributes that it knows, of these "nounwind".
+    set.update(function.attributes, ("nounwind", "memory(none)", *attributes))
     return function
 
 
 def declare_variants(function, variants):
-    """Declare vector variants of `function`, by the vector function ABI's mangling of elements and
-    parameters, such as ``N4vu``. They are kept although nothing calls them yet.
+    """Declare vector variants of `function` and keep them although nothing calls them yet.
+
+    `variants` maps the vector function ABI's mangling of vector length and parameters, such as ``N4vu``, to
+    functions.
     """
     names = ",".join(f"_ZGV_LLVM_{kind}_{function.name}({f.name})" for kind, f in variants.items())
     set.add(function.attributes, f'"vector-function-abi-variant"="{names}"')
@@ -32,13 +35,13 @@ def declare_variants(function, variants):
 
 
 def keep(module, functions):
-    """Make LLVM keep `functions`."""
-    places = [function.bitcast(BYTES) for function in functions]
-    kept = module.globals.get(USED)
-    if kept is None:
-        kept = ir.GlobalVariable(module, ir.ArrayType(BYTES, len(places)), USED)
-        kept.linkage, kept.section = "appending", "llvm.metadata"
+    """Add `functions` to the symbols of `module` that LLVM must keep."""
+    pointers = [function.bitcast(BYTES) for function in functions]
+    used = module.globals.get(USED)
+    if used is None:
+        used = ir.GlobalVariable(module, ir.ArrayType(BYTES, len(pointers)), USED)
+        used.linkage, used.section = "appending", "llvm.metadata"
     else:
-        places = [*kept.initializer.constant, *places]
-    kept.value_type = ir.ArrayType(BYTES, len(places))
-    kept.initializer = kept.value_type(places)
+        pointers = [*used.initializer.constant, *pointers]
+    used.value_type = ir.ArrayType(BYTES, len(pointers))
+    used.initializer = used.value_type(pointers)

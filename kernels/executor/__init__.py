@@ -1,11 +1,11 @@
 """The native executor: queues, threads and records of the engine, compiled like kernels.
 
-layout, blocks           byte offsets of its records; they import nothing, Python uses them, too
+layout, blocks           byte offsets of its records; they import nothing, and Python uses them too
 queues                   variables grant requests, granted requests make tasks ready
-run, team, loop          threads run chunks of tasks; teams help with rounds of a loop
-launch, direct           a launch: arguments patched, tasks queued or run here; small ones at once
+run, team, loop          threads run chunks of tasks; a team helps with the iterations of a loop
+launch, direct           launches: arguments patched, tasks queued or run inline; programs without a launch
 threads, wait            the lock, the clock, idle threads, waiting
-devices                  tasks of devices that complete later
-python                   Python's builtin functions, written as kernels
-entry_points             what the engine calls
+devices                  tasks that a device completes asynchronously
+python                   builtin functions of CPython, written as kernels
+entry_points             the functions that the engine calls
 """

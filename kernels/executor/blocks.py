@@ -1,5 +1,6 @@
-"""The slots of the argument block of a loop (`executor.loop`): rows of 8 bytes each. Imports nothing; Python
-uses it too: `tracejit.assembly.loops` fills it in.
+"""The layout of the argument block of a loop (`executor.loop`): an array of 8-byte slots.
+
+This module imports nothing, because Python uses it too: `tracejit.assembly.loops` fills in the block.
 """
 
 from __future__ import annotations
@@ -8,17 +9,18 @@ import enum
 
 
 class Loop(enum.IntEnum):
-    """Slots of ``loop``: a program of tasks that runs COUNT times, on MEMBERS threads at most. UNTIL is the
-    address of a truth value that ends the loop after the round that makes it false, or 0.
+    """Slots of ``loop``: a program of tasks that runs COUNT times, on at most MEMBERS threads.
 
-    Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, rows of `Growth` for INTEGERS, FLOATS
-    (float32) and DOUBLES, ARENA rows of (offset of a slot, bytes from the start of the arena), and
-    BLOCK_BYTES of argument blocks. SPACE is memory of the launch: it holds a copy of the blocks, and from
-    ARENA_AT on the arena.
+    UNTIL is 0, or the address of a truth value that ends the loop after the iteration that makes it false.
 
-    After every PATIENCE rounds the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
-    ROUND, TASK and UNIT say where it is: task TASK has done the units before UNIT. UNTIL is the address of a
-    truth value that ends the loop after the round that makes it false, or 0.
+    These slots are followed by TASKS rows of `LoopTask`; INTEGERS, FLOATS (float32) and DOUBLES rows of
+    `Growth`; ARENA rows of (offset of a slot, offset in the arena); and BLOCK_BYTES of argument blocks. All
+    offsets are in bytes. SPACE is the address of memory of the launch: it contains a copy of the argument
+    blocks, and from ARENA_AT on the arena.
+
+    After every PATIENCE iterations the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
+    ROUND, TASK and UNIT record its position: the iteration, the task, and the first unit of the task that is
+    not done.
     """
 
     COUNT = 0
@@ -39,8 +41,9 @@ class Loop(enum.IntEnum):
 
 
 class LoopTask(enum.IntEnum):
-    """A task of a loop: the address of its kernel, the offsets of its block and of two slots: its units, and
-    how many of them are done at once.
+    """A task of a loop: the address of its kernel, the offset of its argument block, the offset of two slots.
+
+    The two slots contain the number of units and the number of units per call of the kernel.
     """
 
     FUNCTION = 0
@@ -49,11 +52,14 @@ class LoopTask(enum.IntEnum):
 
 
 class Growth(enum.IntEnum):
-    """Words of a slot's growth: the slot, and the step (an integer, or bits of a float) for each round."""
+    """Words of an induction variable: the offset of its slot, and its step per iteration.
+
+    The step is an integer or the bits of a float.
+    """
 
     SLOT = 0
     STEP = 1
 
 
 KINDS = "int64", "float32", "float64"
-"""The dtypes of slots that grow, in the order of their rows."""
+"""The dtypes of the induction variables, in the order of their rows."""

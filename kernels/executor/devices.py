@@ -1,11 +1,11 @@
-"""Tasks of devices with a clock of their own, GPUs: they are issued to a stream, and complete later.
+"""Tasks of asynchronous devices, GPUs: they are issued to a stream and complete later.
 
-A task's function issues it (`issue_kernel`, `issue_graph`, `issue_copy`): a call of the driver, by the
-address that the device's record has, and an event behind it. When the function returns, the executor counts
-the task as issued (`queues.issue`), so what runs on the same stream may be issued, too. One thread for each
-device (`watch`) waits for the events, in order, and completes the tasks.
+The function of a task issues it (`issue_kernel`, `issue_graph`, `issue_copy`): it calls the driver, through
+an address in the device's record, and records an event after the issued work. When the function returns, the
+executor marks the task as issued (`queues.issue`), so that dependent tasks on the same stream can be issued
+too. One thread for each device (`watch`) waits for the events in order and completes the tasks.
 
-Records are laid out in `layout`: words of a device, and of the argument block of a task (`ISSUED_...`).
+`layout` defines the records: the device, and the argument block of a task (`ISSUED_...`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ PACKED_SIZE = 2  # CU_LAUNCH_PARAM_BUFFER_SIZE
 
 @native
 def finish_issue(block, device, code):
-    """Record the task's event after the issued work; the status of the task."""
+    """Record the task's event after the issued work, unless issuing failed; return the status of the task.
+
+    `code` is the driver's error code, or 0.
+    """
     if code == 0:
         code = call_c(get(device, DEVICE_RECORD), (get(block, ISSUED_EVENT), get(device, DEVICE_STREAM)))
     put(block, ISSUED_STATE, int64(code == 0))
@@ -82,7 +85,7 @@ def finish_issue(block, device, code):
 
 
 def issue_kernel(block, lo, hi, scratch):
-    """Launch the kernel of a task with the parameters in its block."""
+    """Issue the kernel of a task with the parameters in its argument block."""
     device = get(block, ISSUED_DEVICE)
     put(block, ISSUED_STATE, 0)
     if get(block, ISSUED_FAILURE) != 0:
@@ -117,43 +120,43 @@ def issue_kernel(block, lo, hi, scratch):
 
 
 def issue_graph(block, lo, hi, scratch):
-    """Give the first nodes of a graph their parameters of this launch, and launch it."""
-    device, executable, at = get(block, ISSUED_DEVICE), get(block, GRAPH_EXECUTABLE), block + GRAPH_FIRST
+    """Set the parameters of the first nodes of a graph for this launch, and issue the graph."""
+    device, executable, record = get(block, ISSUED_DEVICE), get(block, GRAPH_EXECUTABLE), block + GRAPH_FIRST
     put(block, ISSUED_STATE, 0)
     if get(block, ISSUED_FAILURE) != 0:
         put(get(block, ISSUED_FAILURE), 0, NEVER)
-        put(at, NODE_BLOCK + 8 * SETTER_VALUES, get(block, ISSUED_FAILURE))
+        put(record, NODE_BLOCK + 8 * SETTER_VALUES, get(block, ISSUED_FAILURE))
     code = call_c(get(device, DEVICE_SET_CURRENT), (get(device, DEVICE_CONTEXT),))
     for _ in range(get(block, GRAPH_SETTERS)):
-        put(at, NODE_ARGUMENTS, at + NODE_ARGUMENT)
-        put(at, NODE_ARGUMENT, at + NODE_BLOCK)
+        put(record, NODE_ARGUMENTS, record + NODE_ARGUMENT)
+        put(record, NODE_ARGUMENT, record + NODE_BLOCK)
         if code == 0:
-            node = get(at, NODE_HANDLE)
-            code = call_c(get(device, DEVICE_SET_NODE), (executable, node, at + NODE_PARAMETERS))
-        at += get(at, NODE_BYTES)
+            node = get(record, NODE_HANDLE)
+            code = call_c(get(device, DEVICE_SET_NODE), (executable, node, record + NODE_PARAMETERS))
+        record += get(record, NODE_BYTES)
     if code == 0:
         code = call_c(get(device, DEVICE_LAUNCH_GRAPH), (executable, get(device, DEVICE_STREAM)))
     return finish_issue(block, device, code)
 
 
 def issue_copy(block, lo, hi, scratch):
-    """Copy memory to the device, from it, or within it."""
+    """Issue a copy of memory to the device, from it, or within it."""
     device, kind, size = get(block, ISSUED_DEVICE), get(block, ISSUED_COPY_KIND), get(block, ISSUED_COPY_SIZE)
     put(block, ISSUED_STATE, 0)
     code = call_c(get(device, DEVICE_SET_CURRENT), (get(device, DEVICE_CONTEXT),))
     if code == 0 and size > 0:
-        place = DEVICE_COPY_IN
+        copy_function = DEVICE_COPY_IN
         if kind == OUT:
-            place = DEVICE_COPY_OUT
+            copy_function = DEVICE_COPY_OUT
         elif kind == WITHIN:
-            place = DEVICE_COPY_WITHIN
+            copy_function = DEVICE_COPY_WITHIN
         target, source = get(block, ISSUED_COPY_TO), get(block, ISSUED_COPY_FROM)
-        code = call_c(get(device, place), (target, source, size, get(device, DEVICE_STREAM)))
+        code = call_c(get(device, copy_function), (target, source, size, get(device, DEVICE_STREAM)))
     return finish_issue(block, device, code)
 
 
 def watch(engine, lane, thread):
-    """Complete the tasks that the device of `lane` has, in order, until the thread shall stop."""
+    """Complete the tasks issued to the device of `lane`, in order, until the thread must stop."""
     device = get(lane, LANE_DEVICE)
     call_c(get(device, DEVICE_SET_CURRENT), (get(device, DEVICE_CONTEXT),))
     lock(engine)
@@ -167,11 +170,11 @@ def watch(engine, lane, thread):
         if get(block, ISSUED_STATE) != 0:
             status = 0 - call_c(get(device, DEVICE_SYNCHRONIZE), (get(block, ISSUED_EVENT),))
             if status == 0 and get(block, ISSUED_FAILURE) != 0:
-                told = get(get(block, ISSUED_FAILURE), 0)
-                if told != NEVER:
-                    status = told
+                device_status = get(get(block, ISSUED_FAILURE), 0)
+                if device_status != NEVER:
+                    status = device_status
         lock(engine)
-        while get(engine, ENGINE_PAUSED) == HALTED:  # the process forks now
+        while get(engine, ENGINE_PAUSED) == HALTED:  # the process is forking
             unlock(engine)
             usleep(POLL)
             lock(engine)
@@ -189,4 +192,4 @@ ENTRIES = [
     ("engine_issue_copy", issue_copy, KERNEL),
     ("engine_watch", watch, int64(int64, int64, int64)),
 ]
-"""Name, function and signature of the entry points: an object of their own, for whoever has a GPU."""
+"""Name, function and signature of each entry point. They are a separate object, for processes with a GPU."""

@@ -1,9 +1,9 @@
-"""Small programs that run at once on the calling thread, without a launch: nothing orders their memory.
+"""Direct calls: small programs that run immediately on the calling thread, without a launch.
 
-Nobody else knows the memory that such a program writes, and nobody writes what it reads, so it needs no
-variables, no lock and no instance. The record of a *direct call* (`layout.DIRECT_...`) has its argument
-blocks; the call fills in addresses and numbers and runs one task after the other. It holds the GIL, so two
-threads never use one record at once.
+No other program accesses the memory that a direct call writes, and none writes the memory that it reads, so
+it needs no variables, no lock and no instance. The record of a direct call (`layout.DIRECT_...`) refers to
+its argument blocks; the call fills in addresses and numbers and runs one task after the other. The thread
+holds the GIL, so two threads never use the same record simultaneously.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tracejit.kernels.executor.threads import get, put
 
 @native
 def run_direct(call, arguments):
-    """Run the tasks of `call` on the NumPy arrays and integers that follow it among `arguments`.
+    """Run the tasks of the record `call` on the NumPy arrays and integers that follow it in `arguments`.
 
-    Returns the status of the first chunk that fails, or 0.
+    Return the status of the first chunk that fails, or 0.
     """
     patch = get(call, DIRECT_PATCHES)
     for _ in range(get(call, DIRECT_PATCH_COUNT)):
@@ -61,7 +61,7 @@ def run_direct(call, arguments):
 
 
 def direct_builtin(module, arguments, count):
-    """``direct(call, *arguments)``: NumPy arrays and, for numbers, their bits as integers."""
+    """The builtin ``direct(call, *arguments)``: arguments are NumPy arrays, or bits of numbers as int."""
     if count < 1:
         return bad_arguments()
     status = run_direct(integer(arguments, 0), arguments)

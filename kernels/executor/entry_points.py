@@ -1,19 +1,19 @@
-"""The native executor: runs launches of tasks, compiled by Numba like any kernel.
+"""The entry points of the native executor, which runs launches of tasks; compiled by Numba like kernels.
 
-Records are laid out in `layout`; this module has the entry points that Python calls (`QUEUES`,
-`THREADS`). The life of a launch: `launch` patches the argument blocks and enrols on all variables under the
-lock. If every variable is free and the launch is small, it runs right there. Otherwise tasks whose requests
-are granted and whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one
-under the lock, run chunks of it without the lock, and under the lock again mark it done, which makes others
-ready. Each lane has such a heap, and workers of its own; threads that wait help all lanes of kernels. Python
-tasks wait in lanes from which host threads take them (`take_host`) and end them (`complete`); one with work
-of its own waits for them now and then (`await_host`).
+`QUEUES` and `THREADS` list the entry points that Python calls; `layout` defines the records. The life of a
+launch: `launch` patches the argument blocks and enrols on all variables under the lock. If all requests are
+granted and the launch is small, it runs inside the call. Otherwise, tasks whose requests are granted and
+whose predecessors are done enter a heap of ready tasks. A thread (`work`, `wait`) picks a task under the
+lock, runs chunks of it without the lock, and marks it done under the lock, which makes other tasks ready.
+Each lane has such a heap and its own workers; waiting threads help all lanes of kernels. Python tasks wait in
+lanes of their own, from which host threads take them (`take_host`) and end them (`complete`). A host thread
+that also does other work polls for them (`await_host`).
 
-The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
-task, THREAD_IDLE, on which an idle thread spins, ENGINE_PAUSED and THREAD_STOP, read between chunks, and the
-team's (`team`).
+The lock guards all words except TASK_CLAIMED, from which threads claim the chunks of a task; THREAD_IDLE, on
+which an idle thread spins; ENGINE_PAUSED and THREAD_STOP, which are read between chunks; and the words of the
+team (`team`).
 
-    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
+    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, repeatedly
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from tracejit.kernels.executor.layout import (
 from tracejit.kernels.executor.python import (
     BUILTIN,
     RAISED,
+    append_result,
     argument,
     bad_arguments,
     content,
     error_occurred,
     integer,
-    noted,
     object_of,
     release_gil,
     take_gil,
@@ -78,11 +78,11 @@ from tracejit.kernels.executor.queues import (
 )
 from tracejit.kernels.executor.run import (
     POLL,
+    claim_all,
     execute,
     leave,
-    pass_on,
     pick,
-    take_all,
+    wake_for_ready_work,
 )
 from tracejit.kernels.executor.team import dissolve, join
 from tracejit.kernels.executor.threads import (
@@ -111,7 +111,7 @@ from tracejit.kernels.executor.wait import (
 
 
 def work(engine, thread):
-    """The main loop of a worker. Returns 1 when it shall stop, 0 when it needs more scratch memory."""
+    """Run the main loop of a worker. Return 1 if the worker must stop, 0 if it needs more scratch memory."""
     put(thread, THREAD_LIMIT, NEVER)
     put(thread, THREAD_DEADLINE, NEVER)
     lock(engine)
@@ -130,37 +130,40 @@ def work(engine, thread):
         else:
             execute(engine, thread, task)
             rouse(engine, get(thread, THREAD_LANE))
-    pass_on(engine)
+    wake_for_ready_work(engine)
     unlock(engine)
     return 1
 
 
 def help_out(engine, thread):
-    """Run native tasks until none is ready, or for a SLICE at most.
+    """Run native tasks until none is ready, or for at most a SLICE.
 
-    Returns 1 if none is ready, 0 when the thread needs more scratch memory, 2 when time is up.
+    Return 1 if none is ready, 0 if the thread needs more scratch memory, 2 if the time is up.
     """
     deadline = now(thread) + SLICE
     put(thread, THREAD_LIMIT, NEVER)
     put(thread, THREAD_DEADLINE, deadline)
     lock(engine)
     task = pick(engine, thread)
-    late = 0
-    while task > 0 and late == 0:
+    timed_out = 0
+    while task > 0 and timed_out == 0:
         execute(engine, thread, task)
         rouse(engine, only_lane(engine))
-        late = int64(now(thread) >= deadline)
-        if late == 0:
+        timed_out = int64(now(thread) >= deadline)
+        if timed_out == 0:
             task = pick(engine, thread)
     unlock(engine)
-    return 2 if late != 0 else int64(task == 0)
+    return 2 if timed_out != 0 else int64(task == 0)
 
 
 # --- Failures -----------------------------------------------------------------------------------------------
 
 
 def observe(engine, variable):
-    """The failure that a wait for `variable` raises, or 0. One that kept the content is reported once."""
+    """Return the sequence number of the failed launch that a wait for `variable` reports, or 0.
+
+    A failure that kept the content is reported only once.
+    """
     lock(engine)
     failure = get(variable, VARIABLE_FAILURE)
     put(variable, VARIABLE_FAILURE, 0)
@@ -174,8 +177,9 @@ def observe(engine, variable):
 
 
 def launch_builtin(module, arguments, count):
-    """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code is appended to the
-    list `started`, unless nothing happened.
+    """The builtin ``launch(instance, packed, thread, started)``, which returns the code of `launch`.
+
+    `packed` is a bytes object. The code is appended to the list `started`, unless it is NEEDS_SCRATCH.
     """
     if count != 4:
         return bad_arguments()
@@ -185,22 +189,24 @@ def launch_builtin(module, arguments, count):
     code = launch(instance, packed, thread)
     if code == NEEDS_SCRATCH:
         return object_of(code)
-    return noted(object_of(code), argument(arguments, 3))
+    return append_result(object_of(code), argument(arguments, 3))
 
 
 def wait_builtin(module, arguments, count):
-    """``wait(engine, thread, kind, place, duration)``: note what to wait for, unless `kind` is AGAIN; then
-    wait for it without the GIL, unless it has come already. Returns what `wait` does.
+    """The builtin ``wait(engine, thread, kind, awaited, duration)``, which returns the result of `wait`.
+
+    It records the condition, unless `kind` is AGAIN. Then it waits without the GIL, unless the condition is
+    already true.
     """
     if count != 5:
         return bad_arguments()
     engine, thread, kind = integer(arguments, 0), integer(arguments, 1), integer(arguments, 2)
-    place, duration = integer(arguments, 3), integer(arguments, 4)
+    awaited, duration = integer(arguments, 3), integer(arguments, 4)
     if error_occurred() != 0:
         return RAISED
     code = 0
     if kind != AGAIN:
-        code = begin_wait(engine, thread, kind, place)
+        code = begin_wait(engine, thread, kind, awaited)
     if code == 0 and duration > 0:
         state = release_gil()
         code = wait(engine, thread, duration)
@@ -209,8 +215,9 @@ def wait_builtin(module, arguments, count):
 
 
 def take_finished_builtin(module, arguments, count):
-    """``take_finished(engine, lists)``: the list of instances that have finished since the last call, as the
-    address of the first one, which is appended to `lists`.
+    """The builtin ``take_finished(engine, lists)``: take the instances finished since the last call.
+
+    It returns the address of the first instance of their linked list, and appends it to `lists`.
     """
     if count != 2:
         return bad_arguments()
@@ -221,17 +228,17 @@ def take_finished_builtin(module, arguments, count):
     first = get(engine, ENGINE_FINISHED)
     put(engine, ENGINE_FINISHED, 0)
     unlock(engine)
-    return noted(object_of(first), argument(arguments, 1))
+    return append_result(object_of(first), argument(arguments, 1))
 
 
 # --- Python tasks -------------------------------------------------------------------------------------------
 
 
 def take_host(engine, lane, thread, duration):
-    """The next Python task of `lane`, and its instance in THREAD_OBJECT.
+    """Take the next Python task of `lane`; its instance is stored in THREAD_OBJECT.
 
-    Waits at most `duration` nanoseconds. Returns 0 if none came in time, if the thread shall stop, or if a
-    task was skipped.
+    Wait at most `duration` nanoseconds. Return 0 if no task became ready in time, if the thread must stop, or
+    if a task was skipped.
     """
     deadline = now(thread) + duration
     task = 0
@@ -244,7 +251,7 @@ def take_host(engine, lane, thread, duration):
             if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0 and get(task, TASK_ALWAYS) == 0:
                 finish_task(task)
                 task = 0
-                break  # so that the caller handles the tasks this made ready
+                break  # so that the caller handles the tasks that this made ready
         elif get(thread, THREAD_STOP) != 0 or now(thread) >= deadline:
             break
         else:
@@ -256,7 +263,7 @@ def take_host(engine, lane, thread, duration):
 
 
 def await_host(engine, lane, thread, duration):
-    """Whether a Python task of `lane` is ready; waits for one at most `duration` nanoseconds."""
+    """Wait at most `duration` nanoseconds for a ready Python task of `lane`; return whether there is one."""
     return await_ready(engine, lane, thread, now(thread) + duration)
 
 
@@ -282,17 +289,17 @@ def initialize_thread(thread):
 
 
 def add_lane(engine, lane):
-    """Append a lane to the list of its sort."""
+    """Append a lane to the engine's list of lanes of its kind."""
     lock(engine)
-    place = engine + (ENGINE_LANES if get(lane, LANE_PYTHON) == 0 else ENGINE_PYTHON_LANES)
-    while get(place, 0) != 0:
-        place = get(place, 0) + LANE_NEXT
-    put(place, 0, lane)
+    link = engine + (ENGINE_LANES if get(lane, LANE_PYTHON) == 0 else ENGINE_PYTHON_LANES)
+    while get(link, 0) != 0:
+        link = get(link, 0) + LANE_NEXT
+    put(link, 0, lane)
     unlock(engine)
 
 
 def stop_thread(engine, thread):
-    """Make a worker return after its current chunk, or a host thread after its current task."""
+    """Make a worker return after its current chunk, and a host thread after its current task."""
     lock(engine)
     store_release(thread + THREAD_STOP, 1)  # pairs with load_acquire in `run_chunks`
     if get(thread, THREAD_IDLE) != AWAKE:
@@ -301,9 +308,9 @@ def stop_thread(engine, thread):
 
 
 def quiesce(engine, polls):
-    """Keep threads from taking tasks, and wait until none is inside a native one, for so many POLLs at most.
+    """Stop threads from taking tasks, and wait until no thread runs a native one, for at most `polls` POLLs.
 
-    From here to `resume`, only threads that hold the GIL change the queues: a process may fork.
+    From this call until `resume`, only threads that hold the GIL change the queues, so the process may fork.
     """
     lock(engine)
     store_release(engine + ENGINE_PAUSED, PAUSED)  # pairs with load_acquire in `run_chunks`
@@ -318,7 +325,7 @@ def quiesce(engine, polls):
 
 @native
 def wake_lanes(lane):
-    """Wake the idle threads of `lane` and of those after it."""
+    """Wake the idle threads of `lane` and of all lanes after it."""
     while lane != 0:
         wake_all(lane + LANE_IDLE)
         lane = get(lane, LANE_NEXT)
@@ -326,7 +333,7 @@ def wake_lanes(lane):
 
 @native
 def forget_idle(lane):
-    """Empty the lists of idle threads of `lane` and of those after it: the threads are gone."""
+    """Empty the lists of idle threads of `lane` and of all lanes after it: the threads do not exist."""
     while lane != 0:
         put(lane, LANE_IDLE, 0)
         lane = get(lane, LANE_NEXT)
@@ -343,9 +350,10 @@ def resume(engine):
 
 
 def resume_child(engine):
-    """Undo `quiesce` in a forked child, where the calling thread is the only one.
+    """Undo `quiesce` in a forked child, whose only thread is the calling one.
 
-    Idle threads of the parent may have held the lock, to change the lists of idle threads.
+    Idle threads of the parent may have held the lock at the time of the fork, to change the lists of idle
+    threads, so the lock and the lists are reset.
     """
     mutex_init(engine + ENGINE_LOCK, 0)
     put(engine, ENGINE_WAITERS_IDLE, 0)
@@ -357,9 +365,9 @@ def resume_child(engine):
 
 
 def lose(engine, task):
-    """Fail a native task whose threads are those of the parent process."""
+    """Fail a native task that threads of the parent process were running."""
     lock(engine)
-    take_all(task)
+    claim_all(task)
     put(task, TASK_ACTIVE, 1)
     leave(task, -1)
     rouse(engine, 0)
@@ -378,8 +386,8 @@ QUEUES = [
     ("engine_complete", complete, _signature(void, 3)),
     ("engine_observe", observe, _signature(int64, 2)),
 ]
-"""Name, function and signature of the entry points of queues. They and the others are two objects, so that
-LLVM compiles the first while Numba translates the second.
+"""Name, function and signature of each entry point of the queues. These entry points and `THREADS` are two
+objects, so that LLVM compiles the first while Numba translates the second.
 """
 
 THREADS = [
@@ -396,4 +404,4 @@ THREADS = [
     ("engine_resume_child", resume_child, _signature(void, 1)),
     ("engine_lose", lose, _signature(void, 2)),
 ]
-"""Names, functions and signatures of entry points for threads that run tasks, and of the engine's life."""
+"""Name, function and signature of each entry point for threads that run tasks, and for the engine's life."""

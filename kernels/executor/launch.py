@@ -1,4 +1,4 @@
-"""The steps of a launch: patch the argument blocks, enrol, then run it here or queue its tasks."""
+"""The steps of a launch: patch the argument blocks, enrol on variables, run inline or queue the tasks."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ from tracejit.kernels.executor.queues import (
     release,
 )
 from tracejit.kernels.executor.run import (
+    claim_all,
     record_event,
-    take_all,
 )
 from tracejit.kernels.executor.threads import (
     get,
@@ -79,7 +79,7 @@ from tracejit.kernels.executor.threads import (
 
 @native
 def patch(instance, values):
-    """Write the launch's addresses and numbers into the argument blocks."""
+    """Write the addresses and numbers of the launch, plus addends, into the argument blocks."""
     block, patches = get(instance, INSTANCE_BLOCK), get(instance, INSTANCE_PATCHES)
     for i in range(get(instance, INSTANCE_PATCH_COUNT)):
         triple = patches + 24 * i
@@ -89,7 +89,7 @@ def patch(instance, values):
 
 @native
 def begin(engine, instance, variables):
-    """Number the launch, enrol it, list it as in flight. Returns whether everything was granted."""
+    """Number the launch, list it as in flight, and enrol it; return whether all requests were granted."""
     sequence, newest = get(engine, ENGINE_SEQUENCE) + 1, get(engine, ENGINE_NEWEST)
     put(engine, ENGINE_SEQUENCE, sequence)
     put(instance, INSTANCE_SEQUENCE, sequence)
@@ -110,7 +110,7 @@ def begin(engine, instance, variables):
 def run_inline(engine, instance, thread):
     """Run a small launch on this thread, in the order of its tasks, without the lock.
 
-    Returns the task that was left because it takes longer than expected, or 0.
+    Return the task that the thread left because it takes longer than expected, or 0.
     """
     task, scratch = get(instance, INSTANCE_TASKS), get(thread, THREAD_SCRATCH)
     profiled = get(engine, ENGINE_EVENTS) != 0
@@ -139,20 +139,20 @@ def run_inline(engine, instance, thread):
 
 
 @native
-def queue_rest(engine, instance, left):
-    """Queue a small launch of which the tasks before `left` have run, and `left` in part."""
+def queue_remaining(engine, instance, unfinished):
+    """Queue a small launch of which the tasks before `unfinished` have run, and `unfinished` partially."""
     reset_tasks(instance)
     task = get(instance, INSTANCE_TASKS)
-    while task != left:
-        take_all(task)
+    while task != unfinished:
+        claim_all(task)
         task += TASK_BYTES
-    put(left, TASK_STATUS, LEFT)
+    put(unfinished, TASK_STATUS, LEFT)
     queue_tasks(engine, instance)
 
 
 @native
 def end_inline(engine, instance):
-    """Release the requests of a small launch."""
+    """Release the requests of a small launch that has run, and end the launch."""
     start = get(instance, INSTANCE_REQUESTS)
     for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
         request = start + i * REQUEST_BYTES
@@ -163,6 +163,7 @@ def end_inline(engine, instance):
 
 @native
 def reset_tasks(instance):
+    """Reset the words of the tasks that change during a launch."""
     task = get(instance, INSTANCE_TASKS)
     for _ in range(get(instance, INSTANCE_TASK_COUNT)):
         put(task, TASK_UNMET, get(task, TASK_BEFORE) + get(task, TASK_USE_COUNT))
@@ -175,7 +176,7 @@ def reset_tasks(instance):
 
 @native
 def queue_tasks(engine, instance):
-    """Decrement the tasks' counts by the requests granted at once, and queue the tasks that miss nothing."""
+    """Subtract granted requests from the tasks' unmet dependencies; queue the tasks that have none left."""
     tasks, start = get(instance, INSTANCE_TASKS), get(instance, INSTANCE_REQUESTS)
     for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
         request = start + i * REQUEST_BYTES
@@ -196,7 +197,8 @@ def queue_tasks(engine, instance):
 def launch(instance, packed, thread):
     """Start a launch; `packed` is the address of a value per argument, then a variable address per argument.
 
-    Returns FINISHED or FAILED if it ran inside this call, QUEUED if not, NEEDS_SCRATCH if nothing happened.
+    Return FINISHED or FAILED if the launch ran inside this call, QUEUED if it did not, and NEEDS_SCRATCH if
+    nothing happened, because the thread needs more scratch memory.
     """
     engine, small = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_SMALL)
     if small != 0 and get(instance, INSTANCE_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
@@ -206,18 +208,18 @@ def launch(instance, packed, thread):
     if small == 0:
         reset_tasks(instance)
     lock(engine)
-    free = begin(engine, instance, packed + 8 * get(instance, INSTANCE_ARGUMENT_COUNT))
-    if small != 0 and free != 0:
-        left = 0
+    all_granted = begin(engine, instance, packed + 8 * get(instance, INSTANCE_ARGUMENT_COUNT))
+    if small != 0 and all_granted != 0:
+        unfinished = 0
         unlock(engine)
         if get(instance, INSTANCE_ERROR) == 0:
-            left = run_inline(engine, instance, thread)
+            unfinished = run_inline(engine, instance, thread)
         lock(engine)
-        if left == 0:
+        if unfinished == 0:
             end_inline(engine, instance)
             code = FINISHED if get(instance, INSTANCE_ERROR) == 0 else FAILED
         else:
-            queue_rest(engine, instance, left)
+            queue_remaining(engine, instance, unfinished)
             code = QUEUED
     else:
         if small != 0:

@@ -1,11 +1,12 @@
-"""The kernel ``loop``: the rounds of a rolled loop, one task after the other.
+"""The kernel ``loop``: it runs the iterations of a rolled loop, one task after the other.
 
-The tasks' argument blocks are copied to memory of the launch once; after each round the slots that move are
-added to. A thread need not stay until the last round: when it has something else to do (a signal to handle,
-a fork, its end), it leaves the loop with the status LEFT, and whoever calls the kernel again goes on there.
-So an interrupt neither waits for a loop nor tears what it writes.
+The argument blocks of the tasks are copied to memory of the launch once. After each iteration, the step of
+each induction variable is added to its slot. A thread need not complete the loop: if it has other work (a
+signal to handle, a fork, its end), it leaves the loop with the status LEFT, and the next call of the kernel,
+on any thread, continues at the recorded position. So an interrupt does not wait for the end of a loop, and
+the results of the loop are complete all the same.
 
-A loop in a round is a task like any other. If it is left, the loops around it are, too.
+A nested loop is a task like any other. If a thread leaves it, it leaves the enclosing loops too.
 """
 
 from __future__ import annotations
@@ -40,51 +41,52 @@ ROUND_AT, TASK_AT, UNIT_AT = 8 * int(Loop.ROUND), 8 * int(Loop.TASK), 8 * int(Lo
 
 @word_subroutine
 def begin_loop(block):
-    """Copy the argument blocks of the tasks to memory of the launch, and place the arena there."""
-    space, rows = slot(block, Loop.SPACE), slot(block, Loop.ARENA)
-    growths = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
-    places = block + HEAD + TASK * slot(block, Loop.TASKS) + GROWTH * growths
+    """Copy the argument blocks to memory of the launch, and write addresses in the arena into the copies."""
+    space, row_count = slot(block, Loop.SPACE), slot(block, Loop.ARENA)
+    growth_count = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
+    arena_rows = block + HEAD + TASK * slot(block, Loop.TASKS) + GROWTH * growth_count
     arena = space + slot(block, Loop.ARENA_AT)
-    copy_bytes(space, places + 16 * rows, slot(block, Loop.BLOCK_BYTES))
-    for i in range(rows):
-        store(space + slot(places, 2 * i), arena + slot(places, 2 * i + 1))
+    copy_bytes(space, arena_rows + 16 * row_count, slot(block, Loop.BLOCK_BYTES))
+    for i in range(row_count):
+        store(space + slot(arena_rows, 2 * i), arena + slot(arena_rows, 2 * i + 1))
 
 
 @word_subroutine
-def add_floats(growing, singles, floats, space):
-    """Add to the floats that grow, those of 32 bits first."""
+def add_floats(growth_rows, singles, floats, space):
+    """Add their steps to the float induction variables: the first `singles` of `floats` are float32."""
     for i in range(floats):
-        growth = growing + GROWTH * i
-        place = space + slot(growth, Growth.SLOT)
+        growth = growth_rows + GROWTH * i
+        address = space + slot(growth, Growth.SLOT)
         if i < singles:
-            store(place, load(place, float32) + number_slot(growth, Growth.STEP, float32))
+            store(address, load(address, float32) + number_slot(growth, Growth.STEP, float32))
         else:
-            store(place, load(place, float64) + number_slot(growth, Growth.STEP, float64))
+            store(address, load(address, float64) + number_slot(growth, Growth.STEP, float64))
 
 
 @word_subroutine
-def stop_at(block, this, task, unit, status):
-    """Note where a loop stops; returns `status`."""
-    store(block + ROUND_AT, this)
+def save_position(block, iteration, task, unit, status):
+    """Record the position at which a loop stops; return `status`."""
+    store(block + ROUND_AT, iteration)
     store(block + TASK_AT, task)
     store(block + UNIT_AT, unit)
     return status
 
 
 def loop(block, lo, hi, scratch):
-    """Run the tasks of a loop `Loop.COUNT` times; the status of the first that fails, or LEFT.
+    """Run the tasks of a loop `Loop.COUNT` times.
 
-    lo: 0 to begin, 1 to go on where the loop was left
+    `lo` is 0 to begin, 1 to continue at the recorded position. Return the status of the first task that
+    fails, LEFT if the thread left the loop, or 0.
     """
     members, thread = slot(block, Loop.MEMBERS), get(scratch, SCRATCH_THREAD)
     if members <= 1 or thread == 0:
-        return rounds(block, lo, scratch, 0)
+        return run_iterations(block, lo, scratch, 0)
     engine = get(scratch, SCRATCH_ENGINE)
     team = get(engine, ENGINE_TEAM)
-    if get(team, TEAM_LEADER) == thread:  # a loop around this one leads
-        return rounds(block, lo, scratch, team)
+    if get(team, TEAM_LEADER) == thread:  # an enclosing loop has opened the team
+        return run_iterations(block, lo, scratch, team)
     team = open_team(engine, thread, members)
-    status = rounds(block, lo, scratch, team)
+    status = run_iterations(block, lo, scratch, team)
     if team != 0:
         close_team(engine, team)
     return status
@@ -92,87 +94,88 @@ def loop(block, lo, hi, scratch):
 
 @word_subroutine
 def is_single_call(block):
-    """Whether each round is the same call of one kernel."""
-    more = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
-    if slot(block, Loop.TASKS) != 1 or more + slot(block, Loop.UNTIL) != 0:
+    """Whether each iteration is the same single call of one kernel."""
+    growth_count = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
+    if slot(block, Loop.TASKS) != 1 or growth_count + slot(block, Loop.UNTIL) != 0:
         return 0
     split = slot(block, Loop.SPACE) + slot(block + HEAD, LoopTask.UNITS)
     return int64(slot(split, 0) <= slot(split, 1))
 
 
 @word_subroutine
-def repeat_call(block, this, scratch):
-    """Run a loop whose rounds are the same call of one kernel, from round `this` on."""
+def repeat_call(block, iteration, scratch):
+    """Run a loop for which `is_single_call` is true, from `iteration` on."""
     function, space, count = (
         slot(block + HEAD, LoopTask.FUNCTION),
         slot(block, Loop.SPACE),
         slot(block, Loop.COUNT),
     )
-    own, patience = space + slot(block + HEAD, LoopTask.BLOCK), slot(block, Loop.PATIENCE)
+    argument_block, patience = space + slot(block + HEAD, LoopTask.BLOCK), slot(block, Loop.PATIENCE)
     units = slot(space + slot(block + HEAD, LoopTask.UNITS), 0)
-    while this < count:
-        stop = min(count, this + patience)
-        while this < stop:
-            status = call_kernel(function, own, 0, units, scratch)
+    while iteration < count:
+        stop = min(count, iteration + patience)
+        while iteration < stop:
+            status = call_kernel(function, argument_block, 0, units, scratch)
             if status != 0:
-                return stop_at(block, this, 0, 1, status)
-            this += 1
-        if this < count and must_leave(scratch) != 0:
-            return stop_at(block, this, 0, 0, LEFT)
+                return save_position(block, iteration, 0, 1, status)
+            iteration += 1
+        if iteration < count and must_leave(scratch) != 0:
+            return save_position(block, iteration, 0, 0, LEFT)
     return 0
 
 
 @word_subroutine
-def rounds(block, lo, scratch, team):
-    """Run the rounds of a loop, with the help of a `team` unless that is 0."""
+def run_iterations(block, lo, scratch, team):
+    """Run the iterations of a loop, with the help of `team` unless it is 0; see `loop`."""
     count, tasks, integers = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.INTEGERS)
     floats = slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     first, space, patience = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.PATIENCE)
-    growing = first + TASK * tasks
-    this, begin, low, left = 0, 0, 0, patience
+    growth_rows = first + TASK * tasks
+    iteration, begin, low, until_check = 0, 0, 0, patience
     until = slot(block, Loop.UNTIL)
     if lo == 0:
         begin_loop(block)
     else:
-        this, begin, low = slot(block, Loop.ROUND), slot(block, Loop.TASK), slot(block, Loop.UNIT)
+        iteration, begin, low = slot(block, Loop.ROUND), slot(block, Loop.TASK), slot(block, Loop.UNIT)
     if low == 0 and is_single_call(block) != 0:
-        return repeat_call(block, this, scratch)
-    while this < count:
+        return repeat_call(block, iteration, scratch)
+    while iteration < count:
         for i in range(begin, tasks):
             task = first + TASK * i
-            function, own = slot(task, LoopTask.FUNCTION), space + slot(task, LoopTask.BLOCK)
+            function, argument_block = slot(task, LoopTask.FUNCTION), space + slot(task, LoopTask.BLOCK)
             split = space + slot(task, LoopTask.UNITS)
             units, chunk = slot(split, 0), slot(split, 1)
             if team != 0 and low == 0 and units > chunk and load_acquire(team + TEAM_PRESENT) != 0:
-                status = run_together(team, function, own, units, chunk, scratch)
+                status = run_together(team, function, argument_block, units, chunk, scratch)
                 if status != 0:
-                    return stop_at(block, this, i, 0, status)
+                    return save_position(block, iteration, i, 0, status)
                 continue
             while True:
                 high = min(low + chunk, units)
-                status = call_kernel(function, own, low, high, scratch)
+                status = call_kernel(function, argument_block, low, high, scratch)
                 if status != 0:
-                    return stop_at(block, this, i, 1, status)  # a loop in this one goes on with 1
+                    # UNIT 1: a nested loop that was left continues with ``lo = 1``
+                    return save_position(block, iteration, i, 1, status)
                 if high >= units:
                     break
                 low = high
                 if must_leave(scratch) != 0:
-                    return stop_at(block, this, i, low, LEFT)
+                    return save_position(block, iteration, i, low, LEFT)
             low = 0
         begin = 0
         if until != 0 and load(until, uint8) == 0:
             break
-        for growth in range(growing, growing + GROWTH * integers, GROWTH):
-            place = space + slot(growth, Growth.SLOT)
-            store(place, slot(place, 0) + slot(growth, Growth.STEP))
+        for growth in range(growth_rows, growth_rows + GROWTH * integers, GROWTH):
+            address = space + slot(growth, Growth.SLOT)
+            store(address, slot(address, 0) + slot(growth, Growth.STEP))
         if floats != 0:
-            add_floats(growing + GROWTH * integers, slot(block, Loop.FLOATS), floats, space)
-        this += 1
-        left -= 1
-        if left == 0:
-            left = patience
-            if this < count and must_leave(scratch) != 0:
-                return stop_at(block, this, 0, 0, LEFT)
+            add_floats(growth_rows + GROWTH * integers, slot(block, Loop.FLOATS), floats, space)
+        iteration += 1
+        until_check -= 1
+        if until_check == 0:
+            until_check = patience
+            if iteration < count and must_leave(scratch) != 0:
+                return save_position(block, iteration, 0, 0, LEFT)
             if team != 0:
                 invite_again(get(scratch, SCRATCH_ENGINE), team, slot(block, Loop.MEMBERS))
     return int64(0)

@@ -1,7 +1,7 @@
 """Builtin functions of CPython, written as kernels.
 
-CPython calls such a function (METH_FASTCALL) with the address of a row of objects and their number: a launch
-takes a quarter of the time that it takes through ctypes. The functions of CPython used here are part of its
+CPython calls such a function (METH_FASTCALL) with the address of an array of objects and their number. A
+launch takes a quarter of the time of a call through ctypes. The CPython functions used here are part of its
 stable ABI. A function that returns RAISED has set an exception.
 
     def twice(module, arguments, count):              # twice(21) == 42 in Python
@@ -22,7 +22,7 @@ from tracejit.kernels.executor.threads import get
 RAISED = 0
 
 BUILTIN = int64(int64, int64, int64)
-"""The signature of a builtin function: its module, the address of the arguments, how many there are."""
+"""The signature of a builtin function: its module, the address of the arguments, and their number."""
 
 bytes_of = external("PyBytes_AsString", int64(int64))
 integer_of = external("PyLong_AsLongLong", int64(int64))
@@ -37,26 +37,27 @@ take_gil = external("PyEval_RestoreThread", void(int64))
 
 @native
 def integer(arguments, index):
-    """The argument at `index`, an integer. May set an exception."""
+    """The value of the argument at `index`, an integer. May set an exception."""
     return integer_of(get(arguments, 8 * index))
 
 
 @native
 def argument(arguments, index):
-    """The argument at `index`, whatever it is."""
+    """The argument at `index`, any object."""
     return get(arguments, 8 * index)
 
 
 @native
 def content(arguments, index):
-    """The address of the content of the argument at `index`, a bytes object. May set an exception."""
+    """The address of the bytes of the argument at `index`, a bytes object. May set an exception."""
     return bytes_of(get(arguments, 8 * index))
 
 
 @native
-def noted(result, results):
-    """Return `result` and also append it to the list `results`: there it is found if an interrupt comes with
-    the return.
+def append_result(result, results):
+    """Return `result` and also append it to the list `results`.
+
+    The caller reads it there if an interrupt arrives as the function returns.
     """
     append(results, result)
     return result if error_occurred() == 0 else RAISED
@@ -64,6 +65,6 @@ def noted(result, results):
 
 @native
 def bad_arguments():
-    """Raise a `TypeError`: arguments are missing, or there are too many."""
+    """Raise a `TypeError`: the number of arguments is wrong."""
     bad_argument()
     return RAISED

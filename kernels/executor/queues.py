@@ -2,10 +2,10 @@
 
 Every function here runs under the engine's lock.
 
-A launch enrols on all its variables at once (`enrol`), so two launches that share several variables queue on
-them in the same order and cannot deadlock. A request is granted when all requests before it are readers and
-it is one too, or when it is the first. It is released by the last task that uses it, which grants what
-follows.
+A launch enrols on all its variables atomically (`enrol`), so two launches that share several variables queue
+on them in the same order and cannot deadlock. A request is granted when it is the first in its queue, or when
+it and all requests before it are readers. The last task that uses a request releases it, which grants the
+requests that follow.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def before(a, b):
 
 @native
 def meld(a, b):
-    """Join two heaps (one may be empty); the loser becomes the first child of the winner."""
+    """Merge two heaps, which may be empty; the root that runs later becomes the first child of the other."""
     if a == 0:
         return b
     if b == 0:
@@ -125,6 +125,7 @@ def meld(a, b):
 
 @native
 def heap_push(heap, task):
+    """Insert a task into the heap whose root is at the address `heap`."""
     put(task, TASK_CHILD, 0)
     put(task, TASK_SIBLING, 0)
     put(heap, 0, meld(get(heap, 0), task))
@@ -132,33 +133,33 @@ def heap_push(heap, task):
 
 @native
 def heap_pop(heap):
-    """Take the first task out of a heap that is not empty."""
+    """Remove and return the first task of a nonempty heap."""
     top = get(heap, 0)
     child = get(top, TASK_CHILD)
-    pairs = 0  # a list through TASK_SIBLING
+    pairs = 0  # the melded pairs of children, linked by TASK_SIBLING, last pair first
     while child != 0:
         partner = get(child, TASK_SIBLING)
         following = 0
         if partner != 0:
             following = get(partner, TASK_SIBLING)
-        joined = meld(child, partner)
-        put(joined, TASK_SIBLING, pairs)
-        pairs = joined
+        melded = meld(child, partner)
+        put(melded, TASK_SIBLING, pairs)
+        pairs = melded
         child = following
-    rest = 0
+    merged = 0
     while pairs != 0:
         following = get(pairs, TASK_SIBLING)
-        rest = meld(pairs, rest)
+        merged = meld(pairs, merged)
         pairs = following
-    if rest != 0:
-        put(rest, TASK_SIBLING, 0)
-    put(heap, 0, rest)
+    if merged != 0:
+        put(merged, TASK_SIBLING, 0)
+    put(heap, 0, merged)
     return top
 
 
 @native
 def enqueue(engine, task):
-    """Make `task` ready. Native threads take the Python tasks that a failed launch skips."""
+    """Make `task` ready. Native threads process the Python tasks that a failed launch skips."""
     instance, lane = get(task, TASK_INSTANCE), get(task, TASK_LANE)
     if get(lane, LANE_PYTHON) != 0:
         if get(instance, INSTANCE_ERROR) == 0 or get(task, TASK_ALWAYS) != 0:
@@ -174,11 +175,12 @@ def enqueue(engine, task):
     put(lane, LANE_DEMAND_SEQUENCE, sequence)
 
 
-# --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------
+# --- Started tasks with unclaimed chunks: a list, because tasks are removed from the middle -----------------
 
 
 @native
 def list_started(task):
+    """Insert a task at the front of its lane's list of started tasks."""
     lane = get(task, TASK_LANE)
     first = get(lane, LANE_STARTED)
     put(task, TASK_LISTED, 1)
@@ -191,7 +193,7 @@ def list_started(task):
 
 @native
 def unlist_started(task):
-    """Take a task out of its lane's list of started ones (`threads.unlink` does so with idle threads)."""
+    """Remove a task from its lane's list of started tasks, as `threads.unlink` removes an idle thread."""
     following, previous = get(task, TASK_NEXT), get(task, TASK_PREVIOUS)
     put(task, TASK_LISTED, 0)
     if following != 0:
@@ -207,7 +209,10 @@ def unlist_started(task):
 
 @native
 def append_request(request):
-    """Put a root request at the end of its variable's queue; grant it if nothing stands in the way."""
+    """Append a root request to its variable's queue; grant it if no earlier request conflicts.
+
+    Return whether it was granted.
+    """
     variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
     tail = get(variable, VARIABLE_TAIL)
     put(variable, VARIABLE_OWNER, 0)
@@ -229,18 +234,19 @@ def append_request(request):
     if granted:
         inherit_poison(request)
     else:
-        put(request, REQUEST_SOFT, passable(request))
+        put(request, REQUEST_SOFT, soft_lane(request))
     return granted
 
 
-# --- Devices with a clock of their own ----------------------------------------------------------------------
+# --- Asynchronous devices -----------------------------------------------------------------------------------
 
 
 @native
-def passable(request):
-    """The lane on which all that `request` has to wait for is issued; 0 if there is none.
+def soft_lane(request):
+    """Return the lane on which all requests that `request` has to wait for are issued, or 0 if there is none.
 
-    What is issued there later runs later, so tasks of this lane need not wait for it to complete.
+    The device runs the tasks of a lane in the order in which they are issued, so tasks of this lane need not
+    wait for those requests to be released.
     """
     writes, lane = get(request, REQUEST_BITS) & WRITES, 0
     request = get(request, REQUEST_PREVIOUS)
@@ -255,42 +261,52 @@ def passable(request):
 
 
 @native
-def pass_softly(engine, request):
-    """Let the requests behind `request`, which is issued, pass if nothing else stands in their way."""
+def grant_softly(engine, request):
+    """Grant requests behind `request` softly, unless they have to wait for another request.
+
+    All tasks of the launch of `request` are issued. A *soft* grant is for the tasks of one lane
+    (REQUEST_SOFT).
+    """
     request = get(request, REQUEST_NEXT)
     while request != 0:
         if get(request, REQUEST_GRANTED) == 0 and get(request, REQUEST_SOFT) == 0:
-            lane = passable(request)
+            lane = soft_lane(request)
             if lane == 0:
                 return
             put(request, REQUEST_SOFT, lane)
-            let_go(engine, request, lane, 1)
+            decrement_users(engine, request, lane, 1)
         request = get(request, REQUEST_NEXT)
 
 
 @native
-def let_go(engine, request, lane, inside):
-    """Decrement the counts of tasks of a root request on `lane`, or (not `inside`) of those on others."""
+def decrement_users(engine, request, lane, inside):
+    """Decrement the unmet dependencies of the tasks that use a root request or its aliases.
+
+    `inside` selects the tasks on `lane`; otherwise the tasks on all other lanes are affected.
+    """
     tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
     while request != 0:
         users = get(request, REQUEST_USERS)
         for i in range(get(request, REQUEST_USER_COUNT)):
             task = tasks + get(users, 8 * i) * TASK_BYTES
             if (get(task, TASK_LANE) == lane) == (inside != 0):
-                miss_one_less(engine, task)
+                decrement_unmet(engine, task)
         request = get(request, REQUEST_ALIAS)
 
 
 @native
 def is_early(task, successor):
-    """Whether `successor` need not wait until `task`, which its device has, is complete."""
+    """Whether `successor` may be issued before `task`, which is issued, is complete."""
     lane = get(task, TASK_LANE)
     return get(lane, LANE_DEVICE) != 0 and get(task, TASK_ALWAYS) == 0 and get(successor, TASK_LANE) == lane
 
 
 @native
 def issue(engine, task):
-    """Note that the device of the lane of `task` has it, after all earlier ones; successors may follow."""
+    """Record that `task` is issued to the device of its lane, after all earlier ones.
+
+    This may make successors ready and, if all tasks of the launch are issued, grant requests softly.
+    """
     instance, lane = get(task, TASK_INSTANCE), get(task, TASK_LANE)
     last = get(lane, LANE_ISSUED_LAST)
     put(task, TASK_NEXT, 0)
@@ -305,21 +321,21 @@ def issue(engine, task):
     for i in range(get(task, TASK_SUCCESSOR_COUNT)):
         successor = tasks + get(successors, 8 * i) * TASK_BYTES
         if is_early(task, successor):
-            miss_one_less(engine, successor)
-    left = get(instance, INSTANCE_UNISSUED) - 1
-    put(instance, INSTANCE_UNISSUED, left)
-    if left == 0 and get(instance, INSTANCE_PASSES) != 0 and get(instance, INSTANCE_ERROR) == 0:
+            decrement_unmet(engine, successor)
+    unissued = get(instance, INSTANCE_UNISSUED) - 1
+    put(instance, INSTANCE_UNISSUED, unissued)
+    if unissued == 0 and get(instance, INSTANCE_PASSES) != 0 and get(instance, INSTANCE_ERROR) == 0:
         start = get(instance, INSTANCE_REQUESTS)
         for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
             request = start + i * REQUEST_BYTES
             if get(request, REQUEST_ROOT) == request:
                 put(request, REQUEST_ISSUED, lane)
-                pass_softly(engine, request)
+                grant_softly(engine, request)
 
 
 @native
 def complete_first(engine, lane, status):
-    """Complete the oldest task of the device of `lane`."""
+    """Complete the oldest task issued to the device of `lane`; a nonzero `status` fails its launch."""
     task = get(lane, LANE_ISSUED)
     following = get(task, TASK_NEXT)
     put(lane, LANE_ISSUED, following)
@@ -335,7 +351,10 @@ def complete_first(engine, lane, status):
 
 @native
 def inherit_poison(request):
-    """Fail the launch of a granted request that reads undefined content, under the first failure's name."""
+    """Fail the launch of a granted request that reads undefined content.
+
+    The launch inherits the sequence number of the original failure.
+    """
     instance = get(request, REQUEST_INSTANCE)
     poison = get(get(request, REQUEST_VARIABLE), VARIABLE_POISON)
     if poison != 0 and get(request, REQUEST_BITS) & READS and get(instance, INSTANCE_ERROR) == 0:
@@ -344,9 +363,10 @@ def inherit_poison(request):
 
 @native
 def enrol(instance, variables):
-    """Enrol on all variables of a launch (`variables`: their addresses in argument order).
+    """Enrol a launch on all its variables; `variables` is the address of their addresses in argument order.
 
-    Returns whether every request was granted. An alias joins the request of its first argument.
+    Arguments with the same variable share the request of the first of them, the *root*. Return whether every
+    request was granted.
     """
     start, count = get(instance, INSTANCE_REQUESTS), get(instance, INSTANCE_ARGUMENT_COUNT)
     for i in range(count):
@@ -369,25 +389,25 @@ def enrol(instance, variables):
             put(root, REQUEST_ALIAS, request)
             put(root, REQUEST_BITS, get(root, REQUEST_BITS) | bits)
             put(root, REQUEST_LEFT, get(root, REQUEST_LEFT) + users)
-    free = 1
+    all_granted = 1
     for i in range(count):
         request = start + i * REQUEST_BYTES
         if get(request, REQUEST_ROOT) == request:
-            free &= append_request(request)
-    return free
+            all_granted &= append_request(request)
+    return all_granted
 
 
 @native
 def grant(engine, request):
-    """Grant a root request that had to wait: decrement the counts of its tasks, under all its aliases."""
+    """Grant a root request that had to wait; tasks that were granted it softly have been notified already."""
     put(request, REQUEST_GRANTED, 1)
     inherit_poison(request)
-    let_go(engine, request, get(request, REQUEST_SOFT), 0)
+    decrement_users(engine, request, get(request, REQUEST_SOFT), 0)
 
 
 @native
-def miss_one_less(engine, task):
-    """Decrement the number of things that `task` waits for; enqueue it at zero."""
+def decrement_unmet(engine, task):
+    """Decrement the number of unmet dependencies of `task`; enqueue the task at zero."""
     unmet = get(task, TASK_UNMET) - 1
     put(task, TASK_UNMET, unmet)
     if unmet == 0:
@@ -396,7 +416,7 @@ def miss_one_less(engine, task):
 
 @native
 def release(engine, request):
-    """Remove a root request from its queue, record the launch's failure, grant the requests that follow."""
+    """Remove a root request from its queue, record its launch's failure, grant the requests that follow."""
     variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
     error = get(get(request, REQUEST_INSTANCE), INSTANCE_ERROR)
     following, previous = get(request, REQUEST_NEXT), get(request, REQUEST_PREVIOUS)
@@ -430,21 +450,21 @@ def release(engine, request):
 
 @native
 def satisfied(engine, thread):
-    """Whether what `thread` waits for has come."""
-    kind, place, target = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT), get(thread, THREAD_TARGET)
+    """Whether the condition that `thread` waits for is true."""
+    kind, awaited, target = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT), get(thread, THREAD_TARGET)
     if kind == WRITTEN:
-        return get(place, VARIABLE_DONE) >= target
+        return get(awaited, VARIABLE_DONE) >= target
     if kind == UNUSED:
-        return get(place, VARIABLE_HEAD) == 0
+        return get(awaited, VARIABLE_HEAD) == 0
     if kind == LAUNCH:
-        return get(place, INSTANCE_SEQUENCE) != target or get(place, INSTANCE_LEFT) == 0
+        return get(awaited, INSTANCE_SEQUENCE) != target or get(awaited, INSTANCE_LEFT) == 0
     oldest = get(engine, ENGINE_OLDEST)  # kind is ALL
     return oldest == 0 or get(oldest, INSTANCE_SEQUENCE) > target
 
 
 @native
 def notify(engine):
-    """Wake the threads whose wait is over."""
+    """Wake the threads whose condition is true."""
     thread = get(engine, ENGINE_WAITERS_IDLE)
     while thread != 0:
         following = get(thread, THREAD_NEXT)
@@ -455,7 +475,7 @@ def notify(engine):
 
 @native
 def fail(instance, task, status):
-    """Record the launch's first failure: its other tasks are skipped."""
+    """Record the failure of `task`, if it is the first of its launch; the other tasks are skipped."""
     if get(instance, INSTANCE_ERROR) == 0:
         put(instance, INSTANCE_ERROR, get(instance, INSTANCE_SEQUENCE))
         put(instance, INSTANCE_FAILED_TASK, (task - get(instance, INSTANCE_TASKS)) // TASK_BYTES)
@@ -464,25 +484,25 @@ def fail(instance, task, status):
 
 @native
 def finish_task(task):
-    """End `task`: release the requests it was the last to use, make its successors ready."""
+    """End `task`: release the requests that no other task uses, and update its successors."""
     instance = get(task, TASK_INSTANCE)
     engine, requests = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_REQUESTS)
     uses = get(task, TASK_USES)
     for i in range(get(task, TASK_USE_COUNT)):
         root = get(requests + get(uses, 8 * i) * REQUEST_BYTES, REQUEST_ROOT)
         if root != 0:
-            left = get(root, REQUEST_LEFT) - 1
-            put(root, REQUEST_LEFT, left)
-            if left == 0:
+            remaining = get(root, REQUEST_LEFT) - 1
+            put(root, REQUEST_LEFT, remaining)
+            if remaining == 0:
                 release(engine, root)
     tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
     for i in range(get(task, TASK_SUCCESSOR_COUNT)):
         successor = tasks + get(successors, 8 * i) * TASK_BYTES
         if not is_early(task, successor):
-            miss_one_less(engine, successor)
-    left = get(instance, INSTANCE_LEFT) - 1
-    put(instance, INSTANCE_LEFT, left)
-    if left == 0:
+            decrement_unmet(engine, successor)
+    remaining = get(instance, INSTANCE_LEFT) - 1
+    put(instance, INSTANCE_LEFT, remaining)
+    if remaining == 0:
         finish_launch(instance)
         put(instance, INSTANCE_NEXT_FINISHED, get(engine, ENGINE_FINISHED))
         put(engine, ENGINE_FINISHED, instance)
@@ -490,7 +510,7 @@ def finish_task(task):
 
 @native
 def finish_launch(instance):
-    """Remove a launch from those in flight."""
+    """Remove a launch from the launches in flight."""
     engine = get(instance, INSTANCE_ENGINE)
     newer, older = get(instance, INSTANCE_NEWER), get(instance, INSTANCE_OLDER)
     put(instance, INSTANCE_LEFT, 0)

@@ -1,7 +1,8 @@
-"""The execution of ready tasks by threads: pick one, run chunks of it, leave it.
+"""The execution of ready tasks by threads: a thread picks a task, runs chunks of it, and leaves it.
 
-A task stays in the list of started tasks while it has chunks left, so that further threads can join it. Each
-thread that is inside counts as active; the last one to leave a task whose chunks are all taken ends it.
+A task stays in the list of started tasks while it has unclaimed chunks, so that other threads can join it. A
+thread that runs chunks of a task is *active* in it. The last thread to leave a task whose chunks are all
+claimed ends the task.
 """
 
 from __future__ import annotations
@@ -95,9 +96,9 @@ POLL = 50  # microseconds
 
 @native
 def pick(engine, thread):
-    """The next task for `thread`; 0 if there is none, -1 if the thread's scratch memory is too small.
+    """Return the next task for `thread`, 0 if there is none, or -1 if it needs more scratch memory.
 
-    A worker looks into its own lane, a thread that waits into all lanes of kernels.
+    A worker takes tasks of its own lane; a waiting thread takes tasks of all lanes of kernels.
     """
     if get(engine, ENGINE_PAUSED) != RUNNING:
         return 0
@@ -106,12 +107,12 @@ def pick(engine, thread):
     if lane != 0:
         task = first_of(lane, limit)
     else:
-        other = get(engine, ENGINE_LANES)
-        while other != 0:
-            top = first_of(other, limit)
+        candidate_lane = get(engine, ENGINE_LANES)
+        while candidate_lane != 0:
+            top = first_of(candidate_lane, limit)
             if top != 0 and (task == 0 or before(top, task)):
-                task, lane = top, other
-            other = get(other, LANE_NEXT)
+                task, lane = top, candidate_lane
+            candidate_lane = get(candidate_lane, LANE_NEXT)
     if task == 0:
         return 0
     instance = get(task, TASK_INSTANCE)
@@ -122,15 +123,15 @@ def pick(engine, thread):
         heap_pop(lane + LANE_READY)
         if get(task, TASK_CHUNKS) > 1:
             list_started(task)
-            turn_round(lane, task)
+            alternate_order(lane, task)
     return task
 
 
 @native
 def first_of(lane, limit):
-    """The task of `lane` that is to run next, if its launch is none after `limit`; or 0.
+    """Return the task of `lane` that runs next, or 0 if there is none or its launch is later than `limit`.
 
-    A running task with chunks left comes before a ready one of the same priority.
+    A started task with unclaimed chunks precedes a ready task of the same priority.
     """
     task, top = get(lane, LANE_STARTED), get(lane, LANE_READY)
     if task == 0 or (top != 0 and get(top, TASK_PRIORITY) > get(task, TASK_PRIORITY)):
@@ -141,8 +142,8 @@ def first_of(lane, limit):
 
 
 @native
-def turn_round(lane, task):
-    """Reverse the order of chunks of `task`, compared with the lane's last task of several chunks."""
+def alternate_order(lane, task):
+    """Reverse the order of the chunks of `task` relative to the lane's previous task of several chunks."""
     is_reversed = get(lane, LANE_REVERSED)
     put(task, TASK_REVERSED, is_reversed)
     put(lane, LANE_REVERSED, 1 - is_reversed)
@@ -150,19 +151,19 @@ def turn_round(lane, task):
 
 @native
 def share_count(task):
-    """The number of shares of the chunks of `task`."""
+    """The number of shares into which the chunks of `task` are divided."""
     return SHARES if get(task, TASK_CHUNKS) > 1 else 1
 
 
 @native
 def share_start(task, share):
-    """The first chunk of a share of `task`; of the share after the last one, the number of chunks."""
+    """The first chunk of a share of `task`; the number of chunks if `share` is one past the last."""
     return get(task, TASK_CHUNKS) * share // share_count(task)
 
 
 @native
 def first_share(thread, task):
-    """The share with which `thread` begins: the first or the last one of its own."""
+    """The share with which `thread` begins: the first of its shares, or the last if the order is reversed."""
     if get(task, TASK_CHUNKS) <= 1:
         return 0
     home = get(thread, THREAD_HOME)
@@ -173,7 +174,7 @@ def first_share(thread, task):
 
 @native
 def chunk_at(task, share, index):
-    """The chunk that is taken as number `index` of `share`."""
+    """The chunk that is claimed as number `index` of `share`."""
     first, end = share_start(task, share), share_start(task, share + 1)
     if get(task, TASK_REVERSED) == 0:
         return first + index
@@ -183,7 +184,7 @@ def chunk_at(task, share, index):
 
 @native
 def has_chunks(task):
-    """Whether chunks of `task` are left to take."""
+    """Whether `task` has unclaimed chunks."""
     for share in range(share_count(task)):
         size = share_start(task, share + 1) - share_start(task, share)
         if load_acquire(task + TASK_CLAIMED + 8 * share) < size:  # pairs with atomic_add in `run_chunks`
@@ -192,8 +193,8 @@ def has_chunks(task):
 
 
 @native
-def take_all(task):
-    """Take all remaining chunks of `task`."""
+def claim_all(task):
+    """Claim all remaining chunks of `task`."""
     for share in range(share_count(task)):
         # pairs with atomic_add in `run_chunks`
         store_release(task + TASK_CLAIMED + 8 * share, get(task, TASK_CHUNKS))
@@ -201,14 +202,14 @@ def take_all(task):
 
 @native
 def run_chunks(engine, thread, task):
-    """Run chunks of `task` until none is left or `thread` must leave; returns the smallest nonzero status."""
+    """Run chunks of `task` until none is left or `thread` must leave; return the smallest nonzero status."""
     function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
     origin, smallest = first_share(thread, task), 0
-    further = int64(chunks == 1 and get(task, TASK_STATUS) == LEFT)
-    for turn in range(share_count(task)):
-        share = origin ^ turn
+    continues = int64(chunks == 1 and get(task, TASK_STATUS) == LEFT)  # ``lo = 1`` continues a kernel
+    for offset in range(share_count(task)):
+        share = origin ^ offset
         size = share_start(task, share + 1) - share_start(task, share)
         claimed = task + TASK_CLAIMED + 8 * share
         if size == 0:
@@ -216,7 +217,7 @@ def run_chunks(engine, thread, task):
         index = atomic_add(claimed, 1)  # pairs with itself: each index goes to one thread
         while index < size:
             low = chunk_at(task, share, index) * chunk
-            status = call_kernel(function, block, low + further, min(low + chunk, units), scratch)
+            status = call_kernel(function, block, low + continues, min(low + chunk, units), scratch)
             if status != 0 and (smallest == 0 or status < smallest):
                 smallest = status
             if chunks > 1:
@@ -230,7 +231,7 @@ def run_chunks(engine, thread, task):
 
 @native
 def record_event(engine, thread, task, start):
-    """Write a profiler event into the ring; the caller holds the lock."""
+    """Write a profiler event into the ring buffer. The caller holds the lock."""
     ring = get(engine, ENGINE_EVENTS)
     if ring == 0:
         return
@@ -246,7 +247,7 @@ def record_event(engine, thread, task, start):
 
 @native
 def leave(task, status):
-    """Count a thread out of `task`; the last one to leave ends the task."""
+    """Remove a thread from `task`, with the status of its chunks; the last thread to leave ends the task."""
     active = get(task, TASK_ACTIVE) - 1
     put(task, TASK_ACTIVE, active)
     if status == LEFT:
@@ -261,7 +262,7 @@ def leave(task, status):
     if status != 0 and (smallest == 0 or status < smallest):
         put(task, TASK_STATUS, status)
     if has_chunks(task):
-        return  # it stays in the list of started tasks, and `pass_on` wakes a thread for it
+        return  # the task stays in the list of started tasks, and `wake_for_ready_work` wakes a thread for it
     if get(task, TASK_LISTED) != 0:
         unlist_started(task)
     if active == 0:
@@ -275,9 +276,12 @@ def leave(task, status):
 
 @native
 def execute(engine, thread, task):
-    """Run a picked task, or skip it if its launch has failed. The lock is held before and after."""
+    """Run a task that `pick` returned, or skip it if its launch has failed.
+
+    The caller holds the lock, which is released meanwhile.
+    """
     if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
-        take_all(task)
+        claim_all(task)
     put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) + 1)
     put(task, TASK_ACTIVE, get(task, TASK_ACTIVE) + 1)
     start = 0
@@ -286,7 +290,7 @@ def execute(engine, thread, task):
     unlock(engine)
     status = run_chunks(engine, thread, task)
     lock(engine)
-    while get(engine, ENGINE_PAUSED) == HALTED:  # the process forks now
+    while get(engine, ENGINE_PAUSED) == HALTED:  # the process is forking
         unlock(engine)
         usleep(POLL)
         lock(engine)
@@ -297,12 +301,12 @@ def execute(engine, thread, task):
 
 
 @native
-def pass_on(engine):
-    """Wake other threads if the caller leaves ready work behind."""
+def wake_for_ready_work(engine):
+    """Wake other threads if the caller stops working while tasks are ready or have unclaimed chunks."""
     lane = get(engine, ENGINE_LANES)
     while lane != 0:
         if get(lane, LANE_STARTED) != 0 or get(lane, LANE_READY) != 0:
             put(lane, LANE_DEMAND, 1)
-            put(lane, LANE_DEMAND_SEQUENCE, NEVER)  # a worker, not another thread that waits
+            put(lane, LANE_DEMAND_SEQUENCE, NEVER)  # wake a worker rather than another waiting thread
         lane = get(lane, LANE_NEXT)
     rouse(engine, 0)

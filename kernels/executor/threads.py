@@ -1,9 +1,10 @@
 """The executor's lock, clock and idle threads.
 
-There is one lock. A thread with nothing to do releases it in `idle`: it stands in a list of idle threads,
-spins for a short while, then sleeps on a condition variable of its own, so that a caller with work wakes
-exactly this thread. Only C functions that Linux and macOS share are used, on opaque memory that their
-``_init`` functions have set up; but a thread's processor is queried, and changed, on Linux only.
+There is a single lock. A thread with nothing to do releases it in `idle`: the thread enters a list of idle
+threads, spins for a short while, then sleeps on its own condition variable, so that a caller with work can
+wake exactly this thread. Only C functions common to Linux and macOS are used, on opaque memory that their
+``_init`` functions have initialised. The exception is the affinity of threads, which is queried and changed
+on Linux only.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ set_affinity = external("sched_setaffinity", int32(int64, int64, int64))
 
 @intrinsic
 def get(typingctx, record, offset):
-    """The word at `offset` of a record."""
+    """Read the word at `offset` of a record."""
 
     def codegen(context, builder, signature, args):
         return builder.load(builder.inttoptr(builder.add(*args), I64.as_pointer()))
@@ -96,62 +97,63 @@ def unlock(engine):
 
 @native
 def read_clock(time):
-    """The monotonic clock in nanoseconds; `time`: the address of a `struct timespec` to read it into."""
+    """Read the monotonic clock in nanoseconds, by way of a ``struct timespec`` at the address `time`."""
     clock_gettime(MONOTONIC, time)
     return get(time, 0) * BILLION + get(time, 8)
 
 
 @native
 def now(thread):
-    """The monotonic clock in nanoseconds."""
+    """Read the monotonic clock in nanoseconds."""
     return read_clock(thread + THREAD_TIME)
 
 
 def on_linux():
-    """Subroutines (processor, keep_apart, restore_affinity) for the affinity of threads."""
+    """Return the subroutines (processor, keep_apart, restore_affinity) for Linux."""
 
     @native
     def processor():
-        """The number of the processor that the caller runs on."""
+        """The number of the processor on which the caller runs."""
         return int64(get_processor())
 
     @native
     def keep_apart(engine, thread):
-        """Exclude the caller's processor from the affinity of an idle worker that last ran there; lock held.
+        """Exclude the caller's processor from the affinity of an idle worker that last ran there.
 
-        Linux may queue a woken thread behind the one that woke it for a tenth of a second, although another
-        processor is idle: a task of two chunks takes twice its time then. Threads of users stay as they are.
+        Linux may queue a woken thread behind the thread that woke it for a tenth of a second, although
+        another processor is idle; a task of two chunks then takes twice its time. The affinity of user
+        threads is never changed. The caller holds the lock.
         """
-        here, number = processor(), get(thread, THREAD_SYSTEM)
-        crowded = get(engine, ENGINE_CROWDED)  # the other processors have work of their own
-        if (crowded != 0) | (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
+        current, worker_id = processor(), get(thread, THREAD_SYSTEM)
+        crowded = get(engine, ENGINE_CROWDED)  # the other processors are busy too
+        if (crowded != 0) | (worker_id == 0) | (current < 0) | (current != get(thread, THREAD_PROCESSOR)):
             return
-        allowed, place, others = engine + ENGINE_PROCESSORS, here // 64 * 8, 0
-        if get_affinity(number, PROCESSORS_BYTES, allowed) < 0:
+        allowed, offset, remaining = engine + ENGINE_PROCESSORS, current // 64 * 8, 0
+        if get_affinity(worker_id, PROCESSORS_BYTES, allowed) < 0:
             return
-        put(allowed, place, get(allowed, place) & ~(1 << here % 64))
+        put(allowed, offset, get(allowed, offset) & ~(1 << current % 64))
         for word in range(0, PROCESSORS_BYTES, 8):
-            others |= get(allowed, word)
-        if others != 0 and set_affinity(number, PROCESSORS_BYTES, allowed) == 0:
-            put(thread, THREAD_BARRED, here + 1)
+            remaining |= get(allowed, word)
+        if remaining != 0 and set_affinity(worker_id, PROCESSORS_BYTES, allowed) == 0:
+            put(thread, THREAD_BARRED, current + 1)
 
     @native
     def restore_affinity(engine, thread):
-        """Let the caller, a worker that runs again, use all its processors; the lock is held."""
-        barred = get(thread, THREAD_BARRED) - 1
-        if barred < 0:
+        """Restore the affinity of the caller, a worker that runs again. The caller holds the lock."""
+        excluded = get(thread, THREAD_BARRED) - 1
+        if excluded < 0:
             return
         put(thread, THREAD_BARRED, 0)
-        allowed, place = engine + ENGINE_PROCESSORS, barred // 64 * 8
+        allowed, offset = engine + ENGINE_PROCESSORS, excluded // 64 * 8
         if get_affinity(0, PROCESSORS_BYTES, allowed) >= 0:
-            put(allowed, place, get(allowed, place) | 1 << barred % 64)
+            put(allowed, offset, get(allowed, offset) | 1 << excluded % 64)
             set_affinity(0, PROCESSORS_BYTES, allowed)
 
     return processor, keep_apart, restore_affinity
 
 
 def elsewhere():
-    """The functions for systems where processors are unknown."""
+    """Return the subroutines of `on_linux` for systems where a thread's processor is unknown."""
 
     @native
     def processor():
@@ -173,7 +175,10 @@ processor, keep_apart, restore_affinity = on_linux() if sys.platform.startswith(
 
 @native
 def link(head, thread):
-    """Put `thread` first in the list of idle threads at `head`: the one that was busy last is woken first."""
+    """Insert `thread` at the front of the list of idle threads at `head`.
+
+    So the thread that was busy most recently is woken first.
+    """
     first = get(head, 0)
     put(thread, THREAD_LIST, head)
     put(thread, THREAD_NEXT, first)
@@ -185,7 +190,7 @@ def link(head, thread):
 
 @native
 def unlink(thread):
-    """Take a thread out of its list of idle threads; `queues.unlist_started` does so with tasks of a lane."""
+    """Remove a thread from its list of idle threads, as `queues.unlist_started` removes a task of a lane."""
     following, previous = get(thread, THREAD_NEXT), get(thread, THREAD_PREVIOUS)
     if following != 0:
         put(following, THREAD_PREVIOUS, previous)
@@ -200,17 +205,17 @@ def wake(thread):
     """Make an idle thread return from `idle`. The caller holds the lock."""
     asleep = get(thread, THREAD_IDLE) == ASLEEP
     unlink(thread)
-    store_release(thread + THREAD_IDLE, AWAKE)  # pairs with load_acquire in `idle`
+    store_release(thread + THREAD_IDLE, AWAKE)  # pairs with load_acquire in `spin_then_sleep`
     if asleep:
         condition_signal(thread + THREAD_CONDITION)
 
 
 @native
 def sleep(engine, thread, duration):
-    """Wait on the thread's condition for at most `duration` nanoseconds; may return early.
+    """Wait on the thread's condition variable for at most `duration` nanoseconds; may return early.
 
-    POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected,
-    only the moment of a timeout.
+    POSIX measures this by the wall clock. Setting the clock back delays a timeout, but does not affect a wait
+    for a signal.
     """
     clock_gettime(REALTIME, thread + THREAD_TIME)
     end = get(thread + THREAD_TIME, 8) + min(duration, LONGEST_SLEEP)
@@ -221,16 +226,19 @@ def sleep(engine, thread, duration):
 
 @native
 def idle(engine, thread, head, deadline):
-    """Stand in the list at `head` until woken or until `deadline`. The lock is held before and after."""
+    """Wait in the list at `head` until woken or until `deadline`.
+
+    The caller holds the lock, which is released meanwhile.
+    """
     link(head, thread)
     put(thread, THREAD_PROCESSOR, processor())
-    stand_by(engine, thread, deadline)
+    spin_then_sleep(engine, thread, deadline)
     restore_affinity(engine, thread)
 
 
 @native
-def stand_by(engine, thread, deadline):
-    """Spin, then sleep, while the thread stands in the list of `idle`."""
+def spin_then_sleep(engine, thread, deadline):
+    """Spin, then sleep, while the thread is in a list of idle threads."""
     put(thread, THREAD_IDLE, SPINNING)
     spin = get(engine, ENGINE_SPIN)
     if spin > 0:
@@ -243,68 +251,69 @@ def stand_by(engine, thread, deadline):
             return
     put(thread, THREAD_IDLE, ASLEEP)
     while get(thread, THREAD_IDLE) == ASLEEP:
-        left = deadline - now(thread)
-        if left <= 0:
+        remaining = deadline - now(thread)
+        if remaining <= 0:
             unlink(thread)
             put(thread, THREAD_IDLE, AWAKE)
         else:
-            sleep(engine, thread, left)
+            sleep(engine, thread, remaining)
 
 
 @native
-def rouse(engine, own):
-    """Wake as many idle threads as chunks became ready, less the one of the lane `own` that the caller takes
-    itself (0: none).
+def rouse(engine, caller_lane):
+    """Wake as many idle threads as chunks became ready, less one in `caller_lane`, which the caller runs
+    itself (`caller_lane` is 0 if it runs none).
 
-    Threads that wait for a result come first: they have to wake up anyway, and their caches are warm. Where
-    there are several lanes the workers come first, as a thread that waits may prefer a task of another lane.
+    Threads that wait for a result are woken first: they have to wake up anyway, and their caches are warm. If
+    there are several lanes, workers are woken first, because a waiting thread may prefer a task of another
+    lane.
     """
     lane = get(engine, ENGINE_LANES)
     while lane != 0:
         if get(lane, LANE_DEMAND) != 0:
-            wanted = get(lane, LANE_DEMAND) - (1 if lane == own else 0)
-            rouse_for(engine, lane, wanted)
+            thread_count = get(lane, LANE_DEMAND) - (1 if lane == caller_lane else 0)
+            rouse_for(engine, lane, thread_count)
         lane = get(lane, LANE_NEXT)
 
 
 @native
 def only_lane(engine):
-    """The lane of kernels if there is only one; else 0: a thread that helps several may take any task."""
+    """Return the lane of kernels if there is only one, else 0: a helping thread may then take any task."""
     lane = get(engine, ENGINE_LANES)
     return lane if get(lane, LANE_NEXT) == 0 else 0
 
 
 @native
-def wake_workers(engine, lane, wanted):
-    """Wake `wanted` idle workers of `lane`, or all there are; returns how many more are wanted."""
-    while wanted > 0 and get(lane, LANE_IDLE) != 0:
+def wake_workers(engine, lane, thread_count):
+    """Wake up to `thread_count` idle workers of `lane`; return how many are missing."""
+    while thread_count > 0 and get(lane, LANE_IDLE) != 0:
         keep_apart(engine, get(lane, LANE_IDLE))
         wake(get(lane, LANE_IDLE))
-        wanted -= 1
-    return wanted
+        thread_count -= 1
+    return thread_count
 
 
 @native
-def rouse_for(engine, lane, wanted):
-    """Wake `wanted` idle threads, or all there are, for the tasks of `lane`."""
+def rouse_for(engine, lane, thread_count):
+    """Wake up to `thread_count` idle threads for the tasks of `lane`."""
     sequence = get(lane, LANE_DEMAND_SEQUENCE)
     put(lane, LANE_DEMAND, 0)
     put(lane, LANE_DEMAND_SEQUENCE, 0)
     if only_lane(engine) == 0:
-        wanted = wake_workers(engine, lane, wanted)
+        thread_count = wake_workers(engine, lane, thread_count)
     thread = get(engine, ENGINE_WAITERS_IDLE)
-    while wanted > 0 and thread != 0:
+    while thread_count > 0 and thread != 0:
         following = get(thread, THREAD_NEXT)
         if get(thread, THREAD_LIMIT) >= sequence:
             wake(thread)
-            wanted -= 1
+            thread_count -= 1
         thread = following
-    wake_workers(engine, lane, wanted)
+    wake_workers(engine, lane, thread_count)
 
 
 @native
 def await_ready(engine, lane, thread, deadline):
-    """Whether a Python task of `lane` is ready; waits for one until `deadline`."""
+    """Wait until a Python task of `lane` is ready, at most until `deadline`; return whether one is."""
     lock(engine)
     if get(lane, LANE_READY) == 0 and get(thread, THREAD_STOP) == 0:
         rouse(engine, 0)
@@ -316,5 +325,6 @@ def await_ready(engine, lane, thread, deadline):
 
 @native
 def wake_all(head):
+    """Wake all threads in the list of idle threads at `head`."""
     while get(head, 0) != 0:
         wake(get(head, 0))

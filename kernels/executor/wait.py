@@ -1,4 +1,4 @@
-"""Waiting: a thread notes the condition, then runs tasks that it depends on until it holds."""
+"""Waiting: a thread records a condition, then runs tasks on which it depends until the condition is true."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tracejit.kernels.executor.layout import (
 from tracejit.kernels.executor.queues import satisfied
 from tracejit.kernels.executor.run import (
     execute,
-    pass_on,
     pick,
+    wake_for_ready_work,
 )
 from tracejit.kernels.executor.team import join
 from tracejit.kernels.executor.threads import (
@@ -47,15 +47,15 @@ from tracejit.kernels.executor.threads import (
 )
 
 NO_LAUNCH = -1
-"""The limit of a thread that runs no tasks."""
+"""The THREAD_LIMIT of a thread that runs no tasks."""
 
 STAY = 1_000_000
-"""Nanoseconds after which a thread that helps with a loop looks whether what it waits for has come."""
+"""Nanoseconds after which a thread that helps with a loop checks the condition that it waits for."""
 
 
 @native
 def last_enrolled(request, bits):
-    """The newest launch, from `request` backwards, that enrolled with one of the access `bits`; or 0."""
+    """The number of the newest launch, from `request` backwards, that has any of the access `bits`; or 0."""
     while request != 0 and get(request, REQUEST_BITS) & bits == 0:
         request = get(request, REQUEST_PREVIOUS)
     if request == 0:
@@ -64,20 +64,24 @@ def last_enrolled(request, bits):
 
 
 @native
-def begin_wait(engine, thread, kind, place):
-    """Note the condition that `thread` waits for, as of now. Returns whether it holds already."""
+def begin_wait(engine, thread, kind, awaited):
+    """Record the condition that `thread` waits for, relative to the launches enrolled now.
+
+    `kind` is a condition of `layout`; `awaited` is the address of a variable (WRITTEN, UNUSED) or an instance
+    (LAUNCH). Return whether the condition is already true.
+    """
     lock(engine)
     put(thread, THREAD_KIND, kind)
-    put(thread, THREAD_OBJECT, place)
+    put(thread, THREAD_OBJECT, awaited)
     limit = get(engine, ENGINE_SEQUENCE)
     target = limit
     if kind == WRITTEN:
-        target = get(place, VARIABLE_PUSHED)
-        limit = last_enrolled(get(place, VARIABLE_TAIL), WRITES)
+        target = get(awaited, VARIABLE_PUSHED)
+        limit = last_enrolled(get(awaited, VARIABLE_TAIL), WRITES)
     elif kind == UNUSED:
-        limit = last_enrolled(get(place, VARIABLE_TAIL), -1)
+        limit = last_enrolled(get(awaited, VARIABLE_TAIL), -1)
     elif kind == LAUNCH:
-        limit = get(place, INSTANCE_SEQUENCE)
+        limit = get(awaited, INSTANCE_SEQUENCE)
         target = limit
     put(thread, THREAD_TARGET, target)
     put(thread, THREAD_LIMIT, limit)
@@ -88,17 +92,17 @@ def begin_wait(engine, thread, kind, place):
 
 @native
 def count_waiter(thread, amount):
-    """Add `amount` to the waiters of the variable that `thread` waits for, if it is one."""
-    kind, place = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT)
+    """Add `amount` to the number of waiters of the variable that `thread` waits for, if it waits for one."""
+    kind, awaited = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT)
     if kind in (WRITTEN, UNUSED):
-        put(place, VARIABLE_WAITERS, get(place, VARIABLE_WAITERS) + amount)
+        put(awaited, VARIABLE_WAITERS, get(awaited, VARIABLE_WAITERS) + amount)
 
 
 @native
 def wait(engine, thread, duration):
-    """Wait for the condition of `begin_wait`, at most `duration` nanoseconds; meanwhile run tasks it needs.
+    """Wait at most `duration` nanoseconds for the condition of `begin_wait`; run tasks on which it depends.
 
-    Returns 1 when it has come, 0 when time is up, -1 when the thread needs more scratch memory.
+    Return 1 if the condition is true, 0 if the time is up, -1 if the thread needs more scratch memory.
     """
     deadline = now(thread) + duration
     put(thread, THREAD_DEADLINE, deadline)
@@ -120,7 +124,7 @@ def wait(engine, thread, duration):
             execute(engine, thread, task)
             rouse(engine, only_lane(engine))
         else:
-            pass_on(engine)
+            wake_for_ready_work(engine)
             put(thread, THREAD_DEADLINE, min(deadline, now(thread) + STAY))
             helped = join(engine, thread) if get(thread, THREAD_LIMIT) != NO_LAUNCH else 0
             put(thread, THREAD_DEADLINE, deadline)
@@ -131,6 +135,6 @@ def wait(engine, thread, duration):
             result = int64(satisfied(engine, thread))
             break
     count_waiter(thread, -1)
-    pass_on(engine)
+    wake_for_ready_work(engine)
     unlock(engine)
     return result

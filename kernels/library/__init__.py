@@ -1,1 +1,1 @@
-"""Library kernels: fixed sources with the interface of generated ones, and their plans."""
+"""Library kernels: hand-written kernels with the interface of generated ones, and their plans."""

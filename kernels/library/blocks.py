@@ -1,6 +1,6 @@
-"""The slots of the argument blocks of the library kernels other than ``gemm``: rows of 8 bytes each.
+"""Layouts of the argument blocks of the library kernels other than ``gemm``: arrays of 8-byte slots.
 
-The addresses of the operands come last, inputs first; `tracejit.kernels.library.plan` fills in the rest.
+The addresses of the operands come last, inputs first; `tracejit.kernels.library.plan` computes all others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ import enum
 
 
 class Copy(enum.IntEnum):
-    """Slots of ``copy``: BYTES bytes from SOURCE to TARGET, which do not overlap; unit = UNIT_BYTES."""
+    """Slots of ``copy``: it copies BYTES bytes from SOURCE to TARGET, which do not overlap.
+
+    A unit is UNIT_BYTES bytes.
+    """
 
     BYTES = 0
     UNIT_BYTES = 1
@@ -20,34 +23,36 @@ class Copy(enum.IntEnum):
 class ScatterAdd(enum.IntEnum):
     """Slots of ``scatter_add``: OUT = 0, then for p in order ``OUT[o, INDEX[p], :] += X[o, p, :]``.
 
-    X is (outer, COUNT, INNER), INDEX is int64 (COUNT,) and in range, OUT is (outer, EXTENT, INNER), all
-    C-contiguous. Unit = (o, part of the target rows, part of the columns). Every element of OUT belongs to
-    one unit and takes its additions in the order of INDEX, so the split does not show in the result.
+    X has the shape (outer, COUNT, INNER), INDEX is int64 of the shape (COUNT,) with indices in range, and OUT
+    has the shape (outer, EXTENT, INNER); all are C-contiguous. A unit is (o, block of target rows, block of
+    columns). Every element of OUT belongs to one unit, which adds to it in the order of INDEX, so the result
+    does not depend on the split.
     """
 
     COUNT = 0
     INNER = 1
     EXTENT = 2
-    ROWS = 3  # target rows in a part
-    ROW_PARTS = 4
-    COLUMNS = 5  # columns in a part
-    COLUMN_PARTS = 6
+    ROWS = 3  # target rows in a block
+    ROW_BLOCKS = 4
+    COLUMNS = 5  # columns in a block
+    COLUMN_BLOCKS = 6
     X = 7
     INDEX = 8
     OUT = 9
 
 
 class System(enum.IntEnum):
-    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right sides; unit = a system.
+    """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 
-    In scratch memory lie three numbers, then the pivots, the matrix and the right sides, which the solutions
-    take the place of. FIRST is the matrices; the result is THIRD, or SECOND of ``inv``.
+    A unit is one system. The scratch memory contains three integers, then the pivots, the matrix and the
+    right-hand sides, which the solutions overwrite. FIRST is the address of the matrices; the result is THIRD
+    of ``solve`` and SECOND of ``inv``.
     """
 
     ROWS = 0
     COLUMNS = 1
     ENTRY = 2  # address of LAPACK's ``?gesv``
-    PIVOTS = 3  # bytes from the start of the scratch memory
+    PIVOTS = 3  # an offset in bytes from the start of the scratch memory, as are the next two
     MATRIX = 4
     RIGHT = 5
     FIRST = 6

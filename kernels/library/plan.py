@@ -1,12 +1,12 @@
-"""Calls of the library kernels other than ``gemm`` (see `gemm.plan`), and their splits. Needs no Numba.
+"""Plans and calls of the library kernels other than ``gemm`` (see `gemm.plan`). Needs no Numba.
 
-A plan splits a task into units, by its shapes; a call adds the slots of the argument block (see
+A plan splits a task into units according to its shapes. A call adds the slots of the argument block (see
 `tracejit.kernels.library.blocks`).
 
 >>> copy_plan(1 << 20)
 CopyPlan(unit_bytes=262144, units=4, chunk=1)
->>> scatter_plan(1, 4096, 768, 30000)         # gradient of an embedding: the columns are shared out
-ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=1)
+>>> scatter_plan(1, 4096, 768, 30000)         # gradient of an embedding: split by columns
+ScatterPlan(rows=30000, row_blocks=1, columns=96, column_blocks=8, units=8, chunk=1)
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.split import KernelCall, ceil_div
 
-COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
-SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
-SCATTER_PARTS = 8
-SYSTEM_WORK = 1 << 22  # multiplications of a system above which NumPy's LAPACK, which has threads, solves it
-SYSTEM_CHUNK = 1 << 15  # multiplications of the systems that are taken at once
+COPY_BYTES = 1 << 18  # bytes in a unit of a copy, about 10 us
+SCATTER_WORK = 1 << 15  # additions below which a scatter is not split
+SCATTER_BLOCKS = 8
+SYSTEM_WORK = 1 << 22  # multiplications above which NumPy's multithreaded LAPACK solves a system
+SYSTEM_CHUNK = 1 << 15  # multiplications in a chunk of systems
 ALIGNED = 64
-LINE = 16  # elements: parts of a row end on cache lines for items of 4 bytes or more
+LINE = 16  # elements: blocks of a row end on cache lines for items of 4 bytes or more
 
 
 class CopyPlan(NamedTuple):
@@ -36,40 +36,41 @@ class CopyPlan(NamedTuple):
 
 
 class ScatterPlan(NamedTuple):
-    """The split of a scatter by rows and columns; `chunk` is the number of units taken at once."""
+    """The split of a scatter by rows and columns; `chunk` is the number of units claimed at a time."""
 
     rows: int
-    row_parts: int
+    row_blocks: int
     columns: int
-    column_parts: int
+    column_blocks: int
     units: int
     chunk: int
 
 
 def copy_plan(nbytes: int) -> CopyPlan:
-    """The split of a copy of `nbytes` bytes."""
+    """Split a copy of `nbytes` bytes."""
     return CopyPlan(COPY_BYTES, ceil_div(nbytes, COPY_BYTES), 1)
 
 
 def scatter_plan(outer: int, count: int, inner: int, extent: int) -> ScatterPlan:
-    """The split of a scatter of (outer, count, inner) into (outer, extent, inner).
+    """Split a scatter of (outer, count, inner) into (outer, extent, inner).
 
-    The outer dimension is split first; where it is short, the columns, which balances for any index; rows
-    that are too narrow are split by target, where each part reads all of the index.
+    The outer dimension is split first. If it is short, so are the columns, which balances the work for any
+    index. If the rows are too narrow for that, the target rows are split, and each block reads all of the
+    index.
     """
     work = max(count, extent) * inner
     if outer * extent * inner == 0:
         return ScatterPlan(max(extent, 1), 1, max(inner, 1), 1, 0, 1)
     rows, columns = extent, inner
-    if outer < SCATTER_PARTS and work >= SCATTER_WORK:
-        parts = ceil_div(SCATTER_PARTS, outer)
+    if outer < SCATTER_BLOCKS and work >= SCATTER_WORK:
+        blocks = ceil_div(SCATTER_BLOCKS, outer)
         if inner >= 2 * LINE:
-            columns = ceil_div(ceil_div(inner, parts), LINE) * LINE
-        elif inner >= SCATTER_PARTS:
-            rows = ceil_div(extent, parts)
-    row_parts, column_parts = ceil_div(extent, rows), ceil_div(inner, columns)
+            columns = ceil_div(ceil_div(inner, blocks), LINE) * LINE
+        elif inner >= SCATTER_BLOCKS:
+            rows = ceil_div(extent, blocks)
+    row_blocks, column_blocks = ceil_div(extent, rows), ceil_div(inner, columns)
     chunk = max(1, SCATTER_WORK // max(1, count * columns + rows * columns))
-    return ScatterPlan(rows, row_parts, columns, column_parts, outer * row_parts * column_parts, chunk)
+    return ScatterPlan(rows, row_blocks, columns, column_blocks, outer * row_blocks * column_blocks, chunk)
 
 
 # ----------------------------------------------------------------------------------------------- the table
@@ -92,34 +93,34 @@ SIZES = {
     "complex64": 8,
     "complex128": 16,
 }
-"""Bytes of an element."""
+"""The size in bytes of an element of each dtype."""
 
 
 def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
-    """The call of a copy; the kernel moves bytes, whatever they are."""
+    """Return the call of a copy; the kernel moves bytes, whatever the dtype."""
     nbytes = math.prod(shapes[0]) * SIZES[dtype]
     split = copy_plan(nbytes)
     return KernelCall(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
 
 
 def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
-    """The call of ``scatter_add`` of `x` at `index` along an axis."""
+    """Return the call of ``scatter_add`` of `x` at `index` along an axis."""
     x, index, _ = shapes
     axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
     inner = math.prod(x[axis + len(index) :])
     split = scatter_plan(math.prod(x[:axis]), count, inner, extent)
-    parts = (split.rows, split.row_parts, split.columns, split.column_parts)
-    return KernelCall(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
+    blocks = (split.rows, split.row_blocks, split.columns, split.column_blocks)
+    return KernelCall(name, dtype, (count, inner, extent, *blocks), split.units, split.chunk)
 
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
-"""The first letter of a routine of LAPACK."""
+"""The first letter of LAPACK's routines for each dtype."""
 
 
 def system_call(
     name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
 ) -> KernelCall | None:
-    """The call of ``solve`` and ``inv`` for small systems; None for others.
+    """Return the call of ``solve`` or ``inv`` for small systems, or None for others.
 
     >>> system_call("solve", [(2, 9, 9), (2, 9, 4), (2, 9, 4)], {}, "float64").words[:2]
     (9, 4)
@@ -130,21 +131,23 @@ def system_call(
     work = n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
     if n == 0 or m == 0 or work > SYSTEM_WORK:
         return None
-    places = [ALIGNED]
+    offsets = [ALIGNED]
     for size in (4 * n, n * n * SIZES[dtype], n * m * SIZES[dtype]):
-        places.append(places[-1] + ceil_div(size, ALIGNED) * ALIGNED)
-    words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *places[:3])
-    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), places[3])
+        offsets.append(offsets[-1] + ceil_div(size, ALIGNED) * ALIGNED)
+    words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *offsets[:3])
+    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), offsets[3])
 
 
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
 }
-"""Operators of which NumPy's routine runs where this returns None."""
+"""Calls of operators like `CALLS`, except that NumPy's routine runs where a function returns None."""
 
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall]] = {
     "copy": copy_call,
     "scatter_add": scatter_call,
 }
-"""Calls of operators: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""
+"""Functions that return the call of an operator: ``call(name, shapes, attrs, dtype)``. `shapes` lists the
+shapes of the operands, then of the result.
+"""

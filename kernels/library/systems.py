@@ -1,8 +1,8 @@
-"""The kernels of small linear systems: ``solve`` and ``inv``, by LAPACK's ``gesv`` on one thread.
+"""Kernels for small linear systems: ``solve`` and ``inv``, by LAPACK's ``gesv`` on one thread.
 
-LAPACK reads matrices column by column, and overwrites them: so a unit, one system, is copied to the scratch
-memory of its thread and turned on the way, as NumPy does. What LAPACK calls by reference lies in front of
-the copies, whose places follow from the extents (`tracejit.kernels.library.plan.system_call`).
+LAPACK expects matrices in column-major order and overwrites them. So a unit, one system, is copied to the
+scratch memory of its thread and transposed by the copy, as NumPy does. The integers that LAPACK takes by
+reference precede the copies, whose offsets `tracejit.kernels.library.plan.system_call` computes.
 """
 
 from __future__ import annotations
@@ -13,35 +13,36 @@ from tracejit.kernels.compiler.memory import call_c, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.library.blocks import System
 
-ONES = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
-"""The bits of 1, by dtype; those of a complex number begin with its real part."""
+ONE_BITS = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
+"""The bits of the number 1 for each dtype of a real part; the real part of a complex number comes first."""
 
 
 def make_system(dtype: str, itemsize: int, *, inverts: bool):
-    """Make ``solve``, or ``inv``: the same with the unit matrix on the right side. The status is 1 plus the
-    number of the first singular matrix.
+    """Build the kernel ``solve``, or ``inv``, which solves with the identity matrix as the right-hand side.
+
+    The kernel's status is 1 plus the index of the first singular matrix, or 0.
     """
     word, size = (int32, 4) if itemsize == 4 else (int64, 8)
     words = itemsize // size
-    one = ONES[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
+    one = ONE_BITS[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
     result = System.SECOND if inverts else System.THIRD
 
     @subroutine
-    def turn(target, source, rows, columns):
-        """Copy a matrix, and turn it."""
-        to, of = pointer(target, word), pointer(source, word)
+    def transpose(target, source, rows, columns):
+        """Copy the transpose of a matrix of `rows` x `columns`."""
+        to_words, from_words = pointer(target, word), pointer(source, word)
         for i in range(rows):
             for j in range(columns):
                 for w in range(words):
-                    to[(j * rows + i) * words + w] = of[(i * columns + j) * words + w]
+                    to_words[(j * rows + i) * words + w] = from_words[(i * columns + j) * words + w]
 
     @subroutine
-    def put_unit_matrix(target, n):
-        to = pointer(target, word)
+    def store_identity(target, n):
+        to_words = pointer(target, word)
         for i in range(n * n * words):
-            to[i] = word(0)
+            to_words[i] = word(0)
         for i in range(n):
-            to[(n + 1) * i * words] = word(one)
+            to_words[(n + 1) * i * words] = word(one)
 
     def system(block, lo, hi, scratch):
         n, m = slot(block, System.ROWS), slot(block, System.COLUMNS)
@@ -54,15 +55,15 @@ def make_system(dtype: str, itemsize: int, *, inverts: bool):
         for unit in range(lo, hi):
             store(rows, int32(n))
             store(columns, int32(m))
-            turn(a, slot(block, System.FIRST) + unit * n * n * itemsize, n, n)
+            transpose(a, slot(block, System.FIRST) + unit * n * n * itemsize, n, n)
             if inverts:
-                put_unit_matrix(b, n)
+                store_identity(b, n)
             else:
-                turn(b, slot(block, System.SECOND) + unit * n * m * itemsize, n, m)
+                transpose(b, slot(block, System.SECOND) + unit * n * m * itemsize, n, m)
             call_c(slot(block, System.ENTRY), (rows, columns, a, rows, pivots, b, rows, info))
             if load(info, int32) != 0:
                 return unit + 1
-            turn(slot(block, result) + unit * n * m * itemsize, b, m, n)
+            transpose(slot(block, result) + unit * n * m * itemsize, b, m, n)
         return int64(0)
 
     return system

@@ -1,8 +1,8 @@
-"""Library kernels: fixed sources with the interface of generated ones.
+"""The table of library kernels: hand-written kernels with the interface of generated ones.
 
-`LIBRARY` maps (name, dtype) to a Python function for Numba to compile; name and dtype are stable and stand in
-the keys of the kernel store. The blocks are documented where their slots are named:
-`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.blocks`.
+`LIBRARY` maps (name, dtype) to a Python function for Numba to compile. Names and dtypes are stable, because
+they are part of the keys of the kernel store. `tracejit.kernels.gemm.plan.Gemm` and
+`tracejit.kernels.library.blocks` document the argument blocks.
 
     block = np.zeros(len(Copy), np.int64)
     block[Copy.SOURCE], block[Copy.TARGET] = source.ctypes.data, target.ctypes.data
@@ -32,20 +32,20 @@ from tracejit.kernels.library.systems import make_system
 
 
 def make_scatter_add(dtype, itemsize, add):
-    """Make the ``scatter_add`` kernel; ``add(x, y)`` returns the sum in `dtype`."""
+    """Build the kernel ``scatter_add``; ``add(x, y)`` returns the sum in `dtype`."""
 
     def scatter_add(block, lo, hi, scratch):
         count, inner = slot(block, ScatterAdd.COUNT), slot(block, ScatterAdd.INNER)
         extent = slot(block, ScatterAdd.EXTENT)
         rows, columns = slot(block, ScatterAdd.ROWS), slot(block, ScatterAdd.COLUMNS)
-        row_parts, column_parts = slot(block, ScatterAdd.ROW_PARTS), slot(block, ScatterAdd.COLUMN_PARTS)
+        row_blocks, column_blocks = slot(block, ScatterAdd.ROW_BLOCKS), slot(block, ScatterAdd.COLUMN_BLOCKS)
         index = pointer(slot(block, ScatterAdd.INDEX), int64)
         for unit in range(lo, hi):
-            r0 = unit // column_parts % row_parts * rows
+            r0 = unit // column_blocks % row_blocks * rows
             r1 = min(r0 + rows, extent)
-            c0 = unit % column_parts * columns
+            c0 = unit % column_blocks * columns
             width = min(c0 + columns, inner) - c0
-            outer = unit // (row_parts * column_parts)
+            outer = unit // (row_blocks * column_blocks)
             target = slot(block, ScatterAdd.OUT) + itemsize * (outer * extent * inner + c0)
             source = slot(block, ScatterAdd.X) + itemsize * (outer * count * inner + c0)
             for r in range(r0, r1):
@@ -74,7 +74,7 @@ def copy(block, lo, hi, scratch):
 
 
 def arithmetic(dtype):
-    """(add, multiply_add) of `dtype`: integers wrap; booleans (bytes 0 or 1) have `or` and `and`."""
+    """Return (add, multiply_add) for `dtype`: integers wrap; booleans (bytes 0 or 1) use `or` and `and`."""
     if dtype == boolean:
 
         @subroutine
@@ -99,7 +99,7 @@ def arithmetic(dtype):
 
 
 def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
-    """The kernel named `kernel` for `dtype`, a NumPy name, as a Python function that Numba can compile."""
+    """Build the kernel named `kernel` for a NumPy `dtype`: a Python function that Numba can compile."""
     if kernel == "copy":
         return copy
     itemsize = np.dtype(dtype).itemsize
@@ -129,5 +129,5 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
 }
 """All library kernels by name and dtype; ``copy`` moves bytes and has one entry. ``dot`` is ``gemm`` for
-products with one row and one column, ``gram`` for those of matrices and their own transposes.
+products with one row and one column; ``gram`` is ``gemm`` for products of a matrix and its own transpose.
 """

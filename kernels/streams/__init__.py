@@ -1,1 +1,1 @@
-"""Building blocks of kernels that stream: prefetch, non-temporal stores, transposition, quotients, sweeps."""
+"""Building blocks of streaming kernels: prefetch, non-temporal stores, transposition, quotients, sweeps."""

@@ -1,18 +1,16 @@
 """Non-temporal stores, which bypass the caches.
 
-A normal store first reads the cache line it writes, and keeps it: right for data that is read again soon. The
-results of a kernel that moves more than the last-level cache are evicted before they are read, so reading
-their lines wastes a third of its traffic, and they evict its inputs. Such a kernel computes a block of
-results into scratch memory, and
+A normal store first reads the cache line that it writes and keeps the line in the cache, which is right for
+data that is read again soon. If a kernel moves more data than fits in the last-level cache, its results are
+evicted before they are read. Fetching their lines then wastes a third of the memory traffic, and the results
+evict the inputs. Such a kernel computes a block of results into scratch memory and stores it by cache lines:
 
     stream(x, first, stage, begin, count)   # x[first + i] = stage[begin + i]
 
-moves it by cache lines; a line that the block shares with its neighbours is stored normally. Non-temporal
-stores are weakly ordered: a kernel calls `store_fence` before it returns.
+A line that the block shares with its neighbours is stored normally. Non-temporal stores are weakly ordered: a
+kernel calls `store_fence` before it returns. `stream_rows` stores several rows:
 
     stream_rows(x, first, stride, stage, width, rows, count)    # x[first + r * stride + i] = stage[...]
-
-moves several rows.
 """
 
 from __future__ import annotations
@@ -38,15 +36,15 @@ def items_to_line(typingctx, target, first):
 
 
 @intrinsic
-def stream_line(typingctx, target, place, stage, start):
-    """Store a cache line of elements from ``stage[start]`` at ``target[place]``, where a line begins."""
+def stream_line(typingctx, target, index, stage, start):
+    """Store a cache line of elements from ``stage[start]`` at ``target[index]``, which begins a line."""
 
     def codegen(context, builder, signature, args):
         element = args[0].type.pointee
         size = context.get_abi_sizeof(element)
         line = vector_type(context, element, LINE // size).as_pointer()
-        goal, source = (builder.bitcast(builder.gep(args[n], [args[n + 1]]), line) for n in (0, 2))
-        store = builder.store(builder.load(source, align=size), goal, align=LINE)
+        destination, source = (builder.bitcast(builder.gep(args[n], [args[n + 1]]), line) for n in (0, 2))
+        store = builder.store(builder.load(source, align=size), destination, align=LINE)
         mark = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         store.set_metadata("nontemporal", mark)
         return context.get_dummy_value()
@@ -56,8 +54,10 @@ def stream_line(typingctx, target, place, stage, start):
 
 @intrinsic
 def store_fence(typingctx):
-    """Order non-temporal stores before later stores, by a store fence (on x86; elsewhere all stores are
-    weakly ordered, and the executor's lock orders these as well).
+    """Emit a store fence, which orders non-temporal stores before later stores.
+
+    It is needed only on x86. Elsewhere all stores are weakly ordered, and the executor's lock orders
+    non-temporal stores as well.
     """
 
     def codegen(context, builder, signature, args):
@@ -73,7 +73,7 @@ def store_fence(typingctx):
 
 @subroutine
 def stream(target, first, stage, begin, count):
-    """Move a block of results; see the module."""
+    """Move ``stage[begin:begin + count]`` to ``target[first:]`` with non-temporal stores."""
     items = items_in_line(target)
     head = min(count, items_to_line(target, first))
     blocked = head + (count - head) // items * items
@@ -87,6 +87,6 @@ def stream(target, first, stage, begin, count):
 
 @subroutine
 def stream_rows(target, first, stride, stage, width, rows, count):
-    """Move several rows of results; see the module."""
+    """Move `rows` rows of `count` elements, `width` apart in `stage` and `stride` apart in `target`."""
     for r in range(rows):
         stream(target, first + r * stride, stage, r * width, count)

@@ -1,10 +1,10 @@
-"""The rows of a sweep that are stored elsewhere first, because later rows read the ones in their place.
+"""Rows of an in-place sweep that are buffered, because other bands still read the rows that they replace.
 
-A sweep (see `tracejit.loopnest.sweep`) goes through bands of rows. The last `up` rows of a band and the first
-`down` rows of the next one are still read from the other side of the cut between them: they go to the
-*edges*, ``up + down`` rows for each cut.
+A sweep (see `tracejit.loopnest.sweep`) processes bands of rows. The last `up` rows of a band and the first
+`down` rows of the next band are read from the other side of the cut between the two bands, at any time. Their
+new values are stored in the *edges*, a second output with ``up + down`` rows per cut.
 
-    edge_row(row, first, stop, band, bands, up, down)     # its row of the edges; -1: its own place
+    edge_row(row, first, stop, band, bands, up, down)     # index into the edges; -1: stored in place
     move(target, first, source, start, count)             # target[first + i] = source[start + i]
 """
 
@@ -16,7 +16,9 @@ from tracejit.kernels.compiler.target import subroutine
 
 @subroutine
 def edge_row(row, first, stop, band, bands, up, down):
-    """The row of the edges that takes `row` of the rows [first, stop) of a band; -1 if none does."""
+    """Return the row of the edges that buffers `row` of a band with the rows [first, stop), or -1 if `row` is
+    stored in place.
+    """
     if band > 0 and row < first + down:
         return band * (up + down) - down + row - first
     if band < bands - 1 and row >= stop - up:
@@ -26,6 +28,6 @@ def edge_row(row, first, stop, band, bands, up, down):
 
 @subroutine
 def move(target, first, source, start, count):
-    """Copy a run of elements; the two runs do not overlap."""
+    """Copy `count` contiguous elements; source and target do not overlap."""
     for i in independent(0, count):
         target[first + i] = source[start + i]

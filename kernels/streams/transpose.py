@@ -1,15 +1,15 @@
-"""Transposition of tiles, so that an operand that lies across the loop is read along its rows.
+"""Transposition of tiles, so that an operand that is not contiguous along the loop is read by its rows.
 
-    transpose_tile(x, first, stride, tile, width, rows, columns, further)
+    transpose_tile(x, first, stride, tile, width, rows, columns, next_first)
 
-copies ``tile[r * width + c] = x[first + r + c * stride]``. Full blocks of 8 x 8 elements go through
+copies ``tile[r * width + c] = x[first + r + c * stride]``. Full blocks of 8 x 8 elements are transposed in
 registers.
 
-Arrays larger than the last-level cache are traversed by groups of 8 x 8 tiles: each of their rows is in
-another page, and a group has about as many pages as the TLB. Groups come in *shells*: one above the diagonal
-comes next to its mirror image below it, and their tiles alternate, as the one reads across what the other
-reads along. Rows of a tile are too short for the hardware prefetcher, so those of a later tile are
-prefetched (`further`, `prefetch_run`).
+Arrays larger than the last-level cache are traversed by groups of 8 x 8 tiles: every row of such an array is
+in a page of its own, and a group touches about as many pages as the TLB holds. Groups are ordered in
+*shells*: a group above the diagonal is next to its mirror image below it, and the tiles of the two alternate,
+because one reads by columns the elements that the other reads by rows. Rows of a tile are too short for the
+hardware prefetcher, so the rows of a later tile are prefetched (`next_first`).
 
     shells     0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2
@@ -27,9 +27,10 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.streams.prefetch import prefetch_line
 
 SIDE = 8
+"""The number of rows and of columns of a block that is transposed in registers."""
 
 GROUP = 8
-"""The number of tiles along a side of a group."""
+"""The number of tiles along each side of a group."""
 
 GROUP_TILES = GROUP * GROUP
 """The number of tiles in a group."""
@@ -37,7 +38,7 @@ GROUP_TILES = GROUP * GROUP
 
 @intrinsic
 def transpose_block(typingctx, source, first, stride, target, start, width):
-    """``target[start + r * width + c] = source[first + r + c * stride]`` for an 8 x 8 block."""
+    """Transpose an 8 x 8 block: ``target[start + r * width + c] = source[first + r + c * stride]``."""
     signature = types.void(source, types.int64, types.int64, target, types.int64, types.int64)
 
     def codegen(context, builder, signature, args):
@@ -46,15 +47,15 @@ def transpose_block(typingctx, source, first, stride, target, start, width):
         row = vector_type(context, element, SIDE).as_pointer()
         alignment = context.get_abi_sizeof(element)
 
-        def place(pointer, base, step, n):
+        def row_pointer(pointer, base, step, n):
             index = builder.add(base, builder.mul(step, ir.Constant(step.type, n)))
             return builder.bitcast(builder.gep(pointer, [index]), row)
 
-        rows = [builder.load(place(source, first, stride, n), align=alignment) for n in range(SIDE)]
+        rows = [builder.load(row_pointer(source, first, stride, n), align=alignment) for n in range(SIDE)]
         for size in (1, 2, 4):
             rows = _exchange(builder, rows, size)
         for n, value in enumerate(rows):
-            builder.store(value, place(target, start, width, n), align=alignment)
+            builder.store(value, row_pointer(target, start, width, n), align=alignment)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -85,80 +86,86 @@ def prefetch_run(x, first, count):
 
 @subroutine
 def prefetch_rows(x, first, stride, rows, count):
-    """Prefetch `rows` runs of `count` elements that are `stride` apart."""
+    """Prefetch `rows` runs of `count` contiguous elements; the runs are `stride` elements apart."""
     for r in range(rows):
         prefetch_run(x, first + r * stride, count)
 
 
 @subroutine
-def transpose_tile(x, first, stride, tile, width, rows, columns, further):
-    """Copy a tile of `rows` x `columns` elements; see the module. Meanwhile prefetch the tile that begins at
-    `further`, unless that is negative.
+def transpose_tile(x, first, stride, tile, width, rows, columns, next_first):
+    """Copy a tile of `rows` x `columns` elements: ``tile[r * width + c] = x[first + r + c * stride]``.
+
+    Meanwhile prefetch the tile that begins at index `next_first` of `x`, unless `next_first` is negative.
     """
-    whole_rows = rows // SIDE * SIDE
-    whole_columns = columns // SIDE * SIDE
-    for c in range(0, whole_columns, SIDE):
-        if further >= 0:
+    full_rows = rows // SIDE * SIDE
+    full_columns = columns // SIDE * SIDE
+    for c in range(0, full_columns, SIDE):
+        if next_first >= 0:
             for k in range(c, c + SIDE):
-                prefetch_run(x, further + k * stride, rows)
-        for r in range(0, whole_rows, SIDE):
+                prefetch_run(x, next_first + k * stride, rows)
+        for r in range(0, full_rows, SIDE):
             transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
-    if whole_rows < rows or whole_columns < columns:
+    if full_rows < rows or full_columns < columns:
         for c in range(columns):
-            done = whole_rows if c < whole_columns else 0
+            done = full_rows if c < full_columns else 0
             for r in range(done, rows):
                 tile[r * width + c] = x[first + r + c * stride]
 
 
-def _root(n):
+def _integer_sqrt(n):
     """The integer part of the square root of an int64 below 2**52."""
     return convert(sqrt(convert(n, "float64")), "int64")
 
 
-root = compiled(_root)
+integer_sqrt = compiled(_integer_sqrt)
 
 
 @subroutine
-def at(row, column):
-    """A place: a row and a column in one number."""
+def pack_position(row, column):
+    """Pack a row and a column into one int64, a *position*."""
     return row << 32 | column
 
 
 @subroutine
-def row_of(place):
-    """The row of a place."""
-    return place >> 32
+def row_of(position):
+    """The row of a position."""
+    return position >> 32
 
 
 @subroutine
-def column_of(place):
-    """The column of a place."""
-    return place & 0xFFFFFFFF
+def column_of(position):
+    """The column of a position."""
+    return position & 0xFFFFFFFF
 
 
 @subroutine
-def shell_place(number):
-    """The place of a number in the order of shells."""
-    shell = root(number)
+def shell_position(number):
+    """The position of element `number` in the order of shells."""
+    shell = integer_sqrt(number)
     step = number - shell * shell
-    return at(shell, step // 2) if step % 2 == 0 else at(step // 2, shell)
+    return pack_position(shell, step // 2) if step % 2 == 0 else pack_position(step // 2, shell)
 
 
 @subroutine
 def tile_place(tile, rows, columns):
-    """The place of a tile among `rows` x `columns`. Tiles outside the square of full groups come last."""
+    """The position of tile number `tile` among `rows` x `columns` tiles.
+
+    Tiles outside the square of full groups come last.
+    """
     side = min(rows, columns) // GROUP * GROUP
-    rest, below = tile - side * side, (rows - side) * columns
-    if rest >= below:
-        return at((rest - below) // (columns - side), side + (rest - below) % (columns - side))
-    if rest >= 0:
-        return at(side + rest // columns, rest % columns)
-    group, number = shell_place(tile // GROUP_TILES), tile % GROUP_TILES
+    beyond, n_below = tile - side * side, (rows - side) * columns
+    if beyond >= n_below:
+        return pack_position(
+            (beyond - n_below) // (columns - side), side + (beyond - n_below) % (columns - side)
+        )
+    if beyond >= 0:
+        return pack_position(side + beyond // columns, beyond % columns)
+    group, number = shell_position(tile // GROUP_TILES), tile % GROUP_TILES
     low, high = min(row_of(group), column_of(group)), max(row_of(group), column_of(group))
     if low == high:
-        inside = shell_place(number)
-        return at(low * GROUP + row_of(inside), low * GROUP + column_of(inside))
+        inside = shell_position(number)
+        return pack_position(low * GROUP + row_of(inside), low * GROUP + column_of(inside))
     if row_of(group) == low:
-        number += GROUP_TILES  # of both groups, whose tiles take turns
+        number += GROUP_TILES  # the number among the tiles of both groups, which alternate
     row, column = high * GROUP + number // 2 // GROUP, low * GROUP + number // 2 % GROUP
-    return at(row, column) if number % 2 == 0 else at(column, row)
+    return pack_position(row, column) if number % 2 == 0 else pack_position(column, row)

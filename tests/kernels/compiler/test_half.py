@@ -39,7 +39,7 @@ def singles(dtype):
 @pytest.mark.parametrize("name", DTYPES)
 def test_conversions(name, instructions, monkeypatch):
     if not instructions:
-        monkeypatch.setattr(half, "_converts", lambda builder: False)
+        monkeypatch.setattr(half, "_has_conversions", lambda builder: False)
     dtype = DTYPES[name]
     loops = Loops([(["astype_float32"], [name], ["float32"]), ([f"astype_{name}"], ["float32"], [name])])
     same(loops(0, BITS.view(dtype))[0], BITS.view(dtype).astype(np.float32))

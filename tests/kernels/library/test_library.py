@@ -325,9 +325,9 @@ def scatter_block(x, index, out, outer, extent, inner, plan):
         ScatterAdd.INNER: inner,
         ScatterAdd.EXTENT: extent,
         ScatterAdd.ROWS: plan.rows,
-        ScatterAdd.ROW_PARTS: plan.row_parts,
+        ScatterAdd.ROW_BLOCKS: plan.row_blocks,
         ScatterAdd.COLUMNS: plan.columns,
-        ScatterAdd.COLUMN_PARTS: plan.column_parts,
+        ScatterAdd.COLUMN_BLOCKS: plan.column_blocks,
     }
     return block_of(ScatterAdd, values)
 
@@ -353,9 +353,9 @@ def test_scatter_add_equals_add_at_in_every_split(dtype, outer, count, inner, ex
     for o in range(outer):
         np.add.at(expected[o], index, x[o])
     plan = scatter_plan(outer, count, inner, extent)
-    assert plan.units == outer * plan.row_parts * plan.column_parts
-    assert plan.rows * plan.row_parts >= extent > plan.rows * (plan.row_parts - 1)
-    assert plan.columns * plan.column_parts >= inner > plan.columns * (plan.column_parts - 1)
+    assert plan.units == outer * plan.row_blocks * plan.column_blocks
+    assert plan.rows * plan.row_blocks >= extent > plan.rows * (plan.row_blocks - 1)
+    assert plan.columns * plan.column_blocks >= inner > plan.columns * (plan.column_blocks - 1)
     for threads in (1, 2, 5):
         out = np.full_like(expected, 1)
         block = scatter_block(x, index, out, outer, extent, inner, plan)
@@ -364,8 +364,8 @@ def test_scatter_add_equals_add_at_in_every_split(dtype, outer, count, inner, ex
 
 
 def test_scatter_plan_shares_out_large_scatters():
-    assert scatter_plan(1, 10_000, 64, 50_000).column_parts == 4
-    assert scatter_plan(1, 10_000, 8, 50_000).row_parts == 8
+    assert scatter_plan(1, 10_000, 64, 50_000).column_blocks == 4
+    assert scatter_plan(1, 10_000, 8, 50_000).row_blocks == 8
     assert scatter_plan(64, 10_000, 8, 50_000)[1:4:2] == (1, 1)
     assert scatter_plan(1, 10, 8, 10).units == 1
     assert scatter_plan(1, 10, 0, 10).units == scatter_plan(1, 10, 3, 0).units == 0
