@@ -214,11 +214,11 @@ def gradients_and_messages_go_through_groups():
 def bad_groups():
     own = tj.distributed.split(R)
     for call, told in [
-        (lambda: tj.distributed.all_reduce(tj.ones(2), group=3), "made by tj.distributed.split, got int"),
-        (lambda: tj.distributed.broadcast(tj.ones(2), root=1, group=own), "root is a rank from 0 to 0"),
+        (lambda: tj.distributed.all_reduce(tj.ones(2), group=3), "created by tj.distributed.split, got int"),
+        (lambda: tj.distributed.broadcast(tj.ones(2), root=1, group=own), "root must be a rank from 0 to 0"),
         (lambda: tj.distributed.send(tj.ones(2), to=0, group=own), "to=0 is this rank itself"),
-        (lambda: tj.distributed.receive(tj.ones(2), source=1, group=own), "source is a rank from 0 to 0"),
-        (lambda: tj.distributed.split(1.5), "color is an integer of 64 bits"),
+        (lambda: tj.distributed.receive(tj.ones(2), source=1, group=own), "source must be a rank from 0"),
+        (lambda: tj.distributed.split(1.5), "color must be a 64-bit integer"),
         (lambda: tj.jit(lambda: tj.distributed.split(0))(), "inside a traced function"),
     ]:
         error = str(raised(call, ArgumentError))
@@ -463,9 +463,12 @@ def sharded_optimizers_refuse():
     update, state = tj.distributed.shard_optimizer(tj.optim.momentum, w)
     for call, told in [
         (lambda: tj.distributed.shard_optimizer(tj.optim.lamb, w), "lamb needs norms of whole parameters"),
-        (lambda: tj.distributed.shard_optimizer(tj.optim.sgd, w, op="max"), "op is 'mean', 'sum' or None"),
+        (
+            lambda: tj.distributed.shard_optimizer(tj.optim.sgd, w, op="max"),
+            "op must be 'mean', 'sum' or None",
+        ),
         (lambda: update(w, [None], state, lr=0.1), "has no gradient"),
-        (lambda: update([tj.ones(4)], [tj.ones(4)], state, lr=0.1), "made for"),
+        (lambda: update([tj.ones(4)], [tj.ones(4)], state, lr=0.1), "created for"),
     ]:
         assert told in str(raised(call, ArgumentError))
 

@@ -23,7 +23,7 @@ NUMBERS = [3, 4, 9, 11]  # of ranks in a world with others
 
 @pytest.fixture
 def read_from_less_on(monkeypatch):
-    monkeypatch.setattr(windows_module, "READ", 1 << 18)
+    monkeypatch.setattr(windows_module, "DIRECT_BYTES", 1 << 18)
 
 
 def values(ranks, size, dtype=np.float32):
@@ -64,7 +64,7 @@ def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, whole):
         advance(board, begun)
         for window, near, array in zip(board, begun, arrays, strict=True):
             assert near.ended
-            window.forget(near)
+            window.retire(near)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -115,17 +115,17 @@ def test_an_exchange_stops_where_slices_come_as_messages():
     a, b = values(2, 9000)
     before = a.copy()
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    two.notices.tell(0, KEY, -1)
+    two.notices.send(0, KEY, -1)
     advance([one, two], [near])
     assert not near.ended
     assert not near.has_slices
-    assert near.without_sums() == [1]
-    assert (one.notices.next_of(1, KEY), a.tobytes()) == (-1, before.tobytes())
-    one.forget(near)
-    place = two.notices.next_of(0, KEY)
-    np.testing.assert_array_equal(two.look(0, place, a[4500:]), before[4500:])
+    assert near.missing_sums() == [1]
+    assert (one.notices.pop(1, KEY), a.tobytes()) == (-1, before.tobytes())
+    one.retire(near)
+    place = two.notices.pop(0, KEY)
+    np.testing.assert_array_equal(two.view(0, place, a[4500:]), before[4500:])
     assert one.store({1: b}) == {}
-    two.leave(0, place)
+    two.mark_read(0, place)
     assert one.store({1: b}) != {}
 
 
@@ -135,19 +135,19 @@ def test_an_exchange_stops_where_sums_come_as_messages():
     expected = tree_of([a, b])
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     places = two.store({0: b[:4500]})
-    two.notices.tell(0, KEY, places[0])
-    two.notices.tell(0, KEY + 1, -1)
+    two.notices.send(0, KEY, places[0])
+    two.notices.send(0, KEY + 1, -1)
     advance([one, two], [near])
     assert not near.ended
     assert near.has_slices
-    assert near.without_sums() == [1]
+    assert near.missing_sums() == [1]
     assert a[:4500].tobytes() == expected[:4500].tobytes()
-    two.notices.next_of(0, KEY)
-    place = two.notices.next_of(0, KEY + 1)
-    assert two.look(0, place, a[:4500]).tobytes() == expected[:4500].tobytes()
-    two.leave(0, place)
+    two.notices.pop(0, KEY)
+    place = two.notices.pop(0, KEY + 1)
+    assert two.view(0, place, a[:4500]).tobytes() == expected[:4500].tobytes()
+    two.mark_read(0, place)
     assert one.store({1: b}) == {}  # the slice has not been read
-    two.leave(0, place & ~1)
+    two.mark_read(0, place & ~1)
     assert one.store({1: b}) != {}
 
 
@@ -167,7 +167,7 @@ def test_a_cancelled_exchange_leaves_its_array_alone():
     before = a.copy()
     cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
-    one.forget(cancelled)
+    one.retire(cancelled)
     expected = b + b
     two.exchange(a.copy(), "sum", (0, 1), KEY, whole=False)
     other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
@@ -180,14 +180,14 @@ def test_a_cancelled_exchange_leaves_its_array_alone():
 def test_more_notices_than_there_is_room_for():
     one, two = windows([0, 1], blocks=0)
     for number in range(1000):
-        one.notices.tell(1, number, number)
+        one.notices.send(1, number, number)
         if number % 50 == 0:
             two.notices.poll()
             one.notices.poll()
     for _ in range(20):
         two.notices.poll()
         one.notices.poll()
-    assert [two.notices.next_of(0, number) for number in range(1000)] == list(range(1000))
+    assert [two.notices.pop(0, number) for number in range(1000)] == list(range(1000))
 
 
 # -- read where arrays lie -----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_large_arrays_that_are_read_have_the_bits_of_the_tree(ranks, dtype):
         advance(board, begun)
         for window, near, array in zip(board, begun, arrays, strict=True):
             assert near.ended
-            window.forget(near)
+            window.retire(near)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -248,7 +248,7 @@ def test_what_is_read_of_a_cancelled_exchange_is_not_used(late):
     if late:
         other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
         one.notices.poll()  # its sum is there
-    one.forget(cancelled)
+    one.retire(cancelled)
     before = a.copy()
     if not late:
         other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
@@ -257,7 +257,7 @@ def test_what_is_read_of_a_cancelled_exchange_is_not_used(late):
         two.notices.poll()
     assert (other.Test(), other.peers) == (False, [0])
     assert a.tobytes() == before.tobytes()
-    two.forget(other)
+    two.retire(other)
 
 
 def test_memory_that_cannot_be_read_is_waited_for():
@@ -299,7 +299,7 @@ def test_exchanges_piece_by_piece_have_the_bits_of_the_tree(ranks, dtype):
         advance(board, begun, rounds=1000)
         for window, near, array in zip(board, begun, arrays, strict=True):
             assert near.ended
-            window.forget(near)
+            window.retire(near)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -371,7 +371,7 @@ def test_the_pieces_of_a_later_exchange_are_none_of_a_cancelled_one(steps):
     for _ in range(steps):
         one.notices.poll()
         two.notices.poll()
-    one.forget(cancelled)
+    one.retire(cancelled)
     left = arrays[0].copy()
     begin_staged([one], later[:1], (0, 1), KEY + KEYS)
     for _ in range(50):
@@ -400,7 +400,7 @@ def linked(ranks, blocks, latency, bandwidth, direct=False):
     board = windows(ranks, blocks, direct)
     links = [Link(latency, bandwidth) for _ in board]
     for window, link in zip(board, links, strict=True):
-        window.imitate(link)
+        window.attach_link(link)
     return board, links
 
 
@@ -471,7 +471,7 @@ def test_who_has_not_been_told_is_awaited():
     (one, two), _ = linked((0, 1), 2, 0.5, 1e9)
     a, b = values(2, 9_000)
     near = one.exchange(a, "sum", (0, 1), KEY, whole=True)
-    two.notices.tell(0, KEY, two.store({0: b})[0])
+    two.notices.send(0, KEY, two.store({0: b})[0])
     one.notices.poll()
     assert (near.Test(), near.peers) == (False, [1])
     wait((one, two), [near])
@@ -483,13 +483,13 @@ def test_an_exchange_that_stops_has_told_the_others_first():
     (one, two), _ = linked((0, 1), 1, 0.5, 1e9)
     a, _ = values(2, 9_000)
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    two.notices.tell(0, KEY, -1)
+    two.notices.send(0, KEY, -1)
     one.notices.poll()
     assert not near.Test()
     wait((one, two), [near])
     assert not near.has_slices
     two.notices.poll()
-    assert two.notices.next_of(0, KEY) is not None
+    assert two.notices.pop(0, KEY) is not None
 
 
 def test_a_cancelled_exchange_tells_nobody():
@@ -497,10 +497,10 @@ def test_a_cancelled_exchange_tells_nobody():
     a, b = values(2, 9_000)
     cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
-    one.forget(cancelled)
+    one.retire(cancelled)
     other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
     wait((one, two), [kept, other])
-    assert two.notices.next_of(0, KEY) is None
+    assert two.notices.pop(0, KEY) is None
     assert link.due() == float("inf")
 
 
@@ -510,8 +510,8 @@ def test_sums_that_python_has_stored_are_read_where_they_lie():
     a, b = values(2, 9_000)
     expected = tree_of([a, b])
     near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    two.notices.tell(0, KEY, two.store({0: b[:4500]})[0])
-    two.notices.tell(0, KEY + 1, two.store({0: expected[4500:]})[0])
+    two.notices.send(0, KEY, two.store({0: b[:4500]})[0])
+    two.notices.send(0, KEY + 1, two.store({0: expected[4500:]})[0])
     advance([one, two], [near])
     assert near.ended
     assert a.tobytes() == expected.tobytes()

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from tracejit.distributed.outbox import PIECE, WINDOW, Outbox
+from tracejit.distributed.outbox import CHUNK, WINDOW, Outbox
 
 
 class Comm:
@@ -43,7 +43,7 @@ def test_the_first_layer_overtakes_on_a_slow_link():
 
 def test_an_urgent_message_overtakes_one_that_is_on_the_link():
     """A long one takes 0.2 s; what is added meanwhile waits for a packet of 6.6 ms at most."""
-    comm, outbox = Comm(), Outbox(link=(0.0, 1e7), near=[1])
+    comm, outbox = Comm(), Outbox(link=(0.0, 1e7), local_ranks=[1])
     outbox.add(comm, 1, np.zeros(2_000_000, np.uint8), tag=1, priority=-1)
     time.sleep(0.01)
     assert not outbox.pump()
@@ -56,15 +56,15 @@ def test_an_urgent_message_overtakes_one_that_is_on_the_link():
 
 def test_a_message_between_machines_is_overtaken_between_two_pieces():
     comm, outbox = Comm(takes=False), Outbox()
-    long = outbox.add(comm, 1, np.zeros((WINDOW + 1) * PIECE + 5, np.uint8), tag=1, priority=-1)
+    long = outbox.add(comm, 1, np.zeros((WINDOW + 1) * CHUNK + 5, np.uint8), tag=1, priority=-1)
     outbox.pump()
     urgent = outbox.add(comm, 1, np.zeros(100, np.uint8), tag=0, priority=0)
-    assert comm.sizes == WINDOW * [PIECE]
+    assert comm.sizes == WINDOW * [CHUNK]
     assert not long.Test()
     comm.takes = True
     outbox.pump()
     assert comm.sent == [*WINDOW * [1], 0, 1, 1]
-    assert comm.sizes[WINDOW:] == [100, PIECE, 5]
+    assert comm.sizes[WINDOW:] == [100, CHUNK, 5]
     assert long.Test()
     assert urgent.Test()
 

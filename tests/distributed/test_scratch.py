@@ -8,21 +8,21 @@ from tracejit.distributed import scratch
 
 def test_memory_is_lent_once_and_used_again():
     kept = scratch.Scratch()
-    one, two = (kept.take(np.empty(100, np.float32)) for _ in range(2))
+    one, two = (kept.acquire(np.empty(100, np.float32)) for _ in range(2))
     assert one.dtype == np.float32
     assert one.shape == (100,)
     assert not np.shares_memory(one, two)
-    kept.give(one)
-    assert np.shares_memory(kept.take(np.empty(60, np.float64)), one)  # the next power of two is the same
-    assert not np.shares_memory(kept.take(np.empty(100, np.float32)), one)
+    kept.release(one)
+    assert np.shares_memory(kept.acquire(np.empty(60, np.float64)), one)  # the next power of two is the same
+    assert not np.shares_memory(kept.acquire(np.empty(100, np.float32)), one)
 
 
 def test_no_more_is_kept_than_a_bound(monkeypatch):
-    monkeypatch.setattr(scratch, "KEPT", 1024)
+    monkeypatch.setattr(scratch, "CACHED", 1024)
     kept = scratch.Scratch()
-    lent = [kept.take(np.empty(1024, np.uint8)) for _ in range(3)]
-    kept.give(*lent)
-    found = [kept.take(np.empty(1024, np.uint8)) for _ in range(3)]
+    lent = [kept.acquire(np.empty(1024, np.uint8)) for _ in range(3)]
+    kept.release(*lent)
+    found = [kept.acquire(np.empty(1024, np.uint8)) for _ in range(3)]
     assert sum(np.shares_memory(a, b) for a in lent for b in found) == 1
 
 

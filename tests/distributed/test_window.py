@@ -24,9 +24,9 @@ def test_what_is_stored_is_read_where_it_lies():
     one, two, three = windows([1, 2, 5], blocks=2)  # numbers in a world with others
     a, b = np.arange(100, dtype=np.float32), np.arange(7, dtype=np.int64)
     places = one.store({2: a, 5: b})
-    assert two.look(1, places[2], a).tolist() == a.tolist()
-    assert three.look(1, places[5], b).tolist() == b.tolist()
-    assert np.shares_memory(three.look(1, places[2], a), two.look(1, places[2], a))
+    assert two.view(1, places[2], a).tolist() == a.tolist()
+    assert three.view(1, places[5], b).tolist() == b.tolist()
+    assert np.shares_memory(three.view(1, places[2], a), two.view(1, places[2], a))
     assert one.peers == {2, 5}
 
 
@@ -35,10 +35,10 @@ def test_a_block_is_lent_again_when_all_have_read():
     a = np.ones(10)
     places = one.store({1: a, 2: a})
     assert places[1] == places[2]  # stored once
-    two.leave(0, places[1])
+    two.mark_read(0, places[1])
     assert one.store({1: a}) == {}  # rank 2 has not read
     assert two.store({0: a}) != {}  # each rank has blocks of its own
-    three.leave(0, places[2])
+    three.mark_read(0, places[2])
     assert one.store({1: a}) == {1: places[1]}
     assert one.store({2: a}) == {}  # rank 1 has not read
 
@@ -52,21 +52,21 @@ def test_what_is_larger_than_a_block_has_no_place():
 def test_notices_arrive_in_order_by_key_also_where_there_is_no_room_for_them():
     one, two, three = (window.notices for window in windows([4, 6, 7], blocks=0))
     for number in range(2 * ROOM + 5):
-        one.tell(6, number % 3, number)
-    one.tell(7, 1, -1)
+        one.send(6, number % 3, number)
+    one.send(7, 1, -1)
     three.poll()
-    assert (three.next_of(4, 0), three.next_of(4, 1), three.next_of(4, 1)) == (None, -1, None)
+    assert (three.pop(4, 0), three.pop(4, 1), three.pop(4, 1)) == (None, -1, None)
     heard = {0: [], 1: [], 2: []}
     for _ in range(4):
         two.poll()
         for key, words in heard.items():
-            while (word := two.next_of(4, key)) is not None:
+            while (word := two.pop(4, key)) is not None:
                 words.append(word)
         one.poll()
     assert heard == {key: list(range(key, 2 * ROOM + 5, 3)) for key in heard}
-    two.tell(4, 9, 1 << 40)  # the other way
+    two.send(4, 9, 1 << 40)  # the other way
     one.poll()
-    assert one.next_of(6, 9) == 1 << 40
+    assert one.pop(6, 9) == 1 << 40
 
 
 def test_exchanges_in_any_order_through_any_memory():

@@ -9,7 +9,7 @@ import pytest
 import tracejit as tj
 from tests.golden import check_golden
 from tests.graphs import random_graph
-from tracejit.drawing.layout import FAR, lay_out
+from tracejit.drawing.layout import MAX_SPAN, lay_out
 from tracejit.drawing.picture import PictureNames, by_function, by_kernel, by_line
 from tracejit.drawing.user_lines import Line, line_of
 from tracejit.errors import ArgumentError
@@ -60,7 +60,7 @@ def test_what_is_shown(graph):
 
 def check_layout(picture):
     layout = lay_out(picture)
-    rooms = [*layout.places, *(p for path in layout.edges for p in path[1:-1])]
+    rooms = [*layout.rectangles, *(p for path in layout.edges for p in path[1:-1])]
     for a, b in itertools.combinations(rooms, 2):
         apart = a.layer != b.layer or a.x + a.width <= b.x + 1e-6 or b.x + b.width <= a.x + 1e-6
         assert apart, (a, b)
@@ -68,7 +68,7 @@ def check_layout(picture):
         assert 0 <= place.x <= layout.width - place.width + 1e-6
         assert place.y + place.height <= place.floor + 1e-6
     for path in layout.edges:
-        assert path[-1].layer - path[0].layer <= FAR
+        assert path[-1].layer - path[0].layer <= MAX_SPAN
         for a, b in itertools.pairwise(path):
             assert b.layer == a.layer + 1
             assert b.y >= a.floor
@@ -90,14 +90,14 @@ def test_nothing_overlaps(graph):
 def test_an_edge_over_many_layers_begins_at_a_card():
     def deep(x):
         first = h = x * 2
-        for _ in range(FAR + 2):
+        for _ in range(MAX_SPAN + 2):
             h = tj.tanh(h)
             h = tj.exp(h)
         return h + first
 
     picture = tj.export(deep, tj.spec(3)).draw()._recorded
     check_layout(picture)
-    (link,) = [p for p in lay_out(picture).places if p.box.kind == "link"]
+    (link,) = [p for p in lay_out(picture).rectangles if p.box.kind == "link"]
     assert link.box.rows == [("from 1. first = h = x * 2", "")]
 
 

@@ -59,7 +59,7 @@ def test_ranks_that_share_processors_leave_those_of_others_alone(cgroup, monkeyp
 def test_short_turns_leave_a_thread_what_it_was():
     def turns():
         policy = os.sched_getscheduler(0)
-        available_processors.take_short_turns()
+        available_processors.request_short_time_slices()
         return policy, os.sched_getscheduler(0)
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

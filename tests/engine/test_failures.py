@@ -211,7 +211,7 @@ def test_old_failures_are_forgotten_but_poison_is_not():
     engine.push(explode, writes=[variable])
     with pytest.raises(EngineError, match="bang"):
         engine.wait(variable)
-    for _ in range(failures.KEPT + 1):
+    for _ in range(failures.CAPACITY + 1):
         other = Variable()
         engine.push(explode, writes=[other])
     with pytest.raises(EngineError):
@@ -329,7 +329,7 @@ def test_many_failures_are_summed_up():
 
 def test_a_wait_that_takes_long_names_the_tasks_once(monkeypatch, capsys):
     """Tasks that wait for one another, and one that nobody completes."""
-    monkeypatch.setattr(engine.threads, "LONG", 0.2)
+    monkeypatch.setattr(engine.threads, "REPORT_AFTER", 0.2)
     variable, other, kept = Variable(), Variable(), []
     engine.push(kept.append, writes=[variable], asynchronous=True, name="forgotten")
     engine.push(lambda: engine.wait(variable), writes=[other], name="waiter")

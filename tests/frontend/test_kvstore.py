@@ -264,7 +264,7 @@ class Sparse:
         (ArgumentError, "no store 'horovod'; 'dist_sync' does", lambda kv: tj.kvstore.create("horovod")),
         (ArgumentError, "no store 'server'; expected one of", lambda kv: tj.kvstore.create("server")),
         (ArgumentError, "no store 3; expected one of 'local'", lambda kv: tj.kvstore.create(3)),
-        (ArgumentError, "of 'dist_async'; got 1", lambda kv: tj.kvstore.create("dist_device_sync", 1)),
+        (ArgumentError, "for 'dist_async' only; got 1", lambda kv: tj.kvstore.create("dist_device_sync", 1)),
         (ArgumentError, "the key 3 is known already", lambda kv: kv.init(3, full(0))),
         (ArgumentError, "keys are integers or strings, got float", lambda kv: kv.init(1.5, full(0))),
         (ArgumentError, "the key 'x' is not known .* call init first", lambda kv: kv.push("x", full(0))),

@@ -96,7 +96,7 @@ def test_a_callback_has_text_as_long_as_its_function_is_kept():
 
 
 def test_attributes_that_are_no_data_are_refused():
-    with pytest.raises(ArgumentError, match="type object is no plain data"):
+    with pytest.raises(ArgumentError, match="type object is not plain data"):
         write((1, object()))
 
 
@@ -162,7 +162,7 @@ def test_polynomials():
     cube = [p["batch"] * p["n"] ** 2 - 3 for p in points]
     assert str(fit(points, cube, monomials(["batch", "n"]))) == "batch*n*n - 3"
     assert fit(points, [p["n"] // 2 for p in points], monomials(["batch", "n"])) is None
-    with pytest.raises(ShapeError, match="no integer for n=3"):
+    with pytest.raises(ShapeError, match="not an integer for n=3"):
         (n * parse("m") * parse("1") + 0).at({"n": 3, "m": 1}) and fit(
             [{"n": 0}, {"n": 2}], [0, 1], [(), ("n",)]
         ).at({"n": 3})

@@ -248,15 +248,13 @@ def test_what_cannot_be_exported():
     seen = []
     model = tj.nn.Linear(2, 2)
     assert __file__ in raising(ReplayError, "looks at the value", lambda x: float(x.sum()), tj.spec(3))
-    raising(
-        ArgumentError, "cannot call a function of Python", lambda x: tj.callback(seen.append, x), tj.spec(3)
-    )
+    raising(ArgumentError, "cannot call a Python function", lambda x: tj.callback(seen.append, x), tj.spec(3))
     raising(ArgumentError, "model is a Linear, which another process", lambda model: 1, model)
     raising(
         ArgumentError, "f is a function, which a file cannot hold", lambda f, x: f(x), tj.tanh, tj.spec(2)
     )
     raising(ArgumentError, "x names an argument and an extent", lambda x: x, tj.spec("x"))
-    raising(ArgumentError, "export: int is no function", 3)
+    raising(ArgumentError, "export: int is not a function", 3)
     raising(ArgumentError, "changes the keys or the length", lambda d: d.update(a=1), {})
     raising(ArgumentError, "the result is a NoValue|the result is a", lambda x: np.float32, tj.spec(2))
 
@@ -285,7 +283,7 @@ def test_functions_that_depend_on_an_extent_otherwise():
         tj.spec("n"),
     )
     loop = lambda x: sum(x[i] for i in range(len(x)))  # noqa: E731
-    assert __file__ in raising(ArgumentError, "a loop over one is unrolled", loop, tj.spec("n"))
+    assert __file__ in raising(ArgumentError, "a loop over an extent is unrolled", loop, tj.spec("n"))
     raising(ArgumentError, "not one graph", lambda x: x[: len(x) // 2 * 2], tj.spec("n"))
     halves = tj.export(lambda x: tj.ones(len(x) // 2) * x.reshape(2, -1), tj.spec("2*n"))
     assert halves(tj.ones(6)).shape == (2, 3)
@@ -295,13 +293,13 @@ def test_functions_that_depend_on_an_extent_otherwise():
 
 def test_numpy_arrays_that_depend_on_an_extent_are_refused():
     window = lambda x: tj.hanning(len(x)) * x  # noqa: E731
-    text = raising(ArgumentError, "makes a NumPy array of an extent's length", window, tj.spec("n"))
+    text = raising(ArgumentError, "creates a NumPy array of an extent's length", window, tj.spec("n"))
     assert __file__ in text
 
     def hidden(x):
         return x.sum() + np.array([len(x)], "float32")  # of one shape, but not the same
 
-    raising(ArgumentError, "makes a NumPy array of an extent's length", hidden, tj.spec("n"))
+    raising(ArgumentError, "creates a NumPy array of an extent's length", hidden, tj.spec("n"))
     assert tj.export(hidden, tj.spec(3))(tj.ones(3)).tolist() == [6]
 
 

@@ -202,7 +202,7 @@ def test_interrupts_lose_no_memory():
     tj.wait_all()
     gc.collect()
     assert engine.pool.statistics().in_use == used
-    assert (places() - before) % variable.SLAB == 0
+    assert (places() - before) % variable.SLAB_SIZE == 0
 
 
 @pytest.mark.parametrize("kind", [engine.Variable, engine.Buffer])

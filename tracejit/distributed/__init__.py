@@ -1,4 +1,4 @@
-"""Several processes, on one machine or many: each runs the same program on its own data.
+"""Distributed computation: several processes run the same program on their own data, on one or more machines.
 
     tj.distributed.init()
 
@@ -9,8 +9,8 @@
         tj.optim.sgd(params, gradients, lr=0.1)
         return loss
 
-Started with ``tracejit run -n 4 train.py``, or by mpirun or srun. Bytes are moved by MPI (mpi4py); results
-are the same bits on all ranks.
+The ranks are started with ``tracejit run -n 4 train.py``, or by mpirun or srun. MPI (mpi4py) moves the bytes.
+Results are bitwise identical on all ranks.
 """
 
 from __future__ import annotations

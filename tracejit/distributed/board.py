@@ -1,6 +1,6 @@
-"""The native side of memory that ranks of one machine share: notices, blocks, and exchanges under way there.
+"""The native state of the memory that ranks of one machine share: notices, blocks and exchanges in flight.
 
-The functions are machine code (see `calls`). One thread at a time uses a board.
+The methods call native code (see `calls`). A board is not thread-safe: one thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from tracejit.engine.native import ENGINE, LANES, Record
 from tracejit.kernels.executor.layout import COMMUNICATION
 from tracejit.kernels.ranks import layout
 
-ALONE, CROWDED = 200, 16
-"""Looks until others may run, where each rank has a processor and where they share them."""
+POLLS_DEDICATED, POLLS_SHARED = 200, 16
+"""Polls before the thread yields, if each rank has a processor of its own and if ranks share processors."""
 
 
 class Board:
-    """The view that the rank at `seat` has of the `parts` of memory of all seats, which are zero at first.
+    """The record that the rank at `seat` keeps of the memory segments of all seats, which must be zeroed.
 
-    start, size, head: bytes before the first block, from block to block, and of a block's head.
-    turn:              blocks that are lent in turn, as long as they are enough.
-    processes:         numbers of the processes of all seats, where they may read one another's memory.
+    start, size: offset of the first block in a segment, and bytes from block to block, head included.
+    turn:        number of blocks that are reused in rotation as long as they suffice.
+    processes:   process identifiers of all seats if they may read one another's memory; otherwise empty.
     """
 
     def __init__(
         self,
-        parts: Sequence[np.ndarray],
+        segments: Sequence[np.ndarray],
         seat: int,
         start: int,
         size: int,
         turn: int,
         processes: Sequence[int] = (),
     ) -> None:
-        seats, blocks = len(parts), (len(parts[seat]) - start) // size
-        self.seat, self._keep = seat, parts
+        seats, blocks = len(segments), (len(segments[seat]) - start) // size
+        self.seat, self._keep = seat, segments
         self._calls = calls()
         self._record, self._lent = Record(layout.board_bytes(seats)), Record(8 * max(1, blocks))
-        self._scratch, self._heard = Record(layout.scratch_bytes(seats)), Record(64 * layout.HEARD_BYTES)
+        self._scratch, self._received = Record(layout.scratch_bytes(seats)), Record(64 * layout.HEARD_BYTES)
         self._rows = Record(layout.rows_bytes(seats) if processes else 0)
         self._address, self._words = self._record.address, self._record.words
-        for place, word in (
+        for offset, value in (
             (layout.BOARD_SEATS, seats),
             (layout.BOARD_SEAT, seat),
             (layout.BOARD_START, start),
@@ -53,33 +53,34 @@ class Board:
             (layout.BOARD_BLOCKS, blocks),
             (layout.BOARD_TURN, max(1, min(turn, blocks))),
             (layout.BOARD_LENT, self._lent.address),
-            (layout.BOARD_HEARD, self._heard.address),
+            (layout.BOARD_HEARD, self._received.address),
             (layout.BOARD_HEARD_ROOM, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
             (layout.BOARD_ROWS, self._rows.address),
             (layout.BOARD_COUNTS, layout.counts_at(seats)),
-            (layout.BOARD_LOOKS, ALONE if seats <= processors() else CROWDED),
+            (layout.BOARD_LOOKS, POLLS_DEDICATED if seats <= processors() else POLLS_SHARED),
             (layout.BOARD_ENGINE, ENGINE.address),
             (layout.BOARD_LANE, LANES[COMMUNICATION].address),
         ):
-            self._words[place >> 3] = word
-        for number, part in enumerate(parts):
-            peer = layout.BOARD_PEERS + number * layout.PEER_BYTES
-            self._words[(peer + layout.PEER_PART) >> 3] = part.ctypes.data
-            self._words[(peer + layout.PEER_PROCESS) >> 3] = processes[number] if processes else 0
+            self._words[offset >> 3] = value
+        for index, segment in enumerate(segments):
+            peer = layout.BOARD_PEERS + index * layout.PEER_BYTES
+            self._words[(peer + layout.PEER_PART) >> 3] = segment.ctypes.data
+            self._words[(peer + layout.PEER_PROCESS) >> 3] = processes[index] if processes else 0
         self.blocks = blocks
 
-    def imitate(self, link: Link) -> None:
-        """Have notices of exchanges that begin from now on travel over a link."""
+    def attach_link(self, link: Link) -> None:
+        """Route the notices of exchanges that begin from now on over an emulated link."""
         self._words[layout.BOARD_LINK >> 3] = link.address
         link.board = self._address
 
     def advance(self, seconds: float = 0.0, thread: int = 0, votes: int = 0) -> bool:
-        """Take what steps the exchanges can take, and note what has come; go on for so long, or until an
-        exchange ends. Returns whether there was something.
+        """Advance the exchanges and receive notices, for up to `seconds` or until an exchange ends.
 
-        thread: the record of this thread, if it is that of communication; a task for it ends the wait.
-        votes:  so many notices of agreements end the wait, too; 0: none are awaited.
+        thread: address of this thread's record if it is the communication thread, whose next task then ends
+                the wait; otherwise 0.
+        votes:  number of agreement notices that end the wait; 0 if none are awaited.
+        Returns whether anything has advanced or arrived.
         """
         self._words[layout.BOARD_VOTES >> 3] = votes
         moved = self._calls.advance(self._address, thread, int(seconds * 1e9))
@@ -89,68 +90,71 @@ class Board:
         return moved > 0
 
     def _grow(self) -> None:
-        """Have twice the room for notices that nobody has consumed."""
-        before, room = self._heard, self._words[layout.BOARD_HEARD_ROOM >> 3]
-        self._heard = Record(2 * room * layout.HEARD_BYTES)
-        self._heard.words[: len(before.words)] = before.words
-        self._words[layout.BOARD_HEARD >> 3] = self._heard.address
-        self._words[layout.BOARD_HEARD_ROOM >> 3] = 2 * room
+        """Double the capacity for received notices that have not been consumed."""
+        smaller, capacity = self._received, self._words[layout.BOARD_HEARD_ROOM >> 3]
+        self._received = Record(2 * capacity * layout.HEARD_BYTES)
+        self._received.words[: len(smaller.words)] = smaller.words
+        self._words[layout.BOARD_HEARD >> 3] = self._received.address
+        self._words[layout.BOARD_HEARD_ROOM >> 3] = 2 * capacity
 
-    def tell(self, seat: int, key: int, word: int) -> bool:
-        """Tell the rank of `seat` a word, if there is room in its ring."""
-        return bool(self._calls.tell(self._address, seat, key, word))
+    def send_notice(self, seat: int, key: int, value: int) -> bool:
+        """Send a notice to the rank at `seat`; return False if its ring is full."""
+        return bool(self._calls.tell(self._address, seat, key, value))
 
     def next_notice(self, seat: int, key: int) -> int | None:
-        """The next word that `seat` has told with this key, or None."""
-        word = self._calls.next_notice(self._address, seat, key)
-        return None if word == layout.NOTHING else word
+        """Consume the oldest notice of `seat` with this key and return its value, or None."""
+        value = self._calls.next_notice(self._address, seat, key)
+        return None if value == layout.NOTHING else value
 
     def has_notice(self, seat: int, key: int) -> bool:
-        """Whether `seat` has told a word with this key that nobody has asked for."""
+        """Whether a notice of `seat` with this key has arrived and has not been consumed."""
         return bool(self._calls.has_notice(self._address, seat, key))
 
     def read(self, seat: int, target: int, source: int, nbytes: int) -> bool:
-        """Copy bytes of the process of a seat, from its address `source` to this one's `target`; returns
-        whether it could be done.
+        """Copy bytes from address `source` of the process at `seat` to address `target` of this process.
+
+        Returns whether the operating system permitted it.
         """
         return bool(self._calls.read(self._address, seat, target, source, nbytes))
 
-    def lend(self) -> int | None:
-        """The offset of a block that nobody reads any more, or None."""
+    def acquire_block(self) -> int | None:
+        """Reserve a block that all its readers have read; return its offset, or None if none is free."""
         return self._calls.lend(self._address) or None
 
-    def expect(self, block: int, seat: int) -> None:
-        """Note that `seat` will read a block."""
+    def add_reader(self, block: int, seat: int) -> None:
+        """Register `seat` as a reader of a block, which is not reused before it has read the block."""
         self._calls.expect(self._address, block, seat)
 
-    def leave(self, seat: int, place: int) -> None:
-        """Note that this rank has read what lies in the part of `seat` at a place."""
-        self._calls.leave(self._address, seat, place)
+    def mark_read(self, seat: int, offset: int) -> None:
+        """Note that this rank has read the data at an offset in the segment of `seat`."""
+        self._calls.leave(self._address, seat, offset)
 
-    def begin(self, exchange: Record, array: np.ndarray, *about: int) -> bool:
-        """Begin an exchange of an array, if there is a free block for it.
+    def begin(self, exchange: Record, array: np.ndarray, *arguments: int) -> bool:
+        """Begin an exchange of an array; return False if it needs a block and none is free.
 
-        about: key, number of elements, sum, whole, way, priority, and nanoseconds for which to go on with all
-        exchanges, as `advance` does.
+        arguments: key, number of elements, reduction, whether members combine the whole array, transfer mode,
+        priority, and nanoseconds for which to advance all exchanges, as `advance` does.
         """
-        return bool(self._calls.begin(self._address, exchange.address, array.__array_struct__, *about))
+        return bool(self._calls.begin(self._address, exchange.address, array.__array_struct__, *arguments))
 
     @property
     def is_busy(self) -> bool:
-        """Whether exchanges are under way, or one of a task has stopped."""
+        """Whether an exchange is in flight, or one that a task began has stopped."""
         words = self._words
         return bool(words[layout.BOARD_EXCHANGES >> 3] or words[layout.BOARD_STOPPED >> 3])
 
     def begin_in_python(self) -> None:
-        """Have machine code begin no more tasks."""
+        """Stop native code from beginning tasks; Python begins all tasks from now on."""
         self._words[layout.BOARD_PYTHON >> 3] = 1
 
-    def take_over(self, before: float) -> int:
-        """The address of the next exchange of a task that has stopped, or was begun before a time in seconds;
-        0 if there is none.
+    def take_over(self, deadline: float) -> int:
+        """Hand over to Python the next exchange of a task that has stopped, or was begun before `deadline`.
+
+        deadline: in seconds of the monotonic clock.
+        Returns the address of the exchange, or 0 if there is none.
         """
-        return self._calls.take_over(self._address, min(int(min(before, 1e9) * 1e9), layout.NEVER))
+        return self._calls.take_over(self._address, min(int(min(deadline, 1e9) * 1e9), layout.NEVER))
 
     def cancel(self, exchange: Record) -> None:
-        """Forget an exchange that is under way, if it is."""
+        """Abandon an exchange if it is in flight."""
         self._calls.cancel(self._address, exchange.address)

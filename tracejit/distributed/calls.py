@@ -1,4 +1,4 @@
-"""The entry points of machine code between ranks (`kernels.ranks`), from the kernel store like kernels."""
+"""The entry points of the native code between ranks (`kernels.ranks`), loaded from the kernel store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", en
 
 
 class ExchangeCalls(NamedTuple):
-    """The entry points; the kernel that they are part of stays in memory with them."""
+    """The native entry points, with the kernel that contains them, which keeps their code loaded."""
 
     begin: Callable[..., int]
     cancel: Callable[[int, int], None]
@@ -35,10 +35,10 @@ class ExchangeCalls(NamedTuple):
 
 @functools.cache
 def calls() -> ExchangeCalls:
-    """The entry points, loaded at the first call."""
+    """Return the entry points; the first call loads them."""
     ((kernel, _),) = load([RECIPE])
 
-    def quick(name: str, arity: int) -> Callable[..., Any]:
+    def short(name: str, arity: int) -> Callable[..., Any]:
         return function(kernel.addresses, f"ranks_{name}", arity, holds_gil=True)
 
     def long(name: str, arity: int) -> Callable[..., Any]:
@@ -46,18 +46,18 @@ def calls() -> ExchangeCalls:
 
     return ExchangeCalls(
         begin=builtin(kernel.addresses, "begin", "ranks"),
-        cancel=quick("cancel", 2),
+        cancel=short("cancel", 2),
         advance=long("advance", 3),
-        take_over=quick("take_over", 2),
-        tell=quick("tell", 4),
-        next_notice=quick("next_notice", 3),
-        has_notice=quick("has_notice", 3),
-        read=quick("read", 5),
-        lend=quick("lend", 1),
-        expect=quick("expect", 3),
-        leave=quick("leave", 3),
-        add_to_link=quick("add_to_link", 3),
-        arrive=quick("arrive", 2),
-        due=quick("due", 1),
+        take_over=short("take_over", 2),
+        tell=short("tell", 4),
+        next_notice=short("next_notice", 3),
+        has_notice=short("has_notice", 3),
+        read=short("read", 5),
+        lend=short("lend", 1),
+        expect=short("expect", 3),
+        leave=short("leave", 3),
+        add_to_link=short("add_to_link", 3),
+        arrive=short("arrive", 2),
+        due=short("due", 1),
         kernel=kernel,
     )

@@ -1,12 +1,12 @@
-"""The messages of one operation: between ranks of one machine through memory that they share.
+"""The data transfers of one operation, through shared memory between ranks of one machine, else as messages.
 
-    channel.send(peer, array), channel.receive(peer, array)     # as messages
-    handles = channel.give({1: slice, 2: other})                # through shared memory where there is some
-    arrival = channel.take(peer, like)                          # `arrival.array` once its test is true
-    arrival.release()                                           # when it has been read
+    channel.send(peer, array), channel.receive(peer, array)     # as MPI messages
+    handles = channel.send_all({1: slice, 2: other})            # through shared memory where possible
+    arrival = channel.expect(peer, like)                        # `arrival.array` is valid once Test() is true
+    arrival.release()                                           # after it has been read
 
-What lies in shared memory is announced by a notice with its place (see `window`), and one that has found no
-place there by a notice that says so: the array then comes as a message.
+A notice with the offset announces an array in shared memory (see `window`). If there was no free block for
+the array, the notice is `NOT_STORED` and the array follows as a message.
 """
 
 from __future__ import annotations
@@ -17,22 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.distributed.near import Near
-from tracejit.distributed.outbox import Handle, Outbox, Told
+from tracejit.distributed.near import NativeExchange
+from tracejit.distributed.outbox import Announcement, Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import SharedWindow
 
-NOWHERE = -1
+NOT_STORED = -1
 
 
 class Channel:
-    """The messages of one phase of an operation: a communicator and a tag, the key of notices, a priority.
+    """The transfers of one phase of an operation: a communicator, a tag, a key of notices and a priority.
 
-    members: who takes part; a peer is a position among them.
-    beside:  whether the operation goes on beside kernels; no thread waits for it.
+    members: the participating ranks; a peer is an index into them.
+    concurrent:  whether the operation runs concurrently with kernels, so that no thread waits for it.
     """
 
-    __slots__ = ("_comm", "_members", "_outbox", "_priority", "_tag", "beside", "key", "scratch", "window")
+    __slots__ = (
+        "_comm",
+        "_members",
+        "_outbox",
+        "_priority",
+        "_tag",
+        "concurrent",
+        "key",
+        "scratch",
+        "window",
+    )
 
     def __init__(
         self,
@@ -45,22 +55,22 @@ class Channel:
         priority: int,
         members: tuple[int, ...],
         *,
-        beside: bool,
+        concurrent: bool,
     ) -> None:
-        self.beside = beside
+        self.concurrent = concurrent
         self.scratch, self.window, self.key, self._members = scratch, window, key, members
         self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
 
-    def next(self) -> Channel:
-        """The channel of the operation's second phase."""
+    def second_phase(self) -> Channel:
+        """Return the channel of the operation's second phase."""
         return self._like(self.window, 1)
 
-    def apart(self) -> Channel:
-        """The channel without shared memory."""
+    def without_shared_memory(self) -> Channel:
+        """Return a channel that sends everything as messages."""
         return self._like(None, 0)
 
-    def _like(self, window: SharedWindow | None, later: int) -> Channel:
-        tag, key = self._tag + later, self.key + later
+    def _like(self, window: SharedWindow | None, phase: int) -> Channel:
+        tag, key = self._tag + phase, self.key + phase
         return Channel(
             self._outbox,
             self.scratch,
@@ -70,7 +80,7 @@ class Channel:
             key,
             self._priority,
             self._members,
-            beside=self.beside,
+            concurrent=self.concurrent,
         )
 
     def send(self, peer: int, array: np.ndarray) -> Handle:
@@ -78,88 +88,93 @@ class Channel:
 
     def receive(self, peer: int, array: np.ndarray) -> Handle:
         buffer, source = array.view(np.uint8), self._members[peer]
-        parts = self._outbox.pieces(source, buffer)
-        return Handle(source, buffer, [self._comm.Irecv(part, source, self._tag) for part in parts])
+        chunks = self._outbox.chunks(source, buffer)
+        return Handle(source, buffer, [self._comm.Irecv(part, source, self._tag) for part in chunks])
 
-    def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
-        """Give each peer its array, which stays as it is until all handles' tests are true."""
+    def send_all(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Announcement]:
+        """Send each peer its array, which must not change until the tests of all handles are true."""
         window, members = self.window, self._members
         if window is None:
             return [self.send(peer, array) for peer, array in arrays.items()]
-        near = {members[p]: array for p, array in arrays.items() if members[p] in window.peers}
-        places = window.store(near)
-        handles: list[Handle | Told] = []
-        for rank, array in near.items():
-            place = places.get(rank, NOWHERE)
-            tell = partial(window.notices.tell, rank, self.key, place)
-            nbytes = 0 if place == NOWHERE else array.nbytes
-            handles += self._outbox.tell(rank, nbytes, self._priority, tell)
-        return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in places]
+        shared_arrays = {members[p]: array for p, array in arrays.items() if members[p] in window.peers}
+        offsets = window.store(shared_arrays)
+        handles: list[Handle | Announcement] = []
+        for rank, array in shared_arrays.items():
+            offset = offsets.get(rank, NOT_STORED)
+            notify = partial(window.notices.send, rank, self.key, offset)
+            nbytes = 0 if offset == NOT_STORED else array.nbytes
+            handles += self._outbox.announce(rank, nbytes, self._priority, notify)
+        return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in offsets]
 
-    def exchange(self, array: np.ndarray, combine: str, *, whole: bool) -> Near | None:
-        """Begin to combine an array with those of all members by machine code; None where it cannot. See
-        `Window.exchange`.
+    def exchange(self, array: np.ndarray, combine: str, *, whole: bool) -> NativeExchange | None:
+        """Begin to combine an array with those of all members in native code.
+
+        Returns None if a member does not share memory with this rank; see also `SharedWindow.exchange`.
         """
         window, members = self.window, self._members
         if window is None or not window.ranks.issuperset(members):
             return None
         return window.exchange(
-            array, combine, members, self.key, self._priority, whole=whole, in_order=not self.beside
+            array, combine, members, self.key, self._priority, whole=whole, in_order=not self.concurrent
         )
 
-    def forget(self, near: Near) -> None:
-        """Cancel an exchange, unless it has ended."""
+    def retire(self, exchange: NativeExchange) -> None:
+        """Cancel an exchange unless it has ended, and free its record for another one."""
         assert self.window is not None
-        self.window.forget(near)
+        self.window.retire(exchange)
 
-    def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
-        """Receive an array from `peer`, of the size and dtype of `like`; `into` an array, or anywhere."""
+    def expect(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
+        """Receive an array of the size and dtype of `like` from `peer`.
+
+        into: the array to write; None: a temporary buffer, or the shared memory of `peer`.
+        """
         return Arrival(self, peer, self._members[peer], like, into)
 
 
 class Arrival:
-    """An array that is expected from rank `peer`: in `array` once the test is true, until it is released."""
+    """An array expected from a peer: `array` is valid once `Test` is true and until `release`."""
 
-    __slots__ = ("_channel", "_from", "_handle", "_into", "_like", "_place", "array", "peers")
+    __slots__ = ("_channel", "_handle", "_into", "_like", "_offset", "_source", "array", "peers")
 
     def __init__(
         self, channel: Channel, source: int, rank: int, like: np.ndarray, into: np.ndarray | None
     ) -> None:
-        """source: among the members of the channel, where it has the number `rank` in the world."""
-        self.peers, self._from, self._channel, self._like, self._into = (rank,), source, channel, like, into
+        """source: index of the sender among the members of the channel. rank: its rank in the world."""
+        self.peers, self._source, self._channel = (rank,), source, channel
+        self._like, self._into = like, into
         self.array = like
-        self._place: int | None = None
-        near = channel.window is not None and rank in channel.window.peers
-        self._handle = None if near else self._as_message()
+        self._offset: int | None = None
+        is_shared = channel.window is not None and rank in channel.window.peers
+        self._handle = None if is_shared else self._as_message()
 
     def _as_message(self) -> Handle:
-        self.array = self._channel.scratch.take(self._like) if self._into is None else self._into
-        return self._channel.receive(self._from, self.array)
+        self.array = self._channel.scratch.acquire(self._like) if self._into is None else self._into
+        return self._channel.receive(self._source, self.array)
 
     def Test(self) -> bool:
-        """Whether it has come. Where it lies in shared memory and shall be elsewhere, this copies it."""
+        """Whether the array has arrived; copies it out of shared memory if it has a destination `into`."""
         if self._handle is not None:
             return self._handle.Test()
-        if self._place is None:
+        if self._offset is None:
             window = self._channel.window
             assert window is not None
-            self._place = window.notices.next_of(self.peers[0], self._channel.key)
-            if self._place is None:
+            self._offset = window.notices.pop(self.peers[0], self._channel.key)
+            if self._offset is None:
                 return False
-            if self._place == NOWHERE:
+            if self._offset == NOT_STORED:
                 self._handle = self._as_message()
                 return self._handle.Test()
-            self.array = window.look(self.peers[0], self._place, self._like)
+            self.array = window.view(self.peers[0], self._offset, self._like)
             if self._into is not None:
                 self._into[...] = self.array
-                window.leave(self.peers[0], self._place)
+                window.mark_read(self.peers[0], self._offset)
         return True
 
     def release(self) -> None:
-        """Note that the array has been read; not for one that was written into another."""
+        """Free the memory of the array after it has been read; not for an array with a destination `into`."""
         if self._handle is not None:
-            self._channel.scratch.give(self.array)
+            self._channel.scratch.release(self.array)
         else:
             assert self._channel.window is not None
-            assert self._place is not None
-            self._channel.window.leave(self.peers[0], self._place)
+            assert self._offset is not None
+            self._channel.window.mark_read(self.peers[0], self._offset)

@@ -1,10 +1,10 @@
-"""Checkpoints: a folder with all arrays of the last step that was saved, or else of an earlier one.
+"""Checkpoints: folders with the arrays of the latest step that was saved completely.
 
-    folder/step-12/part-0.npz  part-1.npz  tree.npz      each rank writes a part of the leaves
-    folder/latest.json                                   replaced last, when all parts are there
+    folder/step-12/part-0.npz  part-1.npz  tree.npz      each rank writes a subset of the leaves
+    folder/latest.json                                   replaced last, when all files are complete
 
-A job that ends while it writes leaves the latest complete checkpoint as it was. It is loaded on any number of
-ranks. Tasks write it, so the program may go on meanwhile.
+A job that is interrupted while it writes leaves the previous checkpoint intact. A checkpoint can be loaded on
+any number of ranks. Engine tasks write it, so the program can continue in the meantime.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ NAME = "save_checkpoint"
 
 
 def save_checkpoint(folder: str | os.PathLike[str], tree: Any, step: int, wait: bool = True) -> None:
-    """Write arrays that are the same on all ranks; each rank writes a part of them. All ranks call it.
+    """Save a tree of arrays that is the same on all ranks; each rank writes a subset of the leaves.
 
-    folder: made if it is missing, on a file system that all ranks share.
+    All ranks must call this function. Earlier checkpoints in the folder are removed.
+
+    folder: on a file system that all ranks share; created if it does not exist.
     tree:   containers of arrays and numbers, such as parameters and the states of an optimizer.
-    wait:   until the checkpoint is whole. Otherwise what `tree` holds now is written while the program goes
-            on, and a failure is raised by what waits next: `tj.wait_all()`, as EngineError with the error as
-            ``__cause__``, or the next call of this, which waits for the checkpoint before.
-    Earlier checkpoints in the folder are removed. Raises OSError on the ranks that cannot write, PeerError on
-    the others; the latest checkpoint is then the earlier one.
+    wait:   whether to wait until the checkpoint is complete. Otherwise the current values of `tree` are
+            written while the program continues, and a failure is raised by the next wait: `tj.wait_all()`,
+            as EngineError with the error as ``__cause__``, or the next `save_checkpoint`, which waits for
+            this one.
+    Raises OSError on the ranks that cannot write and PeerError on the others; the previous checkpoint then
+    remains the latest. Raises ArgumentError if `step` is not a non-negative integer.
 
     >>> import tempfile, tracejit as tj
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,33 +53,33 @@ def save_checkpoint(folder: str | os.PathLike[str], tree: Any, step: int, wait: 
     """
     if type(step) is not int or step < 0:
         raise locate(
-            ArgumentError(f"save_checkpoint: step is a number from 0 on, got {step!r}"), user_location()
+            ArgumentError(f"save_checkpoint: step must be an integer >= 0, got {step!r}"), user_location()
         )
-    if _under_way:
-        _wait(_under_way.pop())
+    if _pending:
+        _wait(_pending.pop())
     leaves, structure = trees.flatten(tree)
     mine = {i: leaves[i] if wait else _copied(leaves[i]) for i in range(rank(), len(leaves), size())}
     skeleton = trees.unflatten(structure, range(len(leaves)))
     saving = _Saving(pathlib.Path(folder), step, mine, skeleton, user_location())
-    whole = saving.start()
+    complete = saving.start()
     if wait:
-        _wait(whole)
+        _wait(complete)
     else:
-        _under_way.append(whole)
+        _pending.append(complete)
 
 
-def _wait(whole: engine.Variable) -> None:
-    """Wait for a checkpoint; raise its failure, if no wait has, as the error itself."""
+def _wait(complete: engine.Variable) -> None:
+    """Wait for a checkpoint; raise the original OSError if it failed and no earlier wait has raised it."""
     try:
-        wait_once(whole)
+        wait_once(complete)
     except EngineError as error:
-        if isinstance(error.__cause__, OSError):  # PeerError is one, too
+        if isinstance(error.__cause__, OSError):  # or PeerError, a subclass
             raise error.__cause__ from None
         raise
 
 
-_under_way: list[engine.Variable] = []
-"""The checkpoint that was started last, if nobody has waited for it."""
+_pending: list[engine.Variable] = []
+"""The checkpoint that was started last, unless a caller has waited for it."""
 
 
 def _copied(leaf: Any) -> Any:
@@ -84,10 +87,9 @@ def _copied(leaf: Any) -> Any:
 
 
 class _Saving:
-    """A checkpoint on its way to the disk: tasks on the threads of the host lane, and what ranks tell each
-    other between them.
+    """A checkpoint being written, as tasks on the threads of the host lane with exchanges of status between:
 
-        write -> all ranks: who has failed? -> publish, on rank 0 -> all ranks: has it failed? -> finish
+    write -> gather failures of all ranks -> publish, on rank 0 -> gather its failure -> finish
     """
 
     def __init__(
@@ -98,15 +100,16 @@ class _Saving:
         self._failure: OSError | None = None
 
     def start(self) -> engine.Variable:
-        """Begin; the variable that is written when all ranks know that the checkpoint is whole."""
-        whole, arrays = engine.Variable("checkpoint"), [x for x in self._mine.values() if hasattr(x, "wait")]
-        written = self._told(self._write, arrays)
-        published = self._told(lambda: self._publish(written), [written])
-        engine.push(lambda: self._finish(written, published), [written, published], [whole], name=NAME)
-        return whole
+        """Push the tasks; return the variable written when all ranks know the checkpoint to be complete."""
+        complete = engine.Variable("checkpoint")
+        arrays = [x for x in self._mine.values() if hasattr(x, "wait")]
+        written = self._failures(self._write, arrays)
+        published = self._failures(lambda: self._publish(written), [written])
+        engine.push(lambda: self._finish(written, published), [written, published], [complete], name=NAME)
+        return complete
 
-    def _told(self, action: Callable[[], None], reads: Sequence[NDArray]) -> NDArray:
-        """Run an action as a task; by rank, whether it has failed there."""
+    def _failures(self, action: Callable[[], None], reads: Sequence[NDArray]) -> NDArray:
+        """Run an action as a task on each rank; return an array with a nonzero element per failed rank."""
         failed = zeros(1)
 
         def run() -> None:
@@ -120,7 +123,7 @@ class _Saving:
         return all_gather(failed)
 
     def _write(self) -> None:
-        from tracejit.frontend.arrays.io import save  # the module for ZIP files takes 4 ms
+        from tracejit.frontend.arrays.io import save  # importing `zipfile` takes 4 ms
 
         self._new.mkdir(parents=True, exist_ok=True)
         save(self._new / f"part-{rank()}.npz", {str(i): leaf for i, leaf in self._mine.items()})
@@ -137,45 +140,45 @@ class _Saving:
         failed = np.flatnonzero(written.numpy() + published.numpy())
         if len(failed):
             names = ", ".join(map(str, failed))
-            told = PeerError(f"save_checkpoint: rank {names} could not write step {self._step}")
-            told.out_of_step = False
-            raise locate(told, self._location)
+            error = PeerError(f"save_checkpoint: rank {names} could not write step {self._step}")
+            error.out_of_step = False
+            raise locate(error, self._location)
 
 
-def _publish(place: pathlib.Path, new: pathlib.Path, step: int) -> None:
-    """Make `new` the latest checkpoint, and remove the others."""
-    import shutil  # only here
+def _publish(folder: pathlib.Path, new: pathlib.Path, step: int) -> None:
+    """Atomically make `new` the latest checkpoint of a folder, then remove the other checkpoints."""
+    import shutil  # rarely needed
 
-    fresh = place / (LATEST + ".new")
-    with open(fresh, "w") as file:
+    temporary = folder / (LATEST + ".new")
+    with open(temporary, "w") as file:
         json.dump({"step": step, "parts": size()}, file)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(place / LATEST)
-    for other in place.glob("step-*"):
+    temporary.replace(folder / LATEST)
+    for other in folder.glob("step-*"):
         if other != new:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def load_checkpoint(folder: str | os.PathLike[str]) -> tuple[Any, int] | None:
-    """The latest complete checkpoint in a folder: its tree and step; None where there is none.
+    """Load the latest complete checkpoint of a folder as (tree, step); return None if there is none.
 
-    It may have been written by another number of ranks.
+    It may have been written by a different number of ranks.
 
     >>> import tempfile, tracejit as tj
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     print(tj.distributed.load_checkpoint(folder))
     None
     """
-    from tracejit.frontend.arrays.io import load  # as in `_write`
+    from tracejit.frontend.arrays.io import load  # imported late as in `_write`
 
-    place = pathlib.Path(folder)
-    if not (place / LATEST).exists():
+    root = pathlib.Path(folder)
+    if not (root / LATEST).exists():
         return None
-    latest = json.loads((place / LATEST).read_text())
-    old = place / f"step-{latest['step']}"
+    latest = json.loads((root / LATEST).read_text())
+    saved = root / f"step-{latest['step']}"
     leaves: dict[str, Any] = {}
     for number in range(latest["parts"]):
-        leaves |= load(old / f"part-{number}.npz")
-    skeleton = load(old / "tree.npz")
+        leaves |= load(saved / f"part-{number}.npz")
+    skeleton = load(saved / "tree.npz")
     return trees.map(lambda i: leaves[str(i)], skeleton), latest["step"]

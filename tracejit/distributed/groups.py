@@ -1,11 +1,11 @@
-"""Groups: some of the ranks, which exchange among themselves.
+"""Groups: subsets of the ranks that exchange arrays among themselves.
 
-    rows = tj.distributed.split(tj.distributed.rank() // 4)       # of each four ranks that follow one another
-    total = tj.distributed.all_reduce(x, group=rows)              # the sum over the four ranks of this row
+    rows = tj.distributed.split(tj.distributed.rank() // 4)       # groups of four consecutive ranks
+    total = tj.distributed.all_reduce(x, group=rows)              # the sum over the four ranks of this group
 
-A group is one part of a division of *all* ranks, and all ranks make each call, each with its own part of the
-division. So ranks still launch the same exchanges in the same order, and an agreement compares them: the
-attribute `groups` of such a node holds all parts.
+A group is one subset of a partition of *all* ranks. All ranks make each call, each with the subset that
+contains it. So all ranks launch the same exchanges in the same order, and the agreement before a step can
+compare them: the attribute `groups` of a node stores the complete partition.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Parts = tuple[tuple[int, ...], ...]
 
 
 class Group(Vouched):
-    """Some of the ranks; made by `tj.distributed.split`. A traced step expects the very object that it had.
+    """A subset of the ranks, created by `tj.distributed.split`. A traced step is valid for this object only.
 
-    parts: all groups of the division, each the numbers of its ranks. members: those of this one.
+    parts: all groups of the partition, each a tuple of ranks. members: the ranks of this group.
 
     >>> import tracejit as tj
     >>> group = tj.distributed.split(0)
@@ -33,16 +33,16 @@ class Group(Vouched):
 
     __slots__ = ("members", "parts")
 
-    def __init__(self, parts: Parts, number: int) -> None:
+    def __init__(self, parts: Parts, own_rank: int) -> None:
         self.parts = parts
-        self.members = next(members for members in parts if number in members)
+        self.members = next(members for members in parts if own_rank in members)
 
     def __repr__(self) -> str:
         return f"Group{self.members}"
 
     @property
     def rank(self) -> int:
-        """The number of this rank in the group.
+        """The index of this rank in the group.
 
         >>> import tracejit as tj
         >>> tj.distributed.split(tj.distributed.rank()).rank
@@ -62,30 +62,35 @@ class Group(Vouched):
 
 
 def attributes(name: str, group: Group | None) -> dict[str, Any]:
-    """The attributes of a node that say its group of ranks; None: all ranks."""
+    """The node attributes that describe a group of ranks; empty for None, which means all ranks.
+
+    Raises ArgumentError if `group` is not a group; `name` is the function in the message.
+    """
     if group is None:
         return {}
     if not isinstance(group, Group):
-        what = f"{name}: group is made by tj.distributed.split, got {type(group).__name__}"
-        raise locate(ArgumentError(what), user_location())
+        message = f"{name}: group must be created by tj.distributed.split, got {type(group).__name__}"
+        raise locate(ArgumentError(message), user_location())
     return {"groups": group.parts}
 
 
 def size_of(group: Group | None) -> int:
-    """The number of ranks in a group; None: all ranks."""
+    """The number of ranks in a group, or of all ranks for None."""
     return size() if group is None else group.size
 
 
 def divided(colors: list[int], parts: Parts) -> Parts:
-    """Each part divided by the colors of its members; the same divisions have their parts in the same order.
+    """Split each group of a partition by the colors of its members.
+
+    The result is sorted, so equal partitions compare equal.
 
     >>> divided([1, 0, 1, 0], ((0, 1, 2, 3),))
     ((0, 2), (1, 3))
     """
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     for members in parts:
         by_color: dict[int, list[int]] = {}
         for member in members:
             by_color.setdefault(colors[member], []).append(member)
-        found += map(tuple, by_color.values())
-    return tuple(sorted(found))
+        result += map(tuple, by_color.values())
+    return tuple(sorted(result))

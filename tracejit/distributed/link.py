@@ -1,16 +1,16 @@
-"""An imitated network between ranks of one machine: it delays messages, and takes no processor.
+"""An emulated network link between ranks of one machine, which delays messages without using a processor.
 
     link = Link(latency=1e-4, bandwidth=1e9)
     link.add(nbytes, priority, send)    # `send` is called when so many bytes have arrived
-    link.pump()                         # calls what has arrived by now
-    link.due()                          # seconds until the next one arrives
+    link.pump()                         # calls `send` of all messages that have arrived by now
+    link.due()                          # seconds until the next arrival
 
-A link carries one packet after the other, each of the most urgent message that waits, so that an urgent one
-overtakes within a packet; a message arrives a latency after its last packet. What the link does is told by
-the times at which messages were added, not by those at which somebody looks.
+A link transmits one packet at a time, always of the queued message with the highest priority, so an urgent
+message overtakes others after at most one packet. A message arrives one latency after its last packet.
+Arrival times depend only on the times at which messages were added, not on when the link is polled.
 
-Machine code does this (`kernels.ranks.link`): exchanges in shared memory put their notices on the link
-without Python.
+The emulation is native code (`kernels.ranks.link`), so exchanges in shared memory put their notices on the
+link without Python.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tracejit.kernels.ranks.layout import (
 )
 
 PACKET = 1 << 16
-"""Bytes between which an urgent message overtakes."""
+"""Bytes of a packet, after which a message of higher priority overtakes."""
 
 SECOND = 1_000_000_000
-LONGEST = 1e9  # seconds, of a latency or a message
+LONGEST = 1e9  # seconds: upper bound of a latency and of a message's transmission
 
 
 class Link:
-    """The link of one rank: seconds of latency, and bytes per second.
+    """The link of one rank; its latency in seconds and its bandwidth in bytes per second.
 
-    board: address of the native record by which notices are told that exchanges put on the link.
+    board: address of the native board that sends the notices of exchanges when they arrive.
     """
 
     def __init__(self, latency: float, bandwidth: float) -> None:
@@ -54,16 +54,16 @@ class Link:
         self._calls, self._bandwidth = calls(), bandwidth
         self._record = Record(LINK_BYTES)
         self.address = self._record.address
-        for place, word in (
+        for offset, value in (
             (LINK_LATENCY, min(latency, LONGEST) * SECOND),
             (LINK_BANDWIDTH, max(1.0, min(bandwidth, 1e18))),
             (LINK_PACKET, max(1.0, min(PACKET / bandwidth, LONGEST) * SECOND)),
         ):
-            self._record.words[place >> 3] = int(word)
+            self._record.words[offset >> 3] = int(value)
         self._sending: list[tuple[Record, Callable[[], None]]] = []
 
     def add(self, nbytes: int, priority: int, send: Callable[[], None]) -> None:
-        """Have `send` called when so many bytes have gone over the link."""
+        """Queue a message of `nbytes`; `pump` calls `send` once it has arrived."""
         message = Record(MESSAGE_BYTES)
         message.words[MESSAGE_PRIORITY >> 3] = priority
         message.words[MESSAGE_SEAT >> 3] = -1
@@ -72,23 +72,23 @@ class Link:
         self._calls.add_to_link(self.address, message.address, int(seconds * SECOND))
 
     def pump(self) -> bool:
-        """Call what has arrived; return whether there was something."""
-        moved = self._calls.arrive(self.address, self.board) > 0
+        """Deliver the messages that have arrived, in order of arrival; return whether there were any."""
+        advanced = self._calls.arrive(self.address, self.board) > 0
         if not self._sending:
-            return moved
-        arrived, left = [], []
+            return advanced
+        arrived, remaining = [], []
         for message, send in self._sending:
             words = message.words
             if words[MESSAGE_STATE >> 3] == ARRIVED:
                 arrived.append((words[MESSAGE_ARRIVAL >> 3], words[MESSAGE_NUMBER >> 3], send))
             else:
-                left.append((message, send))
-        self._sending = left
+                remaining.append((message, send))
+        self._sending = remaining
         for _, _, send in sorted(arrived, key=itemgetter(0, 1)):
             send()
-        return moved or bool(arrived)
+        return advanced or bool(arrived)
 
     def due(self) -> float:
-        """Seconds until something arrives, if nothing is added; infinite if nothing will."""
+        """Seconds until the next arrival unless a message is added; infinite if the link is empty."""
         time = self._calls.due(self.address)
         return math.inf if time == NEVER else time / SECOND

@@ -1,12 +1,12 @@
-"""The costs of a step, measured on one process that pretends to be one of several ranks.
+"""Measurement of the costs of a step in a single process that emulates one of several ranks.
 
     with pretending():
-        step(x, y)                    # exchanges end at once: every other rank has what this one has
+        step(x, y)                    # exchanges end immediately: all ranks have the arrays of this one
     tj.distributed.measure(step, x, y).predict(ranks=64, latency=5e-5, bandwidth=1e9)
 
-The tasks of the step, what they wait for and what they send are those of the program that is replayed;
-their times are the shortest of all replays in a profile, as what disturbs them only adds. What follows
-from them is computed in `simulation`.
+The tasks of the step, their dependencies and their messages are those of the replayed program. The time of a
+task is its minimum over all replays in a profile, as disturbances only add time. `simulation` computes
+predictions from these costs.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tracejit.ir.graph import Node
 from tracejit.ops import communicate
 from tracejit.ops.communicate import COLLECTIVE, COMBINE, Done, agree
 
-PRETENDED = 2  # ranks, while costs are measured
+EMULATED_RANKS = 2  # number of ranks while costs are measured
 
 
-class _Twins:
-    """A transport to ranks that have what this one has: every operation ends at once.
+class _IdenticalRanks:
+    """A transport to emulated ranks that have the same arrays as this one: every operation ends immediately.
 
     An exchange moves as many bytes of memory as one between two ranks, so that it takes as long.
     """
 
-    rank, size, broken = 0, PRETENDED, None
+    rank, size, broken = 0, EMULATED_RANKS, None
 
     def __init__(self) -> None:
         self._scratch = Scratch()
@@ -65,12 +65,12 @@ class _Twins:
             COMBINE[node.attrs["combine"]](mine, mine, out=results[0])
 
     def _exchange(self, outs: list[np.ndarray], combine: str) -> None:
-        """Put a bucket together, send and receive it, combine, and take it apart."""
+        """Concatenate a bucket, copy it like a sent and received message, combine, and split it."""
         with self._scratch.joined(outs) as bucket:
-            other = self._scratch.take(bucket)
-            other[...] = bucket
-            COMBINE[combine](bucket, other, out=bucket)
-            self._scratch.give(other)
+            received = self._scratch.acquire(bucket)
+            received[...] = bucket
+            COMBINE[combine](bucket, received, out=bucket)
+            self._scratch.release(received)
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         done(None)
@@ -79,39 +79,40 @@ class _Twins:
         pass
 
     def plan(self, node: Node) -> None:
-        """Python runs all."""
+        """Python runs all operations."""
 
     def resume(self, node: Node, begun: object, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
-        raise NotImplementedError("machine code begins nothing here")
+        raise NotImplementedError("native code begins no exchanges here")
 
 
 @contextlib.contextmanager
 def pretending() -> Iterator[None]:
-    """Make this process one of two ranks while it is open; the other has the same arrays.
+    """A context in which this process is one of two ranks; the other one is emulated with the same arrays.
 
     Raises EngineError in a process that is one of several ranks.
     """
     if world.size() > 1:
         raise EngineError(
-            "costs are measured in a process that was started alone; this is one of several ranks"
+            "costs are measured in a single process without launcher; this is one of several ranks"
         )
     engine.wait_all()
-    outer, before, twins = communicate._transports[:], world._started, _Twins()
-    world._transport, world._started = twins, True  # type: ignore[assignment]
-    communicate.set_transport(twins)
+    saved_transports, was_started, transport = communicate._transports[:], world._started, _IdenticalRanks()
+    world._transport, world._started = transport, True  # type: ignore[assignment]
+    communicate.set_transport(transport)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):
             engine.wait_all()
-        world._transport, world._started = None, before
-        communicate._transports[:] = outer
+        world._transport, world._started = None, was_started
+        communicate._transports[:] = saved_transports
 
 
 class Step:
-    """The measured work of a step; made by `tj.distributed.measure`.
+    """The measured work of a step, as returned by `tj.distributed.measure`.
 
-    work: its tasks, in an order in which they could run. name: of the function that was measured.
+    name: of the measured function.
+    work: its tasks in a topological order.
 
     >>> import tracejit as tj
     >>> kernel = tj.distributed.Work("kernel", 0.002)
@@ -126,21 +127,21 @@ class Step:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are exchanged.
+        """The total bytes of the exchanged arrays.
 
         >>> Step("by hand", [Work("gradients", kind="exchange", nbytes=800)]).nbytes
         800
         """
-        return sum(what.nbytes for what in self.work)
+        return sum(work.nbytes for work in self.work)
 
     @property
     def seconds(self) -> float:
-        """The work of all kernels and Python tasks, of one thread.
+        """The time of all kernels and Python tasks on one thread.
 
         >>> Step("by hand", [Work("kernel", 0.002)]).seconds
         0.002
         """
-        return sum(what.seconds for what in self.work if what.kind == "kernel")
+        return sum(work.seconds for work in self.work if work.kind == "kernel")
 
     def predict(
         self,
@@ -152,14 +153,14 @@ class Step:
         costs: Costs | None = None,
         control: float | None = None,
     ) -> Prediction:
-        """The time of the step on so many ranks, each with a batch like the one that was measured.
+        """Predict the time of the step on a number of ranks, each with a batch like the measured one.
 
-        latency, bandwidth: of the network, in seconds and bytes per second, for each rank.
-        cores:              processors of each rank, a fraction where ranks share them; None: all of this
-                            machine.
-        costs:              of communication, in processor time; None: those of this release between machines.
-        control:            seconds that messages of control take; None: `latency`.
-        Raises ArgumentError for no ranks, cores or bandwidth.
+        latency, bandwidth: of the network for each rank, in seconds and bytes per second.
+        cores:              processors of each rank, fractional if ranks share them. None: all processors of
+                            this machine.
+        costs:              processor time of communication. None: the costs of this release between machines.
+        control:            latency of control messages in seconds. None: `latency`.
+        Raises ArgumentError unless all of these are positive; a latency may be 0.
 
         >>> import tracejit as tj
         >>> w = tj.zeros(3)
@@ -171,29 +172,31 @@ class Step:
         >>> found.seconds > found.alone
         True
         """
-        have = float(engine.processors()) if cores is None else cores
-        if type(ranks) is not int or ranks < 1 or not have > 0 or not bandwidth > 0 or not latency >= 0:
-            what = f"predict: ranks={ranks!r}, latency={latency!r}, bandwidth={bandwidth!r}, cores={cores!r}"
-            raise locate(ArgumentError(f"{what}; all are positive"), user_location())
+        n_cores = float(engine.processors()) if cores is None else cores
+        if type(ranks) is not int or ranks < 1 or not n_cores > 0 or not bandwidth > 0 or not latency >= 0:
+            message = (
+                f"predict: ranks={ranks!r}, latency={latency!r}, bandwidth={bandwidth!r}, cores={cores!r}"
+            )
+            raise locate(ArgumentError(f"{message}; all are positive"), user_location())
         return simulation.predict(
             self.work,
             ranks,
             latency,
             bandwidth,
-            cores=have,
-            threads=max(1, math.ceil(have)),
+            cores=n_cores,
+            threads=max(1, math.ceil(n_cores)),
             costs=costs or Costs(),
             control=control,
         )
 
 
 def measure(step: Jitted[..., Any], *args: Any, repeats: int = 20, **kwargs: Any) -> Step:
-    """The measured costs of a jitted function with exchanges between ranks, on this process alone.
+    """Measure the costs of a jitted function with exchanges between ranks, in this process only.
 
     The function is recorded as on one of several ranks and called ``repeats + 1`` times, as if the other
-    ranks had the same arguments; what it changes is changed.
-    Raises ArgumentError for what is not jitted, runs piecewise, exchanges nothing, or calls `send` or
-    `receive`, as ranks are not alike then; EngineError in a process that is one of several ranks.
+    ranks passed the same arguments. Its side effects remain.
+    Raises ArgumentError if the function is not jitted, runs piecewise, exchanges nothing, or calls `send` or
+    `receive`, because ranks are not alike then. Raises EngineError in a process that is one of several ranks.
 
     >>> import tracejit as tj
     >>> mean = tj.jit(lambda x: tj.distributed.all_reduce(x * x, op="mean"))
@@ -201,33 +204,34 @@ def measure(step: Jitted[..., Any], *args: Any, repeats: int = 20, **kwargs: Any
     4000
     """
     if not isinstance(step, Jitted):
-        what = f"measure: expected a jitted function, got {type(step).__name__}"
-        raise locate(ArgumentError(what), user_location())
-    fresh: Jitted[..., Any] = jit(step.__wrapped__)
+        message = f"measure: expected a jitted function, got {type(step).__name__}"
+        raise locate(ArgumentError(message), user_location())
+    traced: Jitted[..., Any] = jit(step.__wrapped__)
     with pretending():
-        fresh(*args, **kwargs)
+        traced(*args, **kwargs)
         with engine.profile() as profile:
             for _ in range(repeats):
-                fresh(*args, **kwargs)
+                traced(*args, **kwargs)
     steps = steps_of(profile, step.__name__)
     if not steps:
-        what = f"measure: {step.__name__} exchanges nothing between ranks in one recorded step"
-        raise locate(ArgumentError(what), user_location())
+        message = f"measure: {step.__name__} exchanges nothing between ranks in one recorded step"
+        raise locate(ArgumentError(message), user_location())
     return steps[0]
 
 
 def measure_program(command: Sequence[str]) -> Step:
-    """The costs of the step on which a program of Python spends most; it runs as one of several ranks.
+    """Run a Python program as one of several emulated ranks; return the step on which it spends most time.
 
-    command: a file, or ``-m`` and a module, or ``-c`` and a text, and arguments, as after ``python``.
-    Raises ArgumentError where there is no such program, or no recorded step exchanges anything.
+    command: the arguments after ``python``: a file, ``-m`` and a module, or ``-c`` and a program text,
+             followed by the program's arguments.
+    Raises ArgumentError if there is no such program, or no recorded step exchanges anything.
     """
-    outer = sys.argv, sys.path[:]
+    saved = sys.argv, sys.path[:]
     try:
         with pretending(), engine.profile() as profile:
             name = _run_as_main(command)
     finally:
-        sys.argv, sys.path[:] = outer
+        sys.argv, sys.path[:] = saved
     steps = steps_of(profile, name)
     if not steps:
         raise ArgumentError(f"simulate: no recorded step of {name} exchanges anything between ranks")
@@ -235,7 +239,7 @@ def measure_program(command: Sequence[str]) -> Step:
 
 
 def _run_as_main(command: Sequence[str]) -> str:
-    """Run a program as Python's command line would; returns its name."""
+    """Run a program like the command line of Python; return its name."""
     first, *rest = command
     if first in ("-m", "-c") and not rest:
         raise ArgumentError(f"simulate: expected a {'module' if first == '-m' else 'text'} after {first}")
@@ -262,43 +266,43 @@ def _run_as_main(command: Sequence[str]) -> str:
 
 
 def steps_of(profile: engine.Profile, name: str) -> list[Step]:
-    """The programs with exchanges of a profile, the one that took longest first.
+    """Return the steps with exchanges of a profile, in decreasing order of their total time.
 
-    Raises ArgumentError where ranks send to single ones, so that they are not alike.
+    Raises ArgumentError for point-to-point messages or groups, with which ranks are not alike.
     """
-    spent: dict[int, dict[int, dict[int, float]]] = {}  # of a program: a launch: a task: seconds
+    seconds_of: dict[int, dict[int, dict[int, float]]] = {}  # by program, launch and task
     for event in profile.events:
         number, task = divmod(event.label, LABEL)
-        seconds = spent.setdefault(number, {}).setdefault(event.launch, {})
+        seconds = seconds_of.setdefault(number, {}).setdefault(event.launch, {})
         seconds[task] = seconds.get(task, 0.0) + (event.end - event.start) / 1e9
-    found = []
+    steps = []
     for number, program in profile.programs.items():
         assert isinstance(program, engine.Program)
-        between = {node.op for task in program.tasks if (node := _node(task)) is not None}
-        if between & COLLECTIVE:
-            if between & {ops.send, ops.receive}:
-                what = f"{name}: what single ranks send is not simulated; expected the same work on all ranks"
-                raise ArgumentError(what)
+        operators = {node.op for task in program.tasks if (node := _node(task)) is not None}
+        if operators & COLLECTIVE:
+            if operators & {ops.send, ops.receive}:
+                message = f"{name}: send and receive are not simulated; expected the same work on all ranks"
+                raise ArgumentError(message)
             if any("groups" in node.attrs for task in program.tasks if (node := _node(task)) is not None):
                 raise ArgumentError(f"{name}: exchanges in groups of ranks are not simulated")
-            launches = list(spent[number].values())
-            whole = sum(sum(launch.values()) for launch in launches)
-            found.append((whole, Step(name, _work(program, launches))))
-    return [step for _, step in sorted(found, key=lambda pair: -pair[0])]
+            launches = list(seconds_of[number].values())
+            total = sum(sum(launch.values()) for launch in launches)
+            steps.append((total, Step(name, _work(program, launches))))
+    return [step for _, step in sorted(steps, key=lambda pair: -pair[0])]
 
 
 def _node(task: engine.Task) -> Any:
-    """The operator between ranks that a task begins; None: another task."""
+    """The node of the operator between ranks that a task begins, or None."""
     return getattr(task.callable, "node", None)
 
 
 def _work(program: engine.Program, launches: Sequence[dict[int, float]]) -> list[Work]:
     written = (engine.WRITE, engine.OVERWRITE)
-    found = []
-    for number, task in enumerate(program.tasks):
+    result = []
+    for index, task in enumerate(program.tasks):
         node = _node(task)
-        times = [launch[number] for launch in launches if number in launch]
-        found.append(
+        times = [launch[index] for launch in launches if index in launch]
+        result.append(
             Work(
                 task.name,
                 seconds=0.0 if node is not None and node.op is not ops.exchange else min(times, default=0.0),
@@ -310,10 +314,10 @@ def _work(program: engine.Program, launches: Sequence[dict[int, float]]) -> list
                 nbytes=0 if node is None else _bytes(node),
             )
         )
-    return found
+    return result
 
 
 def _bytes(node: Node) -> int:
-    """Bytes of the whole array of an operator: of `all_gather`, of the result."""
+    """Total bytes of the arrays of an operator: the result of `all_gather`, otherwise the operands."""
     values = node.outputs if node.op is ops.all_gather else node.inputs
     return sum(v.type.nbytes for v in values)

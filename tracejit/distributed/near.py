@@ -1,4 +1,4 @@
-"""An exchange in shared memory that machine code moves from step to step (see `kernels.ranks.exchange`)."""
+"""Exchanges in shared memory whose steps native code performs (see `kernels.ranks.exchange`)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,17 @@ from tracejit.kernels.ranks.layout import (
 )
 
 KINDS = {(np.dtype(np.float32), "sum"): SUM_FLOAT32, (np.dtype(np.float64), "sum"): SUM_FLOAT64}
-"""Reductions in machine code, by dtype and name."""
+"""The reductions that native code implements, by dtype and name."""
 
 
-class Near:
-    """An exchange of some ranks: ended, or stopped where some come as messages, once its test is true.
+class NativeExchange:
+    """The record of an exchange between several ranks.
 
-    members: numbers in the world. seats: theirs on the board, whose own is among them.
-    prepared: whether tasks begin it. joined: the memory in which it puts several arrays together.
+    `Test` is true once the exchange has ended, or has stopped because a member sends its array as a message.
+
+    members:  ranks in the world. seats: their seats on the board, this rank's among them.
+    prepared: whether tasks begin the exchange.
+    joined:   the memory in which the exchange concatenates several arrays; None for one array.
     """
 
     __slots__ = (
@@ -80,9 +83,9 @@ class Near:
         self.joined: np.ndarray | None = None
         words[EXCHANGE_MEMBERS >> 3] = len(members)
         words[EXCHANGE_MEMBER >> 3] = seats.index(board.seat)
-        for at, seat in enumerate(seats):
-            words[(EXCHANGE_SEATS + at * SEAT_BYTES) >> 3] = seat
-        self._others = [at for at, seat in enumerate(seats) if seat != board.seat]
+        for index, seat in enumerate(seats):
+            words[(EXCHANGE_SEATS + index * SEAT_BYTES) >> 3] = seat
+        self._others = [index for index, seat in enumerate(seats) if seat != board.seat]
 
     def begin(
         self,
@@ -92,16 +95,17 @@ class Near:
         priority: int,
         *,
         whole: bool,
-        way: int,
+        mode: int,
         patience: float = 0.0,
     ) -> bool:
-        """Begin to combine an array (see `Window.exchange`), if there is a free block for it, or none needed.
+        """Begin to combine an array (see `SharedWindow.exchange`); return False if no block is free for it.
 
-        way: IN_BLOCKS, DIRECT or STAGED. patience: seconds to go on until nothing is under way.
+        mode:     transfer mode: IN_BLOCKS, DIRECT or STAGED.
+        patience: seconds for which to advance all exchanges, until none is in flight.
         """
         self._array = array
         return self._board.begin(
-            self._record, array, key, array.size, kind, whole, way, priority, int(patience * 1e9)
+            self._record, array, key, array.size, kind, whole, mode, priority, int(patience * 1e9)
         )
 
     def prepare(
@@ -113,18 +117,19 @@ class Near:
         priority: int,
         *,
         whole: bool,
-        way: int,
+        mode: int,
         joined: bool,
     ) -> None:
-        """Stand for exchanges of `count` elements that tasks begin by the plan at an address. joined: of
-        several arrays, which are put together there.
+        """Set this record up for exchanges of `count` elements that tasks begin, with the plan at an address.
+
+        joined: whether several arrays are concatenated for the exchange.
         """
         words, self.prepared = self._words, True
         words[EXCHANGE_PLAN >> 3] = plan
         words[EXCHANGE_COUNT >> 3] = count
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
-        words[EXCHANGE_WAY >> 3] = way
+        words[EXCHANGE_WAY >> 3] = mode
         words[EXCHANGE_PRIORITY >> 3] = priority
         if joined:
             self.joined = array = np.zeros(count, dtype)
@@ -132,61 +137,61 @@ class Near:
 
     @property
     def task(self) -> int:
-        """The address of the task that machine code ends with it; 0 where Python has begun it, or goes on."""
+        """The address of the task that native code ends with the exchange; 0 if Python ends it."""
         return int(self._words[EXCHANGE_TASK >> 3])
 
     @property
     def begun(self) -> float:
-        """The time at which a task has begun it, in seconds of `time.monotonic`."""
+        """The time at which a task began the exchange, in seconds of `time.monotonic`."""
         return self._words[EXCHANGE_BEGUN >> 3] / 1e9
 
     def take_over(self) -> None:
-        """Have its end be noticed by Python."""
+        """Let Python instead of native code end the task."""
         self._words[EXCHANGE_TASK >> 3] = 0
 
     def note_following(self, address: int) -> None:
-        """Note the next exchange of its plan that is not under way."""
+        """Set the address of the next free record in its plan's list."""
         self._words[EXCHANGE_NEXT >> 3] = address
 
     def cancel(self) -> None:
-        """Forget it, unless it has ended."""
+        """Abandon the exchange unless it has ended."""
         if not self.ended:
             self._board.cancel(self._record)
         self._array = None
 
     def Test(self) -> bool:
-        """Whether it has ended or stopped."""
+        """Whether the exchange has ended or stopped."""
         return bool(self._words[EXCHANGE_STATE >> 3] >= ENDED)
 
     @property
     def ended(self) -> bool:
-        """Whether the array holds the result."""
+        """Whether the exchange has ended, so that the array contains the result."""
         return bool(self._words[EXCHANGE_STATE >> 3] == ENDED)
 
     @property
     def whole(self) -> bool:
-        """Whether all ranks combine the whole array."""
+        """Whether each rank combines the complete array, instead of its slice of it."""
         return bool(self._words[EXCHANGE_WHOLE >> 3])
 
     @property
     def has_slices(self) -> bool:
-        """Whether it has stopped after this rank's slice was combined."""
+        """Whether a stopped exchange has combined this rank's slice."""
         return bool(self._words[EXCHANGE_STATE >> 3] != SLICES_NOWHERE)
 
-    def without_sums(self) -> list[int]:
-        """The positions among the members of those whose sums are not in the array."""
+    def missing_sums(self) -> list[int]:
+        """The indices of the members whose combined slices are not in the array."""
         copied = (EXCHANGE_SEATS + SEAT_COPIED) >> 3
-        return [at for at in self._others if not self._words[copied + at * SEAT_BYTES // 8]]
+        return [index for index in self._others if not self._words[copied + index * SEAT_BYTES // 8]]
 
     @property
     def peers(self) -> list[int]:
-        """The ranks that it waits for: those that have not told, or else those that have not been told."""
+        """The ranks that the exchange waits for: to send a notice, or else to receive one."""
         lost, state = self._words[EXCHANGE_LOST >> 3], self._words[EXCHANGE_STATE >> 3]
         late: list[int] = []
         if lost:
             late = [lost - 1]
         elif state == TELLING_SLICES and self._words[EXCHANGE_WAY >> 3] == STAGED:
-            late = self._others  # one of them has not taken all that is on the stage
+            late = self._others  # one of them has not read the complete stage
         elif state <= AWAITING_SLICES:
             late = self._silent(0)
         elif state == MOVING:
@@ -194,20 +199,20 @@ class Near:
         elif state == AWAITING_READERS:
             late = self._silent(2)
         elif state != AWAITING_LINK and state != ENDED:
-            late = self.without_sums()
-        return [self.members[at] for at in late or filter(self._is_on_link, self._others)]
+            late = self.missing_sums()
+        return [self.members[index] for index in late or filter(self._is_on_link, self._others)]
 
-    def _silent(self, number: int) -> list[int]:
-        """The positions of those whose notices with a key of this exchange have not come."""
-        key = self._words[EXCHANGE_KEY >> 3] + number
-        return [at for at in self._others if not self._board.has_notice(self._seats[at], key)]
+    def _silent(self, phase: int) -> list[int]:
+        """The indices of the members whose notices of a phase have not arrived."""
+        key = self._words[EXCHANGE_KEY >> 3] + phase
+        return [index for index in self._others if not self._board.has_notice(self._seats[index], key)]
 
     def _behind(self) -> list[int]:
-        """The positions of those that are behind all others: these wait for them, too."""
-        seen = {at: self._words[(EXCHANGE_SEATS + at * SEAT_BYTES + SEAT_AT) >> 3] for at in self._others}
-        return [at for at, count in seen.items() if count == min(seen.values())]
+        """The indices of the members with the least progress: all others wait for them, too."""
+        progress = {i: self._words[(EXCHANGE_SEATS + i * SEAT_BYTES + SEAT_AT) >> 3] for i in self._others}
+        return [index for index, done in progress.items() if done == min(progress.values())]
 
-    def _is_on_link(self, at: int) -> bool:
-        """Whether a notice to a member is on an imitated link."""
-        first = EXCHANGE_SEATS + at * SEAT_BYTES + SEAT_MESSAGES + MESSAGE_STATE
+    def _is_on_link(self, index: int) -> bool:
+        """Whether a notice to a member is in flight on an emulated link."""
+        first = EXCHANGE_SEATS + index * SEAT_BYTES + SEAT_MESSAGES + MESSAGE_STATE
         return any(self._words[(first + n * MESSAGE_BYTES) >> 3] == ON_LINK for n in range(PHASES))

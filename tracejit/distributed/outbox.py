@@ -1,16 +1,16 @@
-"""Messages on their way out: the most urgent first, few at a time.
+"""Outgoing messages: a priority queue in front of MPI, with a bounded number of messages in flight.
 
     handle = outbox.add(comm, peer, buffer, tag, priority)
-    outbox.pump()          # gives the most urgent to MPI
-    handle.Test()          # whether MPI has taken it
+    outbox.pump()          # passes the messages of highest priority to MPI
+    handle.Test()          # whether MPI has sent the message
 
-At most `WINDOW` messages are with MPI at a time, so that an urgent one overtakes those that wait; a long one
-between machines is cut into pieces, and overtaken between two of them. Ranks may order their messages
-differently, so a full window could wait for one that waits for this rank; one that has not moved for
-`STALLED` seconds lets one more through.
+At most `WINDOW` messages are in flight in MPI, so an urgent message overtakes the queued ones. A long message
+between machines is split into chunks, and can be overtaken after each of them. Ranks may order their messages
+differently, so two full windows could wait for each other; a window that has not advanced for `STALLED`
+seconds therefore admits one more message.
 
-`TRACEJIT_LINK=latency,bandwidth` (seconds, bytes per second) imitates a slow network (see `link`): a message
-goes over this rank's link before MPI gets it, or others are told that it lies in shared memory.
+`TRACEJIT_LINK=latency,bandwidth` (seconds, bytes per second) emulates a slow network (see `link`): a message
+passes over this rank's link before it is passed to MPI, or before its presence in shared memory is announced.
 """
 
 from __future__ import annotations
@@ -29,32 +29,35 @@ from tracejit.distributed.link import Link
 
 WINDOW = 16
 STALLED = 5e-3
-PIECE = 1 << 18
-"""Bytes of a message between machines that MPI gets at a time."""
+CHUNK = 1 << 18
+"""Bytes of a chunk of a message between machines."""
 
 _Entry = tuple[int, int, Callable[[], None]]
-"""A message that waits: its priority, negative; a number; the function that sends it."""
+"""A queued message: its negated priority, a sequence number, and the function that sends it."""
 
 
 class Handle:
-    """A message on its way: one to send, or one that is expected. peers: the rank that it waits for.
+    """A message in flight, sent or expected.
 
-    requests: MPI's, one for each piece. waiting: pieces that MPI has not got yet.
+    peers:    the rank that sends or receives it.
+    buffer:   its memory, kept alive.
+    requests: MPI's requests, one per chunk.
+    unsent:   number of chunks that have not been passed to MPI.
     """
 
-    __slots__ = ("buffer", "peers", "requests", "waiting")
+    __slots__ = ("buffer", "peers", "requests", "unsent")
 
-    def __init__(self, peer: int, buffer: Any, requests: Sequence[Any] = (), waiting: int = 0) -> None:
-        self.peers, self.buffer, self.requests, self.waiting = (peer,), buffer, list(requests), waiting
+    def __init__(self, peer: int, buffer: Any, requests: Sequence[Any] = (), unsent: int = 0) -> None:
+        self.peers, self.buffer, self.requests, self.unsent = (peer,), buffer, list(requests), unsent
 
     def Test(self) -> bool:
-        """Whether it has arrived, or its memory may be used again."""
+        """Whether an expected message has arrived, or the buffer of a sent one may be reused."""
         self.requests = [request for request in self.requests if not request.Test()]
-        return not self.requests and not self.waiting
+        return not self.requests and not self.unsent
 
 
-class Told:
-    """An announcement to `peer` on its way over an imitated link."""
+class Announcement:
+    """An announcement to `peer` in flight on an emulated link."""
 
     __slots__ = ("_is_sent", "_send", "peers")
 
@@ -66,78 +69,80 @@ class Told:
         self._is_sent = True
 
     def Test(self) -> bool:
-        """Whether it has arrived."""
+        """Whether the announcement has arrived."""
         return self._is_sent
 
 
 class Outbox:
-    """The messages that this rank has to send.
+    """The outgoing messages of this rank.
 
-    link: seconds of latency, and bytes per second. near: ranks on this machine, whose messages are whole.
+    link:        latency in seconds and bandwidth in bytes per second of an emulated link; None: no emulation.
+    local_ranks: ranks on this machine, to which messages are not split.
     """
 
-    def __init__(self, link: tuple[float, float] | None = None, near: Collection[int] = ()) -> None:
-        self._near = frozenset(near)
+    def __init__(self, link: tuple[float, float] | None = None, local_ranks: Collection[int] = ()) -> None:
+        self._local_ranks = frozenset(local_ranks)
         self.link = None if link is None else Link(*link)
         self._waiting: list[_Entry] = []
-        self._sent: list[Any] = []  # requests
+        self._in_flight: list[Any] = []  # requests
         self._numbers = itertools.count()
-        self._moved = time.monotonic()
+        self._last_progress = time.monotonic()
 
     def add(self, comm: Any, peer: int, array: np.ndarray, tag: int, priority: int) -> Handle:
-        """Have the contiguous `array` sent; its memory stays as it is until the handle's test is true."""
+        """Queue a contiguous array, which must not change until the test of the returned handle is true."""
         buffer = array.view(np.uint8)
-        parts = self.pieces(peer, buffer)
-        handle = Handle(peer, buffer, waiting=len(parts))
+        chunks = self.chunks(peer, buffer)
+        handle = Handle(peer, buffer, unsent=len(chunks))
 
-        def send(part: np.ndarray) -> None:
-            request = comm.Isend(part, peer, tag)
+        def send(chunk: np.ndarray) -> None:
+            request = comm.Isend(chunk, peer, tag)
             handle.requests.append(request)
-            handle.waiting -= 1
+            handle.unsent -= 1
             if self.link is None:
-                self._sent.append(request)
+                self._in_flight.append(request)
 
-        for part in parts:
+        for chunk in chunks:
             if self.link is None:
-                entry: _Entry = -priority, next(self._numbers), partial(send, part)
+                entry: _Entry = -priority, next(self._numbers), partial(send, chunk)
                 heapq.heappush(self._waiting, entry)
             else:
-                self.link.add(part.nbytes, priority, partial(send, part))
+                self.link.add(chunk.nbytes, priority, partial(send, chunk))
         return handle
 
-    def pieces(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
-        """The parts in which bytes travel to or from `peer`."""
-        if peer in self._near or buffer.nbytes <= PIECE:
+    def chunks(self, peer: int, buffer: np.ndarray) -> list[np.ndarray]:
+        """Split a buffer into the chunks in which it travels to or from `peer`."""
+        if peer in self._local_ranks or buffer.nbytes <= CHUNK:
             return [buffer]
-        return [buffer[start : start + PIECE] for start in range(0, buffer.nbytes, PIECE)]
+        return [buffer[start : start + CHUNK] for start in range(0, buffer.nbytes, CHUNK)]
 
-    def tell(self, peer: int, nbytes: int, priority: int, send: Callable[[], None]) -> list[Told]:
-        """Have `send` called, which announces so many bytes to `peer`: at once where there is no link to
-        imitate. Returns what there is to wait for.
+    def announce(self, peer: int, nbytes: int, priority: int, send: Callable[[], None]) -> list[Announcement]:
+        """Call `send`, which announces `nbytes` to `peer`: now, or once they have passed the emulated link.
+
+        Returns the announcements in flight, for which the caller waits.
         """
         if self.link is None:
             send()
             return []
-        told = Told(peer, send)
-        self.link.add(nbytes, priority, told.send)
-        return [told]
+        announcement = Announcement(peer, send)
+        self.link.add(nbytes, priority, announcement.send)
+        return [announcement]
 
     def pump(self) -> bool:
-        """Give MPI what may go now; return whether something has come over an imitated link."""
+        """Pass queued messages to MPI; return whether a message has arrived over an emulated link."""
         if self.link is not None:
             return self.link.pump()
         if not self._waiting:
             return False
         now = time.monotonic()
-        before = len(self._sent)
-        self._sent = [request for request in self._sent if not request.Test()]
-        if len(self._sent) < before:
-            self._moved = now
-        while self._waiting and (len(self._sent) < WINDOW or now - self._moved > STALLED):
+        before = len(self._in_flight)
+        self._in_flight = [request for request in self._in_flight if not request.Test()]
+        if len(self._in_flight) < before:
+            self._last_progress = now
+        while self._waiting and (len(self._in_flight) < WINDOW or now - self._last_progress > STALLED):
             heapq.heappop(self._waiting)[-1]()
-            self._moved = now
+            self._last_progress = now
         return False
 
     def due(self) -> float:
-        """Seconds until something arrives over an imitated link; infinite without one."""
+        """Seconds until the next arrival over the emulated link; infinite without one."""
         return math.inf if self.link is None else self.link.due()

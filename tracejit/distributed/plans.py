@@ -1,7 +1,7 @@
-"""Exchanges of programs that machine code begins and ends (see `kernels.ranks.tasks`).
+"""Plans: exchanges of programs that native code begins and ends without Python (see `kernels.ranks.tasks`).
 
 plan = window.plan(sizes, dtype, "sum", members, priority, first=2, tag=4)
-Task(..., function=plan.address)    # of the lane of communication
+Task(..., function=plan.address)    # a task of the communication lane
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.distributed.near import Near
+from tracejit.distributed.near import NativeExchange
 from tracejit.engine.native import Record
 from tracejit.kernels.ranks.layout import (
     PLAN_BYTES,
@@ -23,15 +23,15 @@ from tracejit.kernels.ranks.layout import (
 
 
 class ExchangePlan:
-    """The exchange of a task; one of `nears` is under way for each of its launches, if there are enough.
+    """The exchange of a task. Each launch in flight uses one of the records `exchanges`, while one is free.
 
-    sizes:      elements of each array; several are put together in memory of the exchange.
-    first, tag: slots of the argument block: of the address of the first array, and of the exchange's number.
+    sizes:      number of elements of each array; several arrays are concatenated in memory of the exchange.
+    first, tag: argument block slots of the address of the first array and of the exchange's sequence number.
     """
 
     def __init__(
         self,
-        nears: Sequence[Near],
+        exchanges: Sequence[NativeExchange],
         sizes: Sequence[int],
         dtype: np.dtype,
         kind: int,
@@ -40,33 +40,33 @@ class ExchangePlan:
         tag: int,
         *,
         whole: bool,
-        way: int,
+        mode: int,
     ) -> None:
-        self.nears = {near.address: near for near in nears}
+        self.exchanges = {exchange.address: exchange for exchange in exchanges}
         self._record, self._sizes = Record(PLAN_BYTES), Record(8 * len(sizes))
         self.address = self._record.address
         self._sizes.words[:] = np.array([size * dtype.itemsize for size in sizes], np.int64).data
-        for place, word in (
+        for offset, value in (
             (PLAN_TAG, tag),
             (PLAN_FIRST, first),
             (PLAN_COUNT, len(sizes)),
             (PLAN_SIZES, self._sizes.address),
         ):
-            self._record.words[place >> 3] = word
-        for near in nears:
-            near.prepare(
+            self._record.words[offset >> 3] = value
+        for exchange in exchanges:
+            exchange.prepare(
                 self.address,
                 sum(sizes),
                 dtype,
                 kind,
                 priority,
                 whole=whole,
-                way=way,
+                mode=mode,
                 joined=len(sizes) > 1,
             )
-            self.release(near)
+            self.release(exchange)
 
-    def release(self, near: Near) -> None:
-        """Note that an exchange is not under way any more."""
-        near.note_following(self._record.words[PLAN_FREE >> 3])
-        self._record.words[PLAN_FREE >> 3] = near.address
+    def release(self, exchange: NativeExchange) -> None:
+        """Return a record that is no longer in flight to the list of free ones."""
+        exchange.note_following(self._record.words[PLAN_FREE >> 3])
+        self._record.words[PLAN_FREE >> 3] = exchange.address

@@ -1,25 +1,26 @@
-"""Memory that the ranks of one machine share: each writes into a part of its own, all read all parts.
+"""Memory that the ranks of one machine share: each rank writes its own segment and reads all segments.
 
-    place = window.store({1: slice, 2: other})     # where ranks 1 and 2 find what this one gives them
-    window.notices.tell(1, key, place[1])
+    offsets = window.store({1: slice, 2: other})   # of the copies for ranks 1 and 2 in this rank's segment
+    window.notices.send(1, key, offsets[1])
     ...
-    part = window.look(0, place, like)             # on rank 1: an array on rank 0's memory
-    window.leave(0, place)                         # it has been read
+    array = window.view(0, offset, like)           # on rank 1: an array in rank 0's segment
+    window.mark_read(0, offset)                    # after it has been read
 
-    near = window.exchange(array, "sum", members, key, whole=False)     # the same for a whole exchange
+    exchange = window.exchange(array, "sum", members, key, whole=False)     # a complete exchange
 
-A rank's part begins with notices; the rest are *blocks*. One is lent for what is stored at once; its *head*
-has a word for each rank of the machine, which that rank sets when it has read. When all words are set the
-block is free. A few are lent in turn: to write where another processor has just read costs several times as
-much as where its cache has forgotten what it read, and many blocks would not stay in this one's. Where all
-are lent or arrays are larger than one, `store` says that there is no place, and they travel as messages: no
-rank waits for memory, so ranks that exchange in different orders cannot wait for one another.
+A segment begins with rings of notices, followed by *blocks*. One call of `store` uses one block. The *head*
+of a block has a flag for each rank of the machine, which that rank sets after it has read the block. A block
+whose flags are all set is free. Only a few blocks are used in rotation: writing to cache lines that another
+processor has just read costs several times as much as after its cache has evicted them, but many blocks would
+not fit this processor's cache. If no block is free, or the arrays are larger than a block, `store` returns no
+offsets and the arrays are sent as messages. No rank waits for memory, so ranks that begin exchanges in
+different orders cannot deadlock.
 
-An exchange of a large array needs no block. One that a thread waits for goes piece by piece through a
-*stage*; others, where the system lets processes read one another's memory, are combined where they lie.
+An exchange of a large array needs no block. If a thread waits for it, it passes in tiles through a *stage*;
+otherwise, where the system lets processes read one another's memory, arrays are combined without copies.
 
-MPI allocates the memory. What is known of it lies on a `board`, where machine code moves exchanges of common
-dtypes from step to step while it polls, and gives their notices to an imitated link if there is one.
+MPI allocates the memory. The `board` records its state; native code advances the exchanges of common dtypes
+when it polls the board, and passes their notices to an emulated link if there is one.
 """
 
 from __future__ import annotations
@@ -32,39 +33,40 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracejit.distributed.board import Board
-from tracejit.distributed.near import KINDS, Near
+from tracejit.distributed.near import KINDS, NativeExchange
 from tracejit.distributed.notices import Notices
 from tracejit.distributed.plans import ExchangePlan
 from tracejit.kernels.ranks.layout import DIRECT, IN_BLOCKS, LINE, STAGED, head_bytes, start_bytes
 
 BLOCK = 4 << 20
-"""Bytes of arrays in a block."""
+"""Bytes of a block, without its head."""
 
-LARGE, MOST_RANKS = 1 << 17, 32
-"""Bytes of an array from which on it goes piece by piece if a thread waits for it, and up to how many ranks:
-pieces are the smaller the more there are.
+STAGED_BYTES, STAGED_RANKS = 1 << 17, 32
+"""Minimum bytes and maximum ranks of an exchange through the stage, if a thread waits for it. The tiles of a
+stage get smaller with the number of ranks.
 """
 
-READ = (1 << 20) + 1
-"""Bytes from which on other arrays are read where they lie, where processes may. To read takes calls of the
-system and one more notice, and beside kernels also a turn for that notice, which outweighs two copies up to
-here.
+DIRECT_BYTES = (1 << 20) + 1
+"""Minimum bytes of other arrays that are read directly from the memory of their process, where permitted.
+Below, two copies are cheaper than the system calls and one additional notice, whose handling is delayed by
+concurrent kernels.
 """
 
-TURN = 4
-"""Blocks that are lent in turn, as long as they are enough."""
+ROTATION = 4
+"""Blocks that are used in rotation as long as they suffice."""
 
-PREPARED = 2
-"""Exchanges of a task that can be under way at once, of different launches."""
+CONCURRENT = 2
+"""Exchanges of a task that can be in flight simultaneously, of different launches."""
 
 
 class SharedWindow:
-    """The shared memory of `ranks`, which are numbers in the world; `rank`: this one.
+    """The shared memory of `ranks` of the world, one of which is this rank, `rank`.
 
-    mpi:    what keeps the memory, a window of mpi4py.
-    memory: the part of each rank, of equal sizes; zero at first.
-    processes: the numbers of theirs, if they may read one another's memory.
-    blocks: how many a rank has. reads: whether large arrays are read where they lie; the same on all ranks.
+    mpi:       the window of mpi4py that owns the memory; it is kept alive.
+    memory:    the segment of each rank, of equal sizes, initially zero.
+    processes: the process identifier of each rank if they may read one another's memory.
+    blocks:    number of blocks of a segment.
+    reads:     whether large arrays are read from the memory of their process; the same on all ranks.
     """
 
     def __init__(
@@ -83,25 +85,26 @@ class SharedWindow:
         self._seats = {number: seat for seat, number in enumerate(ranks)}
         self._head = head_bytes(len(ranks))
         seat, start = self._seats[rank], start_bytes(len(ranks))
-        self._board = Board(memory, seat, start, self._head + BLOCK, TURN, processes)
+        self._board = Board(memory, seat, start, self._head + BLOCK, ROTATION, processes)
         self.reads = bool(processes)
         self.notices = Notices(self._board, self._seats)
         self.blocks = self._board.blocks
-        self.imitate = self._board.imitate
-        self._begun: set[Near] = set()  # machine code writes to their memory
-        self._ended: dict[tuple[int, ...], list[Near]] = {}  # exchanges that have ended, by members
+        self.attach_link = self._board.attach_link
+        self._in_flight: set[NativeExchange] = set()  # kept alive: native code accesses their memory
+        self._free: dict[tuple[int, ...], list[NativeExchange]] = {}  # records for reuse, by members
         self._plans: WeakValueDictionary[int, ExchangePlan] = (
             WeakValueDictionary()
         )  # by address of an exchange
 
     @classmethod
     def allocate(cls, world: Any, nbytes: int, *, direct: bool = True) -> SharedWindow | None:
-        """The window of the ranks of `world` on this machine, with blocks in `nbytes` for each; None where
-        this one is alone, or no block has room. All ranks call it.
+        """Allocate the window of the ranks of `world` on this machine. All ranks must call it.
 
-        direct: whether large arrays are read where they lie, if the system lets ranks do that.
+        nbytes: for the blocks of each rank.
+        direct: whether to read large arrays from the memory of their process if the system permits it.
+        Returns None if this rank is the only one of its machine, or `nbytes` is less than a block.
         """
-        from mpi4py import MPI  # which has been started
+        from mpi4py import MPI  # `world` exists, so MPI is initialised
 
         local = world.Split_type(MPI.COMM_TYPE_SHARED)
         blocks = nbytes // BLOCK
@@ -112,8 +115,8 @@ class SharedWindow:
         size = start + blocks * (BLOCK + head_bytes(local.size))
         mpi = MPI.Win.Allocate_shared(size, 1, MPI.INFO_NULL, local)
         mpi.Lock_all(MPI.MODE_NOCHECK)
-        parts: list[Any] = [mpi.Shared_query(seat)[0] for seat in range(local.size)]
-        memory = [np.frombuffer(memoryview(part), np.uint8) for part in parts]
+        segments: list[Any] = [mpi.Shared_query(seat)[0] for seat in range(local.size)]
+        memory = [np.frombuffer(memoryview(segment), np.uint8) for segment in segments]
         memory[local.rank][:start] = 0
         mpi.Sync()
         local.Barrier()
@@ -123,39 +126,43 @@ class SharedWindow:
         return window
 
     def _can_read(self, local: Any) -> bool:
-        """Whether this process can read the memory of the others, which call this, too."""
-        mark, found = np.frombuffer(os.urandom(16), np.uint8).copy(), np.zeros(16, np.uint8)
-        marks = local.allgather((mark.ctypes.data, mark.tobytes()))
-        good = True
-        for seat, (address, expected) in enumerate(marks):
-            good &= self._board.read(seat, found.ctypes.data, address, 16) and found.tobytes() == expected
-        local.Barrier()  # until then the marks stay
-        return good
+        """Whether this process can read the memory of the other processes, all of which must call this."""
+        token, buffer = np.frombuffer(os.urandom(16), np.uint8).copy(), np.zeros(16, np.uint8)
+        tokens = local.allgather((token.ctypes.data, token.tobytes()))
+        readable = True
+        for seat, (address, expected) in enumerate(tokens):
+            readable &= (
+                self._board.read(seat, buffer.ctypes.data, address, 16) and buffer.tobytes() == expected
+            )
+        local.Barrier()  # the tokens must exist until all ranks have read them
+        return readable
 
-    # -- of this rank's memory -------------------------------------------------------------------------------
+    # -- this rank's segment ---------------------------------------------------------------------------------
 
     def store(self, arrays: Mapping[int, np.ndarray]) -> dict[int, int]:
-        """Copy each array for the rank that shall read it; the places by rank, none without room. An array
-        for several ranks is copied once.
+        """Copy arrays into a block, each for the rank that is its key; return the offsets by rank.
+
+        An array for several ranks is copied once. The result is empty if the arrays exceed a block, or if no
+        block is free.
         """
-        sizes = {id(array): _whole_lines(array.nbytes) for array in arrays.values()}
+        sizes = {id(array): _round_to_lines(array.nbytes) for array in arrays.values()}
         if sum(sizes.values()) > BLOCK:
             return {}
-        block = self._board.lend()
+        block = self._board.acquire_block()
         if block is None:
             return {}
-        at = block + self._head
-        stored: dict[int, int] = {}
-        places: dict[int, int] = {}
+        offset = block + self._head
+        offset_of: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for reader, array in arrays.items():
-            self._board.expect(block, self._seats[reader])
-            number = id(array)
-            if number not in stored:
-                self._mine[at : at + array.nbytes] = array.view(np.uint8)
-                stored[number] = at
-                at += sizes[number]
-            places[reader] = stored[number]
-        return places
+            self._board.add_reader(block, self._seats[reader])
+            identity = id(array)
+            if identity not in offset_of:
+                self._mine[offset : offset + array.nbytes] = array.view(np.uint8)
+                offset_of[identity] = offset
+                offset += sizes[identity]
+            offsets[reader] = offset_of[identity]
+        return offsets
 
     def exchange(
         self,
@@ -168,44 +175,47 @@ class SharedWindow:
         whole: bool,
         in_order: bool = False,
         patience: float = 0.0,
-    ) -> Near | None:
-        """Begin to combine a contiguous array, where it lies, with those of other ranks; all `members` have a
-        part of this memory.
+    ) -> NativeExchange | None:
+        """Begin to combine a contiguous array, in place, with those of the other members.
 
-        priority: on an imitated link. whole: all combine the whole array; else each a slice.
+        members:  ranks that have a segment of this memory.
+        priority: of its notices on an emulated link.
+        whole:    whether each member combines the complete array, instead of one slice of it.
         in_order: whether a thread waits for it, and all ranks begin such exchanges in the same order.
-        patience: seconds to go on with it, and all others, until none is under way.
-        None for what machine code does not combine, and where no block is free.
+        patience: seconds for which to advance all exchanges, until none is in flight.
+        Returns None if native code does not implement the reduction, or no block is free.
         """
         kind = KINDS.get((array.dtype, combine))
-        way = self._way(array.nbytes, len(members), in_order=in_order)
-        if kind is None or (array.nbytes > BLOCK and way == IN_BLOCKS):
+        mode = self._mode(array.nbytes, len(members), in_order=in_order)
+        if kind is None or (array.nbytes > BLOCK and mode == IN_BLOCKS):
             return None
-        ended = self._ended.setdefault(members, [])
-        near = ended.pop() if ended else Near(self._board, members, [self._seats[m] for m in members])
-        self._begun.add(near)
+        free = self._free.setdefault(members, [])
+        exchange = (
+            free.pop() if free else NativeExchange(self._board, members, [self._seats[m] for m in members])
+        )
+        self._in_flight.add(exchange)
         begun = False
         try:
-            begun = near.begin(array, kind, key, priority, whole=whole, way=way, patience=patience)
+            begun = exchange.begin(array, kind, key, priority, whole=whole, mode=mode, patience=patience)
         finally:
             if not begun:
-                self.forget(near)
-        return near if begun else None
+                self.retire(exchange)
+        return exchange if begun else None
 
-    def _way(self, nbytes: int, members: int, *, in_order: bool) -> int:
-        """The way of an array of so many bytes; the same on all ranks."""
-        if in_order and nbytes >= LARGE and members <= MOST_RANKS:
+    def _mode(self, nbytes: int, members: int, *, in_order: bool) -> int:
+        """The transfer mode of an array of `nbytes`; the same on all ranks."""
+        if in_order and nbytes >= STAGED_BYTES and members <= STAGED_RANKS:
             return STAGED
-        return DIRECT if self.reads and nbytes >= READ else IN_BLOCKS
+        return DIRECT if self.reads and nbytes >= DIRECT_BYTES else IN_BLOCKS
 
-    def forget(self, near: Near) -> None:
-        """Cancel an exchange, unless it has ended; the object stands for another one later."""
-        near.cancel()
-        if near.prepared:
-            self._plans[near.address].release(near)
+    def retire(self, exchange: NativeExchange) -> None:
+        """Cancel an exchange unless it has ended, and keep its record for reuse."""
+        exchange.cancel()
+        if exchange.prepared:
+            self._plans[exchange.address].release(exchange)
         else:
-            self._begun.discard(near)
-            self._ended[near.members].append(near)
+            self._in_flight.discard(exchange)
+            self._free[exchange.members].append(exchange)
 
     # -- exchanges of tasks ----------------------------------------------------------------------------------
 
@@ -221,60 +231,64 @@ class SharedWindow:
         *,
         whole: bool,
     ) -> ExchangePlan | None:
-        """The plan by which tasks begin exchanges of arrays of so many elements; None where
-        machine code does not combine them, or some of `members` have no part of this memory.
+        """The plan by which tasks begin exchanges of arrays of so many elements.
+
+        Returns None if native code does not implement the reduction, if the arrays need a block and exceed
+        it, or if a member has no segment of this memory.
         """
         kind = KINDS.get((dtype, combine))
         nbytes = sum(sizes) * dtype.itemsize
-        way = self._way(nbytes, len(members), in_order=False)
-        if kind is None or (way == IN_BLOCKS and (not self.blocks or nbytes > BLOCK)):
+        mode = self._mode(nbytes, len(members), in_order=False)
+        if kind is None or (mode == IN_BLOCKS and (not self.blocks or nbytes > BLOCK)):
             return None
         if not self.ranks.issuperset(members):
             return None
         seats = [self._seats[m] for m in members]
-        nears = [Near(self._board, members, seats) for _ in range(PREPARED)]
-        plan = ExchangePlan(nears, sizes, dtype, kind, priority, first, tag, whole=whole, way=way)
-        for near in nears:
+        exchanges = [NativeExchange(self._board, members, seats) for _ in range(CONCURRENT)]
+        plan = ExchangePlan(exchanges, sizes, dtype, kind, priority, first, tag, whole=whole, mode=mode)
+        for near in exchanges:
             self._plans[near.address] = plan
         return plan
 
     @property
     def is_busy(self) -> bool:
-        """Whether exchanges are under way, or have stopped and are not taken over."""
+        """Whether exchanges are in flight, or have stopped and wait for Python to take over."""
         return self._board.is_busy
 
     def begin_in_python(self) -> None:
-        """Have machine code begin no more tasks."""
+        """Stop native code from beginning tasks."""
         self._board.begin_in_python()
 
-    def take_over(self, before: float) -> tuple[int, Near] | None:
-        """The next exchange of a task that has stopped, or was begun before a time in seconds: the address of
-        its task, which machine code does not end any more, and the exchange. None if there is none.
+    def take_over(self, deadline: float) -> tuple[int, NativeExchange] | None:
+        """Take over the next exchange of a task that has stopped, or was begun before `deadline` (seconds).
+
+        Returns the address of its task, which native code will not end any more, and the exchange; None if
+        there is none.
         """
-        address = self._board.take_over(before)
+        address = self._board.take_over(deadline)
         if address == 0:
             return None
-        near = self._plans[address].nears[address]
-        task = near.task
-        near.take_over()
-        return task, near
+        exchange = self._plans[address].exchanges[address]
+        task = exchange.task
+        exchange.take_over()
+        return task, exchange
 
     def tasks(self) -> list[int]:
-        """The addresses of the tasks that machine code has begun and not ended."""
+        """The addresses of the tasks that native code has begun and not ended."""
         plans = list(self._plans.items())
-        return [task for address, plan in plans if (task := plan.nears[address].task)]
+        return [task for address, plan in plans if (task := plan.exchanges[address].task)]
 
-    # -- of the others' memory -------------------------------------------------------------------------------
+    # -- the segments of other ranks -------------------------------------------------------------------------
 
-    def look(self, rank: int, place: int, like: np.ndarray) -> np.ndarray:
-        """The array that `rank` has stored at `place`, of the size and dtype of `like`."""
-        at = place & ~1  # without the phase
-        return self._memory[rank][at : at + like.nbytes].view(like.dtype)
+    def view(self, rank: int, notice: int, like: np.ndarray) -> np.ndarray:
+        """View the array, of the size and dtype of `like`, whose offset is in a notice of `rank`."""
+        offset = notice & ~1  # the lowest bit is the phase
+        return self._memory[rank][offset : offset + like.nbytes].view(like.dtype)
 
-    def leave(self, rank: int, place: int) -> None:
-        """Note that this rank has read what `rank` has stored there."""
-        self._board.leave(self._seats[rank], place)
+    def mark_read(self, rank: int, notice: int) -> None:
+        """Note that this rank has read the array whose offset is in a notice of `rank`."""
+        self._board.mark_read(self._seats[rank], notice)
 
 
-def _whole_lines(nbytes: int) -> int:
+def _round_to_lines(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE

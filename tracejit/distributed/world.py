@@ -1,10 +1,11 @@
 """The ranks that run this program: `init`, `rank`, `size`, and the end of the program.
 
-`init` imports mpi4py only where a launcher (``tracejit run``, mpirun, srun) has started the process; anywhere
-else the world has one rank, and everything between ranks does nothing.
+`init` imports mpi4py only if a launcher (``tracejit run``, mpirun, srun) has started the process. Otherwise
+the world has one rank, and collective operations are trivial.
 
-At the end of the program a rank tells the others that it leaves, and why if an exception ended it, and waits
-for them: after an exception a few seconds, then it ends the whole job. So no rank waits for one that is gone.
+At the end of the program a rank notifies the other ranks, with the exception if one ended it, and waits for
+them; after an exception for a few seconds only, then it aborts the job. So no rank waits for one that has
+ended.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tracejit.errors import EngineError, text
 from tracejit.ops.communicate import set_transport
 
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS")
-"""Variables of the environment that launchers set."""
+"""Environment variables that launchers set."""
 
-PATIENCE = 5.0  # seconds that a rank which has failed waits for the others
+PATIENCE = 5.0  # seconds for which a failed rank waits for the others
 
 _transport: MpiTransport | None = None
 _started = False
@@ -37,10 +38,11 @@ _failure: str | None = None
 
 
 def init() -> None:
-    """Join the ranks that ``tracejit run``, mpirun or srun has started; before anything else of this module.
+    """Join the ranks that ``tracejit run``, mpirun or srun has started. Call it before other functions here.
 
-    A process that was started alone is the only rank. A second call does nothing.
-    Raises EngineError where a launcher has started the process and mpi4py or MPI is missing.
+    A process without launcher is the only rank. A second call has no effect.
+    Raises EngineError if a launcher has started the process and mpi4py or MPI is missing, or if MPI has been
+    initialised without support for threads.
 
     >>> import tracejit as tj
     >>> tj.distributed.init()
@@ -63,49 +65,51 @@ def init() -> None:
 
 
 def _connect() -> tuple[Any, bool]:
-    """The communicator of all ranks, and whether ending MPI is up to this module."""
+    """Return the communicator of all ranks, and whether this module must finalise MPI."""
     try:
-        import mpi4py  # where there is one rank, nobody needs it
+        import mpi4py  # only needed with several ranks
     except ImportError as error:
         what = (
             "tj.distributed.init: mpi4py is missing; install the extra: pip install '.[dist]' in a checkout"
         )
         raise EngineError(what) from error
-    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # which complains where there is no such network
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it prints warnings on machines without such a network
     owned = "mpi4py.MPI" not in sys.modules
     if owned:
         mpi4py.rc.finalize = False
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-        raise EngineError("tj.distributed.init: MPI was started for one thread; let init() start it")
+        raise EngineError("tj.distributed.init: MPI was initialised for one thread; let init() initialise it")
     return MPI.COMM_WORLD, owned
 
 
 def _share_processors(world: Any) -> None:
-    """Have fewer workers where ranks share a machine, unless the user says how many, and no thread that spins
-    or computes besides them where another rank could compute.
+    """Divide the processors among the ranks of a machine.
+
+    Each rank starts fewer workers, unless the user has configured their number. Threads other than workers
+    neither spin nor compute, as they would occupy processors of other ranks.
     """
     from mpi4py import MPI  # see `_connect`
 
     local = world.Split_type(MPI.COMM_TYPE_SHARED)
     share_processors(local.size)
-    count = max(1, engine.processors() // local.size - 1)
-    engine.set_workers(count if config.workers is None else config.workers)
+    workers = max(1, engine.processors() // local.size - 1)
+    engine.set_workers(workers if config.workers is None else config.workers)
     local.Free()
 
 
 def _end_together(world: Any, owned: bool) -> None:
-    """Have this process end with the others."""
+    """Install the hooks that end this process together with the other ranks."""
     outer = sys.excepthook
 
-    def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def report(kind: type[BaseException], error: BaseException, traceback_: TracebackType | None) -> None:
         global _failure
-        place = traceback.extract_tb(trace)[-1:] if trace else []
-        where = "".join(f" at {frame.filename}:{frame.lineno}" for frame in place)
-        _failure = f"{text(error)[:400]}{where}"
+        last_frame = traceback.extract_tb(traceback_)[-1:] if traceback_ else []
+        location = "".join(f" at {frame.filename}:{frame.lineno}" for frame in last_frame)
+        _failure = f"{text(error)[:400]}{location}"
         print(f"tracejit: rank {world.rank} of {world.size} failed:", file=sys.stderr)
-        outer(kind, error, trace)
+        outer(kind, error, traceback_)
 
     timeline = _open_timeline()
 
@@ -113,29 +117,29 @@ def _end_together(world: Any, owned: bool) -> None:
 
     def leave() -> None:
         if os.getpid() != process:
-            return  # a process that this one has forked is no rank
+            return  # a forked child is not a rank
         assert _transport is not None
         failed = _failure or (text(_transport.broken) if _transport.broken else None)
         drained = drain(PATIENCE if failed else float(config.exchange_deadline))
         if drained:
             timeline()
         patience = PATIENCE if failed or not drained else float(config.exchange_deadline)
-        together = _transport.leave(failed, patience)
+        all_left = _transport.leave(failed, patience)
         sys.stdout.flush()
         sys.stderr.flush()
-        if not together or not drained:
+        if not all_left or not drained:
             world.Abort(1)
         elif owned:
             from mpi4py import MPI  # see `_connect`
 
             MPI.Finalize()
 
-    sys.excepthook = note
+    sys.excepthook = report
     atexit.register(leave)
 
 
 def _open_timeline() -> Callable[[], None]:
-    """Record what this rank does, where the launcher asks for it; the function that ends and writes it."""
+    """Record a profile of this rank if the launcher requests one; return the function that writes it."""
     folder = os.environ.get("TRACEJIT_TIMELINE")
     if not folder:
         return lambda: None
@@ -150,7 +154,7 @@ def _open_timeline() -> Callable[[], None]:
 
 
 def rank() -> int:
-    """The number of this process among the ranks, from 0.
+    """The index of this process among the ranks, from 0.
 
     >>> import tracejit as tj
     >>> tj.distributed.rank()
@@ -160,7 +164,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """The number of ranks: 1 before `init`, and in a process that was started alone.
+    """The number of ranks: 1 before `init`, and in a process without launcher.
 
     >>> import tracejit as tj
     >>> tj.distributed.size()

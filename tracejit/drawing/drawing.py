@@ -1,4 +1,4 @@
-"""`Drawing`: a graph to look at, in a file or in a notebook."""
+"""`Drawing`: the picture of a graph, in a file or a notebook."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pre{font:12px ui-monospace,Menlo,Consolas,monospace;overflow-x:auto}svg{max-widt
 
 
 class Drawing:
-    """A graph as a picture; made by `KeptGraph.draw` and by ``f.draw()`` of a traced function.
+    """A picture of a graph, as created by `KeptGraph.draw` and by ``f.draw()`` of a traced function.
 
-    A notebook shows it. `svg` is the graph as recorded, by the user's lines, beside its kernels; `html` a
-    page in which functions can be folded.
+    Notebooks display it. `svg` shows the graph as recorded, by the user's lines, next to its kernels; `html`
+    is a page with collapsible functions.
 
     >>> import tracejit as tj
     >>> drawing = tj.export(lambda x: tj.tanh(x) + 1, tj.spec("n")).draw()
@@ -51,7 +51,7 @@ class Drawing:
 
     @property
     def svg(self) -> str:
-        """The picture as SVG: what was recorded, and the kernels it becomes.
+        """The picture as SVG: the recorded graph and its kernels.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x: -x, tj.spec("n")).draw().svg.endswith("</svg>")
@@ -66,7 +66,7 @@ class Drawing:
 
     @property
     def html(self) -> str:
-        """A page of its own: functions in order, each of which can be opened, then the kernels and the text.
+        """The picture as an HTML page: the functions in order, each collapsible, the kernels and the text.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x: -x, tj.spec("n")).draw().html.startswith("<!doctype html>")
@@ -77,21 +77,21 @@ class Drawing:
         return f"<!doctype html><html><head>{head}</head><body><h1>{title}</h1>{self._body()}</body></html>"
 
     def _body(self) -> str:
-        whole, inside = by_function(self._recorded, self.name)
-        parts = []
-        if len(inside) > 1:
-            parts.append(_section("Functions", "in the order of the recording", whole, is_open=True))
-        for box, picture in inside:
-            parts.append(_section(box.title, box.subtitle, picture, is_open=len(inside) == 1))
-        parts.append(_section("Kernels", _count(self._kernels) + self._extents, self._kernels))
+        overview, functions = by_function(self._recorded, self.name)
+        sections = []
+        if len(functions) > 1:
+            sections.append(_section("Functions", "in the order of the recording", overview, is_open=True))
+        for box, picture in functions:
+            sections.append(_section(box.title, box.subtitle, picture, is_open=len(functions) == 1))
+        sections.append(_section("Kernels", _count(self._kernels) + self._extents, self._kernels))
         text = escape(print_graph(self._graph, locations=True))
-        parts.append(f"<details><summary>Text</summary><pre>{text}</pre></details>")
-        return "".join(parts)
+        sections.append(f"<details><summary>Text</summary><pre>{text}</pre></details>")
+        return "".join(sections)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg`` or ``.html``.
 
-        Raises ArgumentError for another ending.
+        Raises ArgumentError for another file name extension.
 
         >>> import os, tempfile, tracejit as tj
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,11 +100,11 @@ class Drawing:
         ...     os.path.exists(path)
         True
         """
-        ending = os.path.splitext(os.fspath(path))[1].lower()
-        if ending not in (".svg", ".html"):
+        extension = os.path.splitext(os.fspath(path))[1].lower()
+        if extension not in (".svg", ".html"):
             raise ArgumentError(f"draw: {os.fspath(path)} must end in .svg or .html")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(self.svg if ending == ".svg" else self.html)
+            file.write(self.svg if extension == ".svg" else self.html)
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -117,8 +117,8 @@ class Drawing:
 
 
 def _count(kernels: Picture) -> str:
-    count = sum(box.kind == "kernel" for box in kernels.boxes)
-    return f"{count} kernel{'s' * (count != 1)}"
+    n_kernels = sum(box.kind == "kernel" for box in kernels.boxes)
+    return f"{n_kernels} kernel{'s' * (n_kernels != 1)}"
 
 
 def _section(title: str, note: str, picture: Picture, *, is_open: bool = False) -> str:

@@ -1,9 +1,8 @@
 """A picture of a graph: boxes and edges.
 
-Consecutive operators of one line of the user's are one box, or those of one kernel. Constants and views are
-left out: an edge goes through them. What a box takes of the graph's inputs stands in a card of its own above
-it, so no edge crosses the picture only because an array is used twice; what is returned or written stands in
-cards below.
+A box represents consecutive operators of one user line, or of one kernel. Constants and views are hidden;
+edges pass through them. The graph inputs that a box uses are listed in a separate card above it, so an array
+that is used twice causes no long edges. Returned and written values are listed in cards below.
 """
 
 from __future__ import annotations
@@ -18,20 +17,22 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 
 WIDTH = 56  # characters of a row
-ROWS = 6  # the most rows of operators in one box
-TYPES = 3  # the most types of results shown in one box
-CARD = 9  # rows of a card of inputs or results
-NAME = 40  # characters of a name there
-UNSEEN = frozenset({"constant", "full", "empty", "iota"})
-"""Operators without operands of their own that no box is made for."""
+ROWS = 6  # maximum rows of operators in a box
+TYPES = 3  # maximum number of result types in a box
+CARD_ROWS = 9  # maximum rows of a card of inputs or results
+NAME_WIDTH = 40  # maximum characters of a name in a card
+HIDDEN = frozenset({"constant", "full", "empty", "iota"})
+"""Operators that create constant arrays, which are not shown."""
 
 Lines = Callable[[str | None], Line]
 
 
 @dataclass(eq=False)
 class Box:
-    """A rectangle: `kind` says how it looks; `rows` are pairs of text at the left and at the right. Boxes of
-    operators are numbered in their order.
+    """A rectangle with text. Titles of boxes of operators are numbered in order.
+
+    kind: determines the style.
+    rows: pairs of left-aligned and right-aligned text.
     """
 
     kind: str
@@ -43,7 +44,7 @@ class Box:
 
 @dataclass(eq=False)
 class Picture:
-    """Boxes, and edges between them from above to below."""
+    """Boxes, and directed edges between them."""
 
     boxes: list[Box]
     edges: list[tuple[Box, Box]]
@@ -51,7 +52,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class PictureNames:
-    """Names of a graph's inputs and outputs; `parameters` are kept with it."""
+    """The names of a graph's inputs and outputs, and which inputs are parameters."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -59,77 +60,82 @@ class PictureNames:
 
 
 def by_line(graph: Graph, names: PictureNames, lines: Lines) -> Picture:
-    """A box for each run of operators of one line."""
+    """Create a picture with a box for each run of operators of the same line."""
     runs: list[list[Node]] = []
     for node in graph.nodes:
-        if _is_seen(node):
+        if _is_shown(node):
             if not runs or runs[-1][-1].location != node.location:
                 runs.append([])
             runs[-1].append(node)
     boxes = {}
-    met: set[str | None] = set()
+    seen_locations: set[str | None] = set()
     for run in runs:
         location = run[0].location
         line = lines(location)
-        where = ", ".join(filter(None, (short(location), line.function)))
+        caption = ", ".join(filter(None, (short(location), line.function)))
         title = line.code or short(location) or "operators"
-        again = " · again" if location in met else ""
-        met.add(location)
+        again = " · again" if location in seen_locations else ""
+        seen_locations.add(location)
         count = f"{len(run)} operator{'s' * (len(run) != 1)}"
         rows = [(row, "") for row in _wrapped(node.op.name for node in run)]
-        box = Box("line", _cut(title), f"{where} · {count}{again}", rows, line.function)
+        box = Box("line", _cut(title), f"{caption} · {count}{again}", rows, line.function)
         boxes.update(dict.fromkeys(run, box))
-    return _Wiring(graph, names, boxes).picture()
+    return _EdgeBuilder(graph, names, boxes).picture()
 
 
 def by_kernel(graph: Graph, names: PictureNames) -> Picture:
-    """A box for each node of a graph whose kernels are formed."""
+    """Create a picture with a box for each node of an optimised graph, whose kernels are nodes."""
     boxes = {}
     for node in graph.nodes:
-        if not _is_seen(node):
+        if not _is_shown(node):
             continue
         body = node.attrs.get("body")
-        inside = [n for n in body.nodes if _is_seen(n)] if isinstance(body, Graph) else [node]
-        places = dict.fromkeys(short(n.location) for n in (*inside, node) if n.location)
+        inside = [n for n in body.nodes if _is_shown(n)] if isinstance(body, Graph) else [node]
+        locations = dict.fromkeys(short(n.location) for n in (*inside, node) if n.location)
         kind = f"kernel ({node.attrs['kind']})" if isinstance(body, Graph) else "one operator"
         rows = [(row, "") for row in _wrapped(n.op.name for n in inside)] if len(inside) > 1 else []
         title = " + ".join(dict.fromkeys(n.op.name for n in inside)) or node.op.name
-        subtitle = " · ".join(filter(None, (kind, ", ".join(list(places)[:3]))))
+        subtitle = " · ".join(filter(None, (kind, ", ".join(list(locations)[:3]))))
         boxes[node] = Box("kernel", _cut(title), subtitle, rows)
-    return _Wiring(graph, names, boxes).picture()
+    return _EdgeBuilder(graph, names, boxes).picture()
 
 
 def by_function(picture: Picture, fallback: str) -> tuple[Picture, list[tuple[Box, Picture]]]:
-    """Runs of boxes of one function as one box each; and what is inside each of them."""
+    """Group runs of boxes of the same function.
+
+    Returns a picture with a box per function, and each of these boxes with the picture of its contents.
+    """
     groups: list[list[Box]] = []
     for box in picture.boxes:
         if box.kind == "line":
             if not groups or groups[-1][-1].function != box.function:
                 groups.append([])
             groups[-1].append(box)
-    whole: dict[Box, Box] = {box: box for box in picture.boxes if box.kind != "line"}
+    box_of: dict[Box, Box] = {box: box for box in picture.boxes if box.kind != "line"}
     inside = []
     for number, group in enumerate(groups, 1):
         name = f"{group[0].function or fallback}"
-        made = Box("line", f"{number}. {name}", f"{len(group)} step{'s' * (len(group) != 1)}")
-        made.rows = [(_cut(box.title, WIDTH), "") for box in group[:ROWS]]
+        summary = Box("line", f"{number}. {name}", f"{len(group)} step{'s' * (len(group) != 1)}")
+        summary.rows = [(_cut(box.title, WIDTH), "") for box in group[:ROWS]]
         if len(group) > ROWS:
-            made.rows.append((f"and {len(group) - ROWS} more", ""))
-        whole.update(dict.fromkeys(group, made))
+            summary.rows.append((f"and {len(group) - ROWS} more", ""))
+        box_of.update(dict.fromkeys(group, summary))
         cards = {b for a, b in picture.edges if a in group} | {a for a, b in picture.edges if b in group}
-        kept = [b for b in picture.boxes if b in group or (b in cards and b.kind != "line")]
-        edges = [(a, b) for a, b in picture.edges if a in kept and b in kept]
-        inside.append((made, Picture(kept, edges)))
-    edges = list(dict.fromkeys((whole[a], whole[b]) for a, b in picture.edges if whole[a] is not whole[b]))
-    return Picture(list(dict.fromkeys(whole[box] for box in picture.boxes)), edges), inside
+        members = [b for b in picture.boxes if b in group or (b in cards and b.kind != "line")]
+        edges = [(a, b) for a, b in picture.edges if a in members and b in members]
+        inside.append((summary, Picture(members, edges)))
+    edges = list(
+        dict.fromkeys((box_of[a], box_of[b]) for a, b in picture.edges if box_of[a] is not box_of[b])
+    )
+    return Picture(list(dict.fromkeys(box_of[box] for box in picture.boxes)), edges), inside
 
 
-def _is_seen(node: Node) -> bool:
-    return node.op.name not in UNSEEN and Trait.VIEW not in node.op.traits
+def _is_shown(node: Node) -> bool:
+    return node.op.name not in HIDDEN and Trait.VIEW not in node.op.traits
 
 
 def _wrapped(names: Iterator[str]) -> list[str]:
-    """Names of operators in rows; those that repeat are counted."""
+    """Wrap operator names to rows; repeated names become ``count*name``."""
     runs: list[tuple[str, int]] = []
     for name in names:
         if runs and runs[-1][0] == name:
@@ -145,15 +151,15 @@ def _cut(text: str, width: int = WIDTH - 4) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _few(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The first rows of a card, and how many there are more."""
-    if len(rows) <= CARD:
+def _limited(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Limit the rows of a card; the last row is then the number of omitted ones."""
+    if len(rows) <= CARD_ROWS:
         return rows
-    return [*rows[: CARD - 1], (f"and {len(rows) - CARD + 1} more", "")]
+    return [*rows[: CARD_ROWS - 1], (f"and {len(rows) - CARD_ROWS + 1} more", "")]
 
 
-class _Wiring:
-    """Edges between the boxes of nodes, and the cards of inputs and results."""
+class _EdgeBuilder:
+    """Creates the edges between the boxes of nodes, and the cards of inputs and results."""
 
     def __init__(self, graph: Graph, names: PictureNames, boxes: Mapping[Node, Box]) -> None:
         self.graph, self.boxes = graph, boxes
@@ -166,23 +172,25 @@ class _Wiring:
                 self.origin.update((value, [value]) for value in node.outputs)
                 self.maker.update(dict.fromkeys(node.outputs, boxes[node]))
             else:
-                found = [v for operand in node.inputs for v in self.origin[operand]]
-                self.origin.update(dict.fromkeys(node.outputs, found))
+                origins = [v for operand in node.inputs for v in self.origin[operand]]
+                self.origin.update(dict.fromkeys(node.outputs, origins))
         self.edges: dict[tuple[Box, Box], None] = {}
         self.leaving: dict[Box, dict[Value, None]] = {}
 
     def picture(self) -> Picture:
-        """The picture."""
+        """Return the picture."""
         cards: dict[Box, dict[Value, None]] = {}
         for node, box in self.boxes.items():
             for operand in node.inputs:
                 self._connect(operand, box, cards.setdefault(box, {}))
         returned = zip(self.graph.outputs, self.names.outputs, strict=False)
-        ends = [self._end("output", "returned", returned, cards)]
+        end_cards = [self._end("output", "returned", returned, cards)]
         written = ((effect.value, self.inputs[effect.target]) for effect in self.graph.effects)
-        ends.append(self._end("effect", "written", written, cards))
+        end_cards.append(self._end("effect", "written", written, cards))
         boxes: list[Box] = []
-        for box in dict.fromkeys((*self.boxes.values(), *(end for end in ends if end is not None))):
+        for box in dict.fromkeys(
+            (*self.boxes.values(), *(end_card for end_card in end_cards if end_card is not None))
+        ):
             if cards.get(box):
                 boxes.append(self._card(list(cards[box]), box))
             boxes.append(box)
@@ -204,25 +212,25 @@ class _Wiring:
                 self.leaving.setdefault(maker, {})[value] = None
 
     def _card(self, values: Sequence[Value], box: Box) -> Box:
-        """The card of the graph's inputs that a box takes."""
-        rows = [(_cut(self.inputs[value], NAME), type_text(value.type)) for value in values]
+        """Create the card of the graph inputs that a box uses."""
+        rows = [(_cut(self.inputs[value], NAME_WIDTH), type_text(value.type)) for value in values]
         kinds = {self.inputs[value] in self.names.parameters for value in values}
-        card = Box("parameter" if kinds == {True} else "input", "", rows=_few(list(dict.fromkeys(rows))))
+        card = Box("parameter" if kinds == {True} else "input", "", rows=_limited(list(dict.fromkeys(rows))))
         self.edges[card, box] = None
         return card
 
     def _end(
         self, kind: str, title: str, values: Iterator[tuple[Value, str]], cards: dict[Box, dict[Value, None]]
     ) -> Box | None:
-        """The card of what is returned or written."""
+        """Create the card of returned or written values; None if there are none."""
         box = Box(kind, title)
         for value, name in values:
-            box.rows.append((_cut(name, NAME), type_text(value.type)))
+            box.rows.append((_cut(name, NAME_WIDTH), type_text(value.type)))
             self._connect(value, box, cards.setdefault(box, {}))
-        box.rows = _few(box.rows)
+        box.rows = _limited(box.rows)
         return box if box.rows else None
 
 
 def type_text(type: ArrayType) -> str:
-    """A type for people."""
+    """Format a type for display."""
     return str(type.dtype) if type.on_host else f"{type.dtype}[{', '.join(map(str, type.shape))}]"

@@ -1,4 +1,4 @@
-"""A laid out picture as SVG text."""
+"""Writes layouts as SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ rect{stroke-width:1.2}.line rect{fill:#f5f7fb;stroke:#9fb0cc}.kernel rect{fill:#
 .output rect{fill:#f3effb;stroke:#ac98d8}.effect rect{fill:#fdeeee;stroke:#e0a0a0}
 .link rect{fill:#fff;stroke:#b4bcc9;stroke-dasharray:4 3}path{fill:none;stroke:#8a94a6;stroke-width:1.3}
 """.replace("\n", "")
-"""The style sheet of all pictures; colours tell kinds of boxes: input, parameter, output, line, kernel."""
+"""The style sheet of all pictures. Colours distinguish the kinds of boxes."""
 
 ARROW = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
@@ -27,7 +27,7 @@ ARROW = (
 
 
 def side_by_side(layouts: Sequence[tuple[str, Layout]]) -> str:
-    """Layouts with headings, from left to right, as one SVG document."""
+    """Write layouts with headings, from left to right, as one SVG document."""
     x, parts = float(MARGIN), []
     for heading, layout in layouts:
         parts.append(f'<g transform="translate({x:.0f},{MARGIN})">')
@@ -35,7 +35,7 @@ def side_by_side(layouts: Sequence[tuple[str, Layout]]) -> str:
             parts.append(f'<text class="heading" x="0" y="12">{escape(heading)}</text>')
         parts.append(f'<g transform="translate(0,{TITLE if heading else 0})">')
         parts += [_edge(path) for path in layout.edges]
-        parts += [_box(place) for place in layout.places]
+        parts += [_box(rectangle) for rectangle in layout.rectangles]
         parts.append("</g></g>")
         x += max(layout.width, len(heading) * 9.0) + 3 * MARGIN
     width = x - 2 * MARGIN
@@ -47,12 +47,12 @@ def side_by_side(layouts: Sequence[tuple[str, Layout]]) -> str:
     )
 
 
-def _box(place: Rectangle) -> str:
-    box = place.box
+def _box(rectangle: Rectangle) -> str:
+    box = rectangle.box
     assert box is not None
     parts = [
-        f'<g class="{box.kind}" transform="translate({place.x:.1f},{place.y:.1f})">',
-        f'<rect width="{place.width:.1f}" height="{place.height:.1f}" rx="6"/>',
+        f'<g class="{box.kind}" transform="translate({rectangle.x:.1f},{rectangle.y:.1f})">',
+        f'<rect width="{rectangle.width:.1f}" height="{rectangle.height:.1f}" rx="6"/>',
     ]
     y = PAD * 0.7
     for text, kind, height in ((box.title, "title", HEAD), (box.subtitle, "sub", SUB)):
@@ -64,22 +64,22 @@ def _box(place: Rectangle) -> str:
             parts.append(f'<text x="{PAD}" y="{y + ROW * 0.75:.1f}">{escape(left)}</text>')
         if right:
             parts.append(
-                f'<text class="type" text-anchor="end" x="{place.width - PAD:.1f}" y="{y + ROW * 0.75:.1f}">'
-                f"{escape(right)}</text>"
+                f'<text class="type" text-anchor="end" x="{rectangle.width - PAD:.1f}" '
+                f'y="{y + ROW * 0.75:.1f}">{escape(right)}</text>'
             )
         y += ROW
     return "".join(parts) + "</g>"
 
 
 def _edge(path: Sequence[Rectangle]) -> str:
-    """A line from the bottom of a box to the top of another: straight through layers, smooth between them."""
+    """Write a line from the bottom of a box to the top of another, curved between layers."""
     x, y = path[0].x + path[0].width / 2, path[0].floor
     text = f"M{x:.1f},{path[0].y + path[0].height:.1f}L{x:.1f},{y:.1f}"
-    for place in path[1:]:
-        u, v = place.x + place.width / 2, place.y - (place.box is not None)
+    for rectangle in path[1:]:
+        u, v = rectangle.x + rectangle.width / 2, rectangle.y - (rectangle.box is not None)
         middle = (y + v) / 2
         text += f"C{x:.1f},{middle:.1f} {u:.1f},{middle:.1f} {u:.1f},{v:.1f}"
-        x, y = u, place.floor
-        if place.box is None:
+        x, y = u, rectangle.floor
+        if rectangle.box is None:
             text += f"L{x:.1f},{y:.1f}"
     return f'<path d="{text}" marker-end="url(#arrow)"/>'

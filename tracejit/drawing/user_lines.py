@@ -1,4 +1,4 @@
-"""The function and the text of the user's lines, as far as their source is there."""
+"""The functions and source text of the user's lines, if the source is available."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tracejit.errors import file_and_line
 
 
 class Line(NamedTuple):
-    """A line of the user's: the function it stands in (empty: none, or unknown) and its text."""
+    """A user's source line: the enclosing function (empty if none or unknown) and the text."""
 
     function: str
     code: str
 
 
 def line_of(location: str | None) -> Line:
-    """The source line at ``file:line``, and its function.
+    """Look up the source line at ``file:line`` and its enclosing function.
 
     >>> line_of("nowhere.py:3")
     Line(function='', code='')
@@ -34,10 +34,10 @@ def line_of(location: str | None) -> Line:
 
 @functools.lru_cache(maxsize=64)
 def _functions(file: str) -> list[tuple[str, int, int]]:
-    """Names of a file's functions, with the first and the last line of each."""
+    """List the functions of a file with their first and last lines."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # a notebook's magic, say
+    except SyntaxError:  # for instance a notebook's magic command
         return []
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     return [(n.name, n.lineno, n.end_lineno or n.lineno) for n in ast.walk(tree) if isinstance(n, kinds)]

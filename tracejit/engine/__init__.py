@@ -1,9 +1,9 @@
-"""The dependency engine: runs opaque tasks in the order that their variables require, and knows no IR.
+"""The dependency engine: runs opaque tasks in the order that their variables require.
 
-An operation names the variables it reads and writes. Operations that share a variable which one of them
-writes run in the order of their launch, all others may run at once (MXNet's contract). `Program` is a static
-graph of native tasks, `push` a single Python function; both return at once. `wait` waits for a variable, and
-raises the failure of its tasks.
+An operation declares the variables it reads and writes. Operations that share a variable which one of them
+writes run in the order of their launch; all others may run concurrently (MXNet's contract). `Program` is a
+static graph of native tasks, `push` launches a single Python function; neither waits for its tasks. `wait`
+waits for a variable, and raises the failure of its tasks.
 
     v = Variable()
     push(work, writes=[v])
@@ -64,9 +64,9 @@ __all__ = [
 
 
 def start() -> None:
-    """Load the native executor, or compile it if no store has it, and start the workers of all devices.
+    """Load the native executor, compiling it if no kernel store contains it, and start the workers.
 
-    Otherwise the first launch does this.
+    Without this call, the first launch does so.
 
     >>> import tracejit as tj
     >>> tj.engine.start()
@@ -76,7 +76,7 @@ def start() -> None:
 
 
 def profile() -> OpenProfile:
-    """Record the tasks of a ``with`` block, which begins and ends by waiting for everything in flight.
+    """Record the tasks of a ``with`` block, which waits at its start and end for all tasks in flight.
 
     Raises EngineError if a profile is open already.
 
@@ -92,6 +92,6 @@ def profile() -> OpenProfile:
 def _describe(label: int) -> TaskDescription:
     program = PROGRAMS.get(label // LABEL)
     if program is None:
-        return TaskDescription("task of a program that is gone")
+        return TaskDescription("task of a deleted program")
     task = program.tasks[label % LABEL]
     return TaskDescription(task.name, task.location, task.queue, task.estimate, program)

@@ -1,4 +1,4 @@
-"""The processors that this process may use, by affinity and cgroup, and their memory model.
+"""The processors that this process may use according to affinity and cgroup, and their memory model.
 
 >>> processors() >= 1
 True
@@ -12,18 +12,18 @@ import os
 import pathlib
 import sys
 
-ORDERED = os.uname().machine == "x86_64"
-"""Whether a normal load has acquire order."""
+LOADS_ACQUIRE = os.uname().machine == "x86_64"
+"""Whether an ordinary load has acquire semantics."""
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
-SPIN = 50_000  # nanoseconds that an idle thread spins before it sleeps
+SPIN = 50_000  # nanoseconds for which an idle thread spins before it sleeps
 
 POPULATE = 23  # Linux: MADV_POPULATE_WRITE
 
 SCHEDULING = {"x86_64": (315, 314), "aarch64": (275, 274)}  # Linux: sched_getattr, sched_setattr
 
-TURN = 100_000  # nanoseconds, the least that Linux takes
+TIME_SLICE = 100_000  # nanoseconds, the minimum that Linux accepts
 
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
@@ -36,7 +36,7 @@ def _first_line(path: pathlib.Path) -> str:
 
 
 def _quota() -> float:
-    """Processors that the cgroup allows (version 2, else version 1); infinity without a bound."""
+    """Number of processors that the cgroup permits (version 2, else version 1); infinity without a limit."""
     folder = _CGROUP
     for line in _lines(pathlib.Path("/proc/self/cgroup")):
         if line.startswith("0::"):
@@ -49,7 +49,7 @@ def _quota() -> float:
         folder = folder.parent
     quota = _first_line(_CGROUP / "cpu" / "cpu.cfs_quota_us")
     period = _first_line(_CGROUP / "cpu" / "cpu.cfs_period_us")
-    if quota.isdigit() and period.isdigit():  # -1: no bound
+    if quota.isdigit() and period.isdigit():  # -1: no limit
         bounds.append(int(quota) / int(period))
     return min(bounds)
 
@@ -62,63 +62,66 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def processors() -> int:
-    """Processors that this process may use.
+    """The number of processors that this process may use.
 
     >>> import tracejit as tj
     >>> tj.engine.processors() >= 1
     True
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = allowed or 1
+    affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = affine or 1
     return max(1, min(count, math.ceil(min(_quota(), count))))
 
 
 def spare_processors() -> int:
-    """Processors besides the one of the calling thread: the default number of workers."""
+    """The number of processors besides the calling thread's: the default number of workers."""
     return processors() - 1
 
 
 _sharing = [1]
 
 
-def share_processors(processes: int) -> None:
-    """Note that so many processes, with this one, use the processors."""
-    _sharing[0] = processes
+def share_processors(n_processes: int) -> None:
+    """Record that `n_processes` processes, including this one, share the processors."""
+    _sharing[0] = n_processes
 
 
 def spin_time(workers: int) -> int:
-    """Nanoseconds that idle threads spin: 0 when there are more threads than processors for this process."""
+    """Nanoseconds for which idle threads spin: 0 if this process has more threads than processors."""
     return SPIN if workers < processors() // _sharing[0] else 0
 
 
 def crowded(workers: int) -> bool:
-    """Whether other processes use the processors that threads besides these workers would compute on."""
+    """Whether computing threads other than these workers would take processors from other processes."""
     return _sharing[0] > 1 and workers * _sharing[0] >= processors()
 
 
-def take_short_turns() -> None:
-    """Ask the system to let the calling thread run soon after it wakes up, and not for long (Linux 6.12 or
-    newer). Where all processors compute, it would wait for the end of another thread's turn, milliseconds.
+def request_short_time_slices() -> None:
+    """Request a short time slice for the calling thread, so that it runs soon after it wakes up.
+
+    Otherwise, if all processors are busy, it waits milliseconds for the end of another thread's time slice.
+    Has an effect on Linux 6.12 or newer.
     """
     numbers = SCHEDULING.get(os.uname().machine) if sys.platform == "linux" else None
     if numbers is None:
         return
-    get, put = numbers
-    # struct sched_attr: size and policy, flags, nice and priority, nanoseconds of a turn, ...
+    getattr_number, setattr_number = numbers
+    # struct sched_attr: size and policy, flags, nice and priority, nanoseconds of a time slice, ...
     attributes = (ctypes.c_uint64 * 7)()
     size = ctypes.sizeof(attributes)
-    if _syscall(get, 0, ctypes.byref(attributes), size, 0) == 0 and attributes[0] >> 32 == 0:
-        attributes[3] = TURN
-        _syscall(put, 0, ctypes.byref(attributes), 0)
+    if _syscall(getattr_number, 0, ctypes.byref(attributes), size, 0) == 0 and attributes[0] >> 32 == 0:
+        attributes[3] = TIME_SLICE
+        _syscall(setattr_number, 0, ctypes.byref(attributes), 0)
 
 
 def populate(address: int, nbytes: int) -> None:
-    """Have the system map the pages of memory that will be written soon, all at once: page faults one by one,
-    in several threads, take longer. Does nothing on systems without this call.
+    """Map all pages of memory that will be written soon in a single system call.
+
+    Individual page faults, in several threads, take longer. Has no effect on systems without this call.
     """
     if sys.platform == "linux":
-        first, stop = address + -address % PAGE, address + nbytes
-        _madvise(first, max(0, stop - first) // PAGE * PAGE, POPULATE)
+        first, end = address + -address % PAGE, address + nbytes
+        _madvise(first, max(0, end - first) // PAGE * PAGE, POPULATE)
 
 
 _syscall = ctypes.CDLL(None).syscall

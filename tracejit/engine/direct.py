@@ -1,13 +1,13 @@
-"""Small programs that run at once on the calling thread, on NumPy arrays that no variable orders.
+"""Direct calls: small programs that run synchronously on the calling thread, without variables.
 
-A launch orders itself among others by variables, and takes an instance for the time it is in flight. Where
-the caller knows that nobody writes what a program reads, and nobody else knows what it writes, all this is
-for nothing: a `Direct` has one set of argument blocks and one native call.
+A launch is ordered by variables and uses an instance while it is in flight. Neither is necessary if the
+caller knows that no task writes what the program reads, and that nothing else refers to what it writes. A
+`Direct` has a single set of argument blocks and needs a single native call.
 
-    direct = Direct(program)          # `Direct.admits(program)`
-    direct(x, y, out)                 # NumPy arrays; the bits of numbers as integers
+    direct = Direct(program)          # requires `Direct.admits(program)`
+    direct.call(x, y, out)            # NumPy arrays; the bits of numbers as integers
 
-The call holds the GIL, so two threads never use the blocks at once.
+The call holds the GIL, so threads never use the blocks concurrently.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from tracejit.kernels.executor.layout import (
     SCRATCH_HEAD,
 )
 
-MOST_BYTES = 1 << 16
-"""The most bytes that a direct call keeps for intermediate arrays and for its kernels' scratch."""
+MAX_BYTES = 1 << 16
+"""Maximum bytes of intermediate arrays and kernel scratch memory of a direct call."""
 
 
 class Direct:
-    """A program as a direct call.
+    """A program that is called directly.
 
-    program: see `admits`; it is kept, with the code of its kernels
+    program: one that `admits` accepts; it is kept alive, with the code of its kernels
     call:    ``call(*arguments)``, in the order of the program's arguments
-    address: that of its record
+    address: of the native record
     """
 
     __slots__ = ("_arena", "_blocks", "_record", "_scratch", "address", "call", "program")
 
     @staticmethod
     def admits(program: Program) -> bool:
-        """Whether a program can run so: small, of native tasks that cannot fail."""
+        """Whether a program is small and consists of native tasks that cannot fail."""
         return (
             program.is_small
-            and program.arena_bytes + program.scratch_bytes <= MOST_BYTES
+            and program.arena_bytes + program.scratch_bytes <= MAX_BYTES
             and not any(task.callable or task.can_fail for task in program.tasks)
         )
 
@@ -66,7 +66,7 @@ class Direct:
         for slot, argument, addend in program.patches:
             if argument == ARENA:
                 self._blocks.words[slot] = self._arena.address + addend
-            else:  # the call's own address comes first among the arguments of the native function
+            else:  # argument 0 of the native function is the record's address
                 mode = NUMBER if program.arguments[argument] == NUMBER else READ
                 rows.append((self._blocks.address + 8 * slot, 1 + argument, mode, addend))
         tasks = [(t.function, self._blocks.address + 8 * t.block, t.units, t.chunk) for t in program.tasks]
@@ -81,9 +81,9 @@ class Direct:
             DIRECT_TASK_COUNT: len(tasks),
             DIRECT_SCRATCH: self._scratch.address + SCRATCH_HEAD,
         }
-        for offset, word in header.items():
-            record.words[offset >> 3] = word
-        body = np.array([word for row in (*rows, *tasks) for word in row], np.int64)
-        record.words[DIRECT_BYTES >> 3 :] = body.data
+        for offset, value in header.items():
+            record.words[offset >> 3] = value
+        rows_and_tasks = np.array([value for row in (*rows, *tasks) for value in row], np.int64)
+        record.words[DIRECT_BYTES >> 3 :] = rows_and_tasks.data
         self.address = record.address
         self.call: Callable[..., Any] = partial(native.calls().direct, self.address)

@@ -1,8 +1,8 @@
-"""Failures, by the number of the launch that failed first.
+"""Failures, by the sequence number of the launch that failed first.
 
-The native side knows a failure only as that number: it poisons variables with it and passes it on to launches
-that read them. This module maps the number to the exception, until a wait has raised it. Each wait raises a
-new exception, so that tracebacks do not grow.
+The native executor represents a failure by that number: it poisons variables with it and propagates it to
+launches that read them. This module maps the number to the exception until a wait has raised it. Each wait
+raises a new exception object, so that tracebacks do not grow.
 """
 
 from __future__ import annotations
@@ -14,24 +14,21 @@ from copy import copy
 from tracejit.engine.native import LOCK
 from tracejit.errors import EngineError
 
-KEPT = 256  # failures kept; a variable poisoned by an older one raises an error without details
+CAPACITY = 256  # failures stored; a variable poisoned by an older one raises an error without details
 
 
 class Failure:
-    """A function that makes the exception, and whether a wait has raised it."""
+    """A function that creates the exception, and whether a wait has raised it."""
 
-    def __init__(self, make: Callable[[], BaseException]):
-        self.make, self.told = make, False
+    def __init__(self, create: Callable[[], BaseException]):
+        self.create, self.was_raised = create, False
 
 
 _failures: OrderedDict[int, Failure] = OrderedDict()
 
 
 def renew(error: BaseException) -> BaseException:
-    """A copy of the exception, without its traceback.
-
-    One that cannot be copied is returned itself.
-    """
+    """Return a copy of the exception without its traceback; the exception itself if it cannot be copied."""
     try:
         new = copy(error)
     except Exception:
@@ -40,46 +37,46 @@ def renew(error: BaseException) -> BaseException:
     return new
 
 
-def record(sequence: int, make: Callable[[], BaseException]) -> None:
-    """Keep the failure of launch `sequence`, once."""
+def record(sequence: int, create: Callable[[], BaseException]) -> None:
+    """Store the failure of launch `sequence`, unless one is stored already."""
     with LOCK:
-        _failures.setdefault(sequence, Failure(make))
-        while len(_failures) > KEPT:
+        _failures.setdefault(sequence, Failure(create))
+        while len(_failures) > CAPACITY:
             _failures.popitem(last=False)
 
 
-def known(sequence: int) -> bool:
-    """Whether the failure of launch `sequence` is kept."""
+def is_recorded(sequence: int) -> bool:
+    """Whether a failure of launch `sequence` is stored."""
     return sequence in _failures
 
 
-def told(sequence: int) -> bool:
+def was_raised(sequence: int) -> bool:
     """Whether a wait has raised the failure of launch `sequence`."""
     failure = _failures.get(sequence)
-    return failure is not None and failure.told
+    return failure is not None and failure.was_raised
 
 
-def tell(sequence: int) -> BaseException:
-    """The exception of a failure, which counts as raised from now on."""
+def take(sequence: int) -> BaseException:
+    """Return the exception of a failure, and mark it as raised."""
     failure = _failures.get(sequence)
     if failure is None:
         return EngineError(
             "an earlier task failed, and more than 256 failures have come since: see the first one"
         )
-    failure.told = True
-    return failure.make()
+    failure.was_raised = True
+    return failure.create()
 
 
 def peek(sequence: int) -> BaseException | None:
-    """The exception of a failure, which does not count as raised."""
+    """Return the exception of a failure without marking it as raised; None if none is stored."""
     failure = _failures.get(sequence)
-    return failure.make() if failure else None
+    return failure.create() if failure else None
 
 
-def untold() -> list[BaseException]:
-    """The exceptions that no wait has raised, oldest first; they count as raised from now on."""
+def take_unraised() -> list[BaseException]:
+    """Return the exceptions that no wait has raised, oldest first, and mark them as raised."""
     if not _failures:
         return []
     with LOCK:
-        waiting = [sequence for sequence, failure in sorted(_failures.items()) if not failure.told]
-    return [tell(sequence) for sequence in waiting]
+        unraised = [sequence for sequence, failure in sorted(_failures.items()) if not failure.was_raised]
+    return [take(sequence) for sequence in unraised]

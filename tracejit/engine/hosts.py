@@ -1,9 +1,9 @@
-"""Python tasks: the threads that run them, and their end.
+"""Python tasks: the threads that run them, and their completion.
 
-Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool of
-the host lane keeps one thread free to take the next task, up to a bound; a task that waits for a variable
-does not count against the bound, so tasks that wait for one another cannot use it up. The lane of
-communication has one thread, in any case: the library that its tasks call (MPI) may require that.
+Native workers never acquire the GIL, so tasks that are Python callables have threads of their own. The pool
+of the host lane keeps one thread free for the next task, up to a limit. Tasks that wait for a variable do not
+count against the limit, so tasks that wait for each other cannot exhaust it. The communication lane always
+has a single thread, as the library that its tasks call (MPI) may require that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
-from tracejit.engine.available_processors import processors, take_short_turns
+from tracejit.engine.available_processors import processors, request_short_time_slices
 from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import WATCHERS, Thread, workers
@@ -37,16 +37,17 @@ from tracejit.kernels.executor.layout import (
     VARIABLE_POISON,
 )
 
-LONG = 3600  # seconds; an idle host thread is woken when there is work
-LEAST = 4  # host threads that may run at once on a small machine: Python tasks often only wait
+IDLE_WAIT = 3600  # seconds; an idle host thread is woken when there is work
+MIN_HOST_THREADS = 4  # lower bound of the limit on a small machine, as Python tasks often only wait
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class HostCall:
     """The call of a Python task: its function and arguments, and its name in errors and timelines.
 
-    `variables` returns the addresses of all variables of its launch, `written` those of storage that existed
-    before. `label`: of its events, as of those of kernels.
+    variables: returns the addresses of all variables of its launch.
+    written:   returns the addresses of those whose storage existed before the launch and is written.
+    label:     of its profiler events, as for kernels.
     """
 
     function: Callable[..., object]
@@ -61,9 +62,9 @@ class HostCall:
 
 
 class OperatorError(Exception):
-    """Raised by a Python task that is an operator: waits raise `error` itself, which names its line.
+    """Raised by a Python task that implements an operator. Waits raise `error` itself, which names its line.
 
-    torn: it came too late: some of the storage that the launch writes is written, and some is not.
+    torn: whether the launch has written only some of its storage when the error occurs.
     """
 
     def __init__(self, error: TracejitError, torn: bool = False) -> None:
@@ -72,7 +73,7 @@ class OperatorError(Exception):
 
 
 class HostRun:
-    """One run of a Python task; the `on_complete` of an asynchronous one.
+    """One execution of a Python task, which is also the `on_complete` of an asynchronous task.
 
     Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
     """
@@ -81,13 +82,13 @@ class HostRun:
 
     def __init__(self, call: HostCall, address: int, sequence: int) -> None:
         self.call, self._address, self.sequence = call, address, sequence
-        self.outer: HostRun | None = None  # the task on whose thread it runs (naive engine)
+        self.outer: HostRun | None = None  # the task that runs it on its own thread (naive engine)
         self.started = time.monotonic_ns()
         self._ended = threading.Lock()  # acquired when the task ends, and never released
         self.variables = call.variables
 
     def start(self) -> None:
-        """Call the function on this thread; unless it is asynchronous, its return ends the task."""
+        """Call the function on this thread. Unless the task is asynchronous, its return ends the task."""
         call, thread, failure = self.call, threads.current(), None
         self.outer, thread.task = thread.task, self
         RUNNING.add(self)
@@ -110,27 +111,30 @@ class HostRun:
         ensure_threads()
 
     def _end(self, error: BaseException | None) -> bool:
-        """End the native task, unless it has ended. Even then, `wait_all` raises an error."""
-        first = self._ended.acquire(blocking=False)
+        """End the native task and return True, or return False if it has ended before.
+
+        In both cases `wait_all` raises the error.
+        """
+        is_first = self._ended.acquire(blocking=False)
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
             if isinstance(error, OperatorError) and error.torn:
                 self._tear()
-        if first:
+        if is_first:
             lane = COMMUNICATION if self.call.communicates else HOST
             call = self.call
             profiler.record_host(call.name, call.location, self.started, self.sequence, lane, call.label)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
-        return first
+        return is_first
 
     def _tear(self) -> None:
-        """Poison what the launch writes: no wait and no launch may take it for complete."""
+        """Poison the storage that the launch writes, so that no wait or launch considers it complete."""
         for address in self.call.written():
             ctypes.c_int64.from_address(address + VARIABLE_POISON).value = self.sequence
 
-    def lose(self) -> None:
-        """Fail the task in a forked child: the thread that would have ended it exists in the parent only."""
+    def fail_in_child(self) -> None:
+        """Fail the task in a forked child, as the thread that runs it exists in the parent only."""
         if self._ended.acquire(blocking=False):
             error = EngineError("the task was running in the parent process when it forked")
             failures.record(self.sequence, _explain(self.call, error))
@@ -142,18 +146,18 @@ def _explain(call: HostCall, error: BaseException) -> Callable[[], BaseException
     if isinstance(error, OperatorError):
         return functools.partial(failures.renew, error.error)
 
-    def make() -> BaseException:
+    def create() -> BaseException:
         failure = EngineError(f"task {call.name!r} failed: {text(error)}")
         failure.__cause__ = error
         return locate(failure, call.location)
 
-    return make
+    return create
 
 
 def report(error: BaseException) -> None:
-    """Let `wait_all` raise `error` for the Python task that runs here, without failing the task.
+    """Make `wait_all` raise `error` on behalf of the current Python task, without failing the task.
 
-    Raises `error` itself outside of tasks.
+    Raises `error` itself outside of a task.
 
     >>> import tracejit as tj
     >>> def task():
@@ -172,16 +176,16 @@ def report(error: BaseException) -> None:
 
 
 AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
-"""The contexts entered around the function of a Python task; the task ends after they are left. One of
-communication is none of the user's functions, and records nothing.
+"""Factories of the contexts in which the function of a Python task runs; the task ends after they exit.
+Communication tasks run without them, since they are not functions of the user and record nothing.
 """
 
 RUNNING: set[HostRun] = set()
-"""The Python tasks that have started and not ended."""
+"""The Python tasks that have started and have not ended."""
 
 
-def _say_what_runs(seconds: float) -> None:
-    """Print the Python tasks that have not ended, when a wait takes long."""
+def _print_running_tasks(seconds: float) -> None:
+    """Print the Python tasks that have not ended, after a wait of `seconds`."""
     lines = [f"tracejit: a wait has taken {seconds:.0f} s; Python tasks that have not ended:"]
     for run in sorted(RUNNING, key=lambda run: run.sequence):
         state = "not completed" if run.call.asynchronous else "running"
@@ -191,13 +195,11 @@ def _say_what_runs(seconds: float) -> None:
         print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-threads.while_long = _say_what_runs
+threads.on_long_wait = _print_running_tasks
 
 
-def _run_next(pool: Hosts, thread: Thread, patience: int) -> bool:
-    """Take and run the pool's next Python task; wait for it at most `patience` ns. Returns whether there was
-    one.
-    """
+def _run_next(pool: HostPool, thread: Thread, patience: int) -> bool:
+    """Run the pool's next Python task; wait for one at most `patience` ns. Return whether there was one."""
     task = pool.take(thread, patience) if patience else pool.poll(thread)
     if not task:
         return False
@@ -208,30 +210,30 @@ def _run_next(pool: Hosts, thread: Thread, patience: int) -> bool:
 
 
 def run_of(task: int, instance: int) -> HostRun:
-    """The run of the Python task at an address, of the launch whose instance is at another one."""
+    """Create the run of the Python task at address `task`, of the launch whose instance is at `instance`."""
     program, record, keep = IN_FLIGHT[instance]
     index = (task - record.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
     return HostRun(program.call(index, record, keep), task, record.words[INSTANCE_SEQUENCE >> 3])
 
 
-def take_up(task: int) -> HostRun:
-    """The run of a Python task that machine code has begun, and that Python goes on with."""
+def continue_in_python(task: int) -> HostRun:
+    """Create the run of a Python task that native code has begun and that Python continues."""
     run = run_of(task, ctypes.c_int64.from_address(task + TASK_INSTANCE).value)
     RUNNING.add(run)
     return run
 
 
 def run_ready() -> None:
-    """Run a ready Python task on the calling thread, when no more threads can be started for it."""
+    """Run a ready Python task on the calling thread if no thread can be started for it."""
     for pool in POOLS:
-        if pool.is_wanted():
+        if pool.has_ready_task():
             pool.ensure()
             if pool.exhausted:
                 _run_next(pool, threads.current(), 0)
 
 
 def run_here() -> None:
-    """Run everything that is ready on the calling thread: the naive engine."""
+    """Run all ready tasks on the calling thread, as the naive engine does."""
     thread = threads.current()
     while True:
         threads.help_out()
@@ -241,13 +243,13 @@ def run_here() -> None:
 
 
 def become_naive() -> None:
-    """Stop all other threads that run tasks, if the engine was not naive before."""
+    """Stop all other threads that run tasks, which exist if the engine was not naive before."""
     if threads.current().task is None:
-        stop_threads(LONG)
+        stop_threads(IDLE_WAIT)
 
 
 def stop_threads(seconds: float) -> None:
-    """End all threads that run tasks, after their current ones; wait for Python tasks at most `seconds`."""
+    """End all threads after their current tasks; wait for Python tasks at most `seconds`."""
     for pool in POOLS:
         pool.stop(seconds)
     workers.stop()
@@ -256,9 +258,10 @@ def stop_threads(seconds: float) -> None:
 
 
 def ensure_threads(expected: Collection[int] = (), *, helps: bool = True) -> None:
-    """Start threads for tasks that may have become ready, also on the `expected` lanes of Python tasks.
+    """Start threads for tasks that may have become ready.
 
-    helps: whether this thread runs the ready kernels where there are no workers
+    expected: lanes of Python tasks for which to start a thread in any case
+    helps:    whether this thread runs ready kernels if there are no workers
     """
     for watcher in WATCHERS:
         watcher.ensure()
@@ -269,16 +272,17 @@ def ensure_threads(expected: Collection[int] = (), *, helps: bool = True) -> Non
             workers.ensure(helps=helps)
         if expected or ENGINE.words[ENGINE_PYTHON_COUNT >> 3]:
             for pool in POOLS:
-                if pool.lane in expected or pool.is_wanted():
+                if pool.lane in expected or pool.has_ready_task():
                     pool.ensure()
 
 
-class Hosts:
-    """The threads of a lane of Python tasks: at most `limit`, not counting those that wait if `grows`.
+class HostPool:
+    """The threads of a lane of Python tasks.
 
-    take:  has a thread wait for the next Python task, for so many nanoseconds at most; its address, or 0.
-           Machine code that begins tasks of the lane itself sets another function here.
-    begun: the addresses of the tasks that it has begun and not ended.
+    limit: maximum number of threads, not counting those whose task waits if `grows`.
+    take:  ``take(thread, patience)`` waits at most `patience` ns for the next Python task and returns its
+           address, or 0. It is replaced if native code begins tasks of the lane itself.
+    begun: returns the addresses of the tasks that native code has begun and not ended.
     """
 
     def __init__(self, lane: int, name: str, limit: int, *, grows: bool) -> None:
@@ -287,48 +291,48 @@ class Hosts:
         self.begun: Callable[[], Sequence[int]] = tuple
         self.forget()
 
-    def is_wanted(self) -> bool:
-        """Whether a task of the lane is ready."""
+    def has_ready_task(self) -> bool:
+        """Whether a task of the lane is ready and queued."""
         return native.LANES[self.lane].words[LANE_READY >> 3] != 0
 
     def poll(self, thread: Thread) -> int:
-        """Take the next task, if one is ready; its address, or 0."""
+        """Dequeue the next ready task; return its address, or 0."""
         lane = native.LANES[self.lane].address
         return native.calls().poll_host(ENGINE.address, lane, thread.address, 0)
 
     def take_next(self, thread: Thread, patience: int) -> int:
-        """Take the next task; wait for it at most `patience` ns. Its address, or 0."""
+        """Dequeue the next task, waiting for it at most `patience` ns; return its address, or 0."""
         lane = native.LANES[self.lane].address
         return self.poll(thread) or native.calls().take_host(ENGINE.address, lane, thread.address, patience)
 
     def await_ready(self, thread: Thread, patience: int) -> bool:
-        """Whether a task is ready; waits for one at most `patience` ns."""
+        """Wait at most `patience` ns until a task is ready; return whether one is."""
         lane = native.LANES[self.lane].address
         return bool(native.calls().await_host(ENGINE.address, lane, thread.address, patience))
 
     def serves(self) -> bool:
-        """Whether the calling thread is one of the pool."""
+        """Whether the calling thread belongs to the pool."""
         return threads.own() in self._threads
 
     def forget(self) -> None:
-        """Reset the pool (in a forked child the threads are gone)."""
+        """Reset the pool; in a forked child its threads do not exist."""
         self._threads: dict[Thread, threading.Thread] = {}
         self._busy = 0  # threads that run a task
         self._blocked = 0  # of these, threads whose task waits
         self._stopping = False
         self.exhausted = False  # the last attempt to start a thread failed
-        self.ending = False  # the process ends: no more threads can be started
+        self.ending = False  # the process exits, so no more threads can be started
 
     def ensure(self) -> None:
-        """Start a thread if none is free, up to the bound."""
+        """Start a thread if none is free, up to the limit."""
         if len(self._threads) == self._busy:
             self._add_spare()
 
     def _add_spare(self) -> None:
         with LOCK:
-            alive = len(self._threads)
-            if alive == self._busy and alive - self._blocked < self._limit and not self._stopping:
-                thread = Thread(f"{self.name} {alive}")
+            n_threads = len(self._threads)
+            if n_threads == self._busy and n_threads - self._blocked < self._limit and not self._stopping:
+                thread = Thread(f"{self.name} {n_threads}")
                 thread.while_blocked = self._unoccupied
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
@@ -341,18 +345,18 @@ class Hosts:
                     self.exhausted = True
                     if not self.ending:
                         raise
-                except BaseException:  # an interrupt: if the thread runs nevertheless, it counts itself
+                except BaseException:  # an interrupt: if the thread runs nevertheless, `_serve` adds it again
                     del self._threads[thread]
                     raise
 
     def _serve(self, thread: Thread) -> None:
         threads.adopt(thread)
         if self.lane == COMMUNICATION:
-            take_short_turns()  # other ranks wait for what it sends
+            request_short_time_slices()  # other ranks wait for its messages
         with LOCK:
             self._threads[thread] = threading.current_thread()
         while True:
-            _run_next(self, thread, LONG * 1_000_000_000)
+            _run_next(self, thread, IDLE_WAIT * 1_000_000_000)
             ensure_threads()
             with LOCK:
                 if self._stopping or len(self._threads) - self._blocked > self._limit:
@@ -361,7 +365,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def occupied(self) -> Iterator[None]:
-        """Count this host thread as busy while it runs a task, and keep another one free."""
+        """Count this host thread as busy while it runs a task, and keep another thread free."""
         if not self._grows or threads.current().while_blocked != self._unoccupied:
             yield  # the only thread of its lane, or not a host thread: the naive engine
             return
@@ -376,7 +380,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def _unoccupied(self) -> Iterator[None]:
-        """Count this host thread as blocked while its task waits, and keep another one free."""
+        """Count this host thread as blocked while its task waits, and keep another thread free."""
         if not self._grows:
             yield
             return
@@ -390,32 +394,32 @@ class Hosts:
                 self._blocked -= 1
 
     def stop(self, seconds: float) -> None:
-        """Let the threads end after their current tasks; wait for them at most `seconds`."""
+        """End the threads after their current tasks; wait for them at most `seconds`."""
         with LOCK:
             self._stopping = True
             running = list(self._threads.items())
         for thread, _ in running:
             native.calls().stop_thread(ENGINE.address, thread.address)
-        end = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for _, python in running:
-            python.join(max(0.0, end - time.monotonic()))
+            python.join(max(0.0, deadline - time.monotonic()))
         with LOCK:
             self._stopping = False
 
 
-hosts = Hosts(HOST, "host", max(LEAST, processors()), grows=True)
-communication = Hosts(COMMUNICATION, "communication", 1, grows=False)
+hosts = HostPool(HOST, "host", max(MIN_HOST_THREADS, processors()), grows=True)
+communication = HostPool(COMMUNICATION, "communication", 1, grows=False)
 POOLS = (hosts, communication)
 """The pools of all lanes of Python tasks."""
 
 
 def communication_is_wanted(seconds: float = 0.0) -> bool:
-    """Whether a task of communication is ready and waits for the thread; waits for one at most so long."""
-    if seconds <= 0 or communication.is_wanted():
-        return communication.is_wanted()
+    """Wait at most `seconds` until a communication task is queued; return whether one is."""
+    if seconds <= 0 or communication.has_ready_task():
+        return communication.has_ready_task()
     return communication.await_ready(threads.current(), int(seconds * 1e9))
 
 
 def address_of_communication() -> int:
-    """The address of the record of the calling thread if it is the one of communication, else 0."""
+    """The address of the calling thread's record if it is the communication thread, else 0."""
     return threads.address() if communication.serves() else 0

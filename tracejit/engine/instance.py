@@ -1,9 +1,9 @@
 """Instances: the native records of a program's launches.
 
-An `InstancePlan` is shared by all instances of a program: the order of tasks and their uses, as lists in
-native memory, and the *image* of an instance with the places of its own addresses. An `Instance` is a copy of
-the image at its own address. While it is in flight it has an arena on each device where it needs one, whose
-address is in its blocks (`ArenaLease`); the next time it takes the same one, unless another instance has it.
+All instances of a program share an `InstancePlan`: the dependencies of tasks and their uses of arguments, as
+lists in native memory, and the *image* of an instance with its relocations. An `Instance` is a copy of the
+image, relocated to its own address. While it is in flight it borrows an arena on each device where it needs
+one, whose address is in its blocks (`ArenaLease`); it prefers the arena of its previous launch.
 
     header | tasks | requests | argument blocks
 """
@@ -23,7 +23,7 @@ from tracejit.kernels.executor import layout
 LABEL = 1 << 24  # a profiler label is the number of the program times this, plus the index of the task
 
 List = tuple[int, int]  # address of the first item, and the number of items
-Column = int | Sequence[int]  # one word of each of several records
+Column = int | Sequence[int]  # the same field of several records
 
 
 class InstancePlan:
@@ -43,18 +43,18 @@ class InstancePlan:
         self.block = self.requests + len(arguments) * layout.REQUEST_BYTES
         self.image = np.zeros(self.block // 8 + len(template), np.int64)
         self.image[self.block // 8 :] = template
-        self._own: list[int] = []
-        self._write_records(self._make_lists(patches))
-        self.own = np.array(self._own)  # indices of the words to which the instance's address is added
+        self._relocations: list[int] = []
+        self._write_records(self._create_lists(patches))
+        self.relocations = np.array(self._relocations)  # indices of words that are relative to the address
         self.arenas = []
         for device, nbytes in arenas.items():
-            mine = [(slot, addend) for slot, argument, addend in patches if argument == ARENA - device]
-            words = np.array([self.block // 8 + slot for slot, _ in mine], np.int64)
-            addends = np.array([addend for _, addend in mine], np.int64)
+            patched = [(slot, addend) for slot, argument, addend in patches if argument == ARENA - device]
+            words = np.array([self.block // 8 + slot for slot, _ in patched], np.int64)
+            addends = np.array([addend for _, addend in patched], np.int64)
             self.arenas.append((pool_of(device), nbytes, words, addends))
 
-    def _make_lists(self, patches: Sequence[tuple[int, int, int]]) -> list[List]:
-        """Successors of each task, uses of each task, users of each argument, patches."""
+    def _create_lists(self, patches: Sequence[tuple[int, int, int]]) -> list[List]:
+        """Create native lists: successors and uses of each task, users of each argument, patches."""
         successors: list[list[int]] = [[] for _ in self._tasks]
         users: list[list[int]] = [[] for _ in self._arguments]
         for i, task in enumerate(self._tasks):
@@ -67,33 +67,34 @@ class InstancePlan:
         return lists
 
     def _write_records(self, lists: list[List]) -> None:
-        tasks, count = self._tasks, len(self._tasks)
+        tasks, n_tasks = self._tasks, len(self._tasks)
         self._write(0, layout.INSTANCE_BYTES, 1, self._header(*lists[-1]), self._header_addresses())
-        columns = self._columns(lists[:count], lists[count : 2 * count])
+        columns = self._columns(lists[:n_tasks], lists[n_tasks : 2 * n_tasks])
         blocks = [self.block + 8 * task.block for task in tasks]
-        own: dict[int, Column] = {layout.TASK_INSTANCE: 0, layout.TASK_BLOCK: blocks}
-        self._write(layout.INSTANCE_BYTES, layout.TASK_BYTES, count, columns, own)
-        users = lists[2 * count : -1]
+        relocated: dict[int, Column] = {layout.TASK_INSTANCE: 0, layout.TASK_BLOCK: blocks}
+        self._write(layout.INSTANCE_BYTES, layout.TASK_BYTES, n_tasks, columns, relocated)
+        users = lists[2 * n_tasks : -1]
         requests: dict[int, Column] = {
             layout.REQUEST_ACCESS: self._arguments,
             layout.REQUEST_USERS: [address for address, _ in users],
             layout.REQUEST_USER_COUNT: [number for _, number in users],
         }
-        own = {layout.REQUEST_INSTANCE: 0}
-        self._write(self.requests, layout.REQUEST_BYTES, len(users), requests, own)
+        relocated = {layout.REQUEST_INSTANCE: 0}
+        self._write(self.requests, layout.REQUEST_BYTES, len(users), requests, relocated)
 
     def _write(
-        self, start: int, size: int, count: int, values: Mapping[int, Column], own: Mapping[int, Column]
+        self, start: int, size: int, count: int, values: Mapping[int, Column], relocated: Mapping[int, Column]
     ) -> None:
-        """Write `count` records of `size` bytes from offset `start` on, a column of words for each offset in
-        them; `own` are offsets from the instance's address.
+        """Write `count` records of `size` bytes at offset `start`, from columns by offset of a field.
+
+        The columns `relocated` contain offsets to which the instance's address is added.
         """
         first, words = start // 8, size // 8
         records = self.image[first : first + count * words].reshape(count, words)
-        for offset, column in (*values.items(), *own.items()):
+        for offset, column in (*values.items(), *relocated.items()):
             records[:, offset // 8] = column
-        for offset in own:
-            self._own += range(first + offset // 8, first + count * words, words)
+        for offset in relocated:
+            self._relocations += range(first + offset // 8, first + count * words, words)
 
     def _header(self, patches: int, patch_words: int) -> dict[int, Column]:
         return {
@@ -106,14 +107,17 @@ class InstancePlan:
         }
 
     def _passes(self) -> int:
-        """The lane of all tasks, if they are issued and none can fail: what follows there need not wait."""
+        """The address of the lane if all tasks are issued to the same one and none can fail, else 0.
+
+        Later launches on that lane need not wait for such a launch.
+        """
         lanes = {task.queue for task in self._tasks}
         if len(lanes) != 1 or any(t.can_fail or not t.is_issued for t in self._tasks):
             return 0
         return lane_of(lanes.pop()).address
 
     def prepare(self, block: int) -> list[object]:
-        """The private objects of the tasks of one instance, whose blocks are at `block`."""
+        """Create the objects that the tasks of one instance, whose blocks are at `block`, own."""
         return [task.prepare(block + 8 * task.block) for task in self._tasks if task.prepare]
 
     def _header_addresses(self) -> dict[int, Column]:
@@ -124,7 +128,7 @@ class InstancePlan:
         }
 
     def _columns(self, successors: Sequence[List], uses: Sequence[List]) -> dict[int, Column]:
-        """The words of all tasks."""
+        """The columns of the task records."""
         tasks, first = self._tasks, self._number * LABEL
         return {
             layout.TASK_FUNCTION: [task.function for task in tasks],
@@ -144,36 +148,38 @@ class InstancePlan:
 
 
 def _native_lists(lists: Iterable[Sequence[int]]) -> tuple[Record, list[List]]:
-    """Pack lists of integers into one piece of native memory."""
+    """Pack lists of integers into one native record; return it with the address and length of each list."""
     rows = list(lists)
-    counts = [len(row) for row in rows]
-    record = Record(8 * sum(counts) + 8)
+    lengths = [len(row) for row in rows]
+    record = Record(8 * sum(lengths) + 8)
     np.frombuffer(record.words, np.int64)[:-1] = list(itertools.chain.from_iterable(rows))
-    starts = itertools.accumulate(counts, initial=0)
-    return record, [(record.address + 8 * start, count) for start, count in zip(starts, counts, strict=False)]
+    starts = itertools.accumulate(lengths, initial=0)
+    return record, [
+        (record.address + 8 * start, length) for start, length in zip(starts, lengths, strict=False)
+    ]
 
 
 class Instance(Record):
     """The native records of one launch at a time."""
 
-    __slots__ = ("__weakref__", "_held", "_plan", "block", "borrow", "packed", "return_arenas")
+    __slots__ = ("__weakref__", "_plan", "_task_objects", "block", "borrow", "packed", "return_arenas")
 
     def __init__(self, plan: InstancePlan) -> None:
         super().__init__(plan.image.nbytes)
-        self._plan = plan  # keeps its lists alive
+        self._plan = plan  # keeps the native lists alive
         self.block = self.address + plan.block
         self.packed = b""  # the arguments, for Python tasks
         words = np.frombuffer(self.words, np.int64)
         words[:] = plan.image
-        words[plan.own] += self.address
-        self._held = plan.prepare(self.block)
+        words[plan.relocations] += self.address
+        self._task_objects = plan.prepare(self.block)
         leases = [ArenaLease(words, *arena) for arena in plan.arenas]
-        self.borrow = _all([lease.begin for lease in leases])
-        self.return_arenas = _all([lease.end for lease in leases])
+        self.borrow = _combined([lease.begin for lease in leases])
+        self.return_arenas = _combined([lease.end for lease in leases])
 
 
-def _all(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    """A function that makes these calls; of one of them itself."""
+def _combined(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """Return a function that calls all of `calls`; the only element itself if there is one."""
     if len(calls) == 1:
         return calls[0]
 
@@ -185,29 +191,29 @@ def _all(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
 
 
 class ArenaLease:
-    """The use of an arena of one device by an instance: the places in its blocks that hold the address."""
+    """An instance's use of an arena on one device. slots: indices of words with addresses in the arena."""
 
-    __slots__ = ("_addends", "_arena", "_nbytes", "_number", "_places", "_pool", "_words")
+    __slots__ = ("_addends", "_arena", "_nbytes", "_number", "_pool", "_slots", "_words")
 
     def __init__(
-        self, words: np.ndarray, pool: Pool, nbytes: int, places: np.ndarray, addends: np.ndarray
+        self, words: np.ndarray, pool: Pool, nbytes: int, slots: np.ndarray, addends: np.ndarray
     ) -> None:
         self._words, self._pool, self._nbytes = words, pool, nbytes
-        self._places, self._addends = places, addends
+        self._slots, self._addends = slots, addends
         self._arena: Arena | None = None
-        self._number = 0  # of the arena whose address is in the blocks
+        self._number = 0  # of the arena whose address is in the words
 
     def begin(self) -> None:
-        """Borrow an arena: the last one, if it is idle."""
+        """Borrow an arena: the previous one if it is idle."""
         arena = self._pool.idle.pop(self._number, None)
         if arena is None:
             arena = self._pool.borrow(self._nbytes)
-            self._words[self._places] = arena.memory + self._addends
+            self._words[self._slots] = arena.memory + self._addends
             self._number = arena.number
         self._arena = arena
 
     def end(self) -> None:
-        """Return the arena, if there is one."""
+        """Return the arena, if one is borrowed."""
         arena = self._arena
         if arena is not None:
             self._arena = None

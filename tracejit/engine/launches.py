@@ -1,12 +1,13 @@
-"""Launches in flight, and the work at their end.
+"""Launches in flight, and their retirement.
 
-A launch refers to its `keep` (buffers, variables, closures) until it has ended; no other deletion is
-deferred. The executor lists ended launches, and `reap` drops their references: at every entry into the
-engine.
+A launch keeps its `keep` (buffers, variables, closures) alive until it has ended; no other deletion is
+deferred. The executor lists ended launches, and `reap`, which every entry into the engine calls, drops their
+references.
 
-An interrupt (Ctrl-C) may come at any call here, and loses nothing: CPython looks for signals when a function
-is entered, after the call of a C function and at backward jumps. So a C function stores its result where it
-can be found again (`_ended`, and `Program.launch`), and every step may be repeated.
+An interrupt (Ctrl-C) may occur at any call in this module without losing state. CPython checks for signals
+when a function is entered, after the call of a C function and at backward jumps. Therefore C functions store
+their results in objects that survive the interrupt (`_ended`, and in `Program.launch`), and every step may be
+repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Launcher(Protocol):
     """The interface of a program for this module."""
 
     def describe(self, task: int, status: int, instance: Any) -> Callable[[], BaseException]:
-        """Return a function that makes the exception of a failed task."""
+        """Return a function that creates the exception of a failed task."""
 
     def call(self, task: int, instance: Any, keep: object) -> Any:
         """The `hosts.HostCall` of a Python task."""
@@ -40,16 +41,16 @@ class Launcher(Protocol):
 
 
 IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
-"""Launches in flight, by address of the instance: its program, the instance, its `keep`."""
+"""The launches in flight by address of the instance: the program, the instance, and `keep`."""
 
 _ended: list[int] = []
-"""Lists of ended launches still to be handled: the address of the first instance of each, or 0."""
+"""Linked lists of ended launches to retire: the address of the first instance of each, or 0."""
 
 _take = iter(_ended.pop, None)
 
 
 def reap() -> None:
-    """Forget the launches that have ended."""
+    """Retire the launches that have ended: record failures, drop references, recycle instances."""
     if ENGINE.words[ENGINE_FINISHED >> 3]:
         native.calls().take_finished(ENGINE.address, _ended)
     elif not _ended:
@@ -59,11 +60,11 @@ def reap() -> None:
         for address in _take:
             while address:
                 program, instance, keep = IN_FLIGHT[address]
-                following = instance.words[INSTANCE_NEXT_FINISHED >> 3]
+                next_address = instance.words[INSTANCE_NEXT_FINISHED >> 3]
                 if instance.words[INSTANCE_ERROR >> 3]:
                     note_failure(program, instance)
                 del IN_FLIGHT[address], keep
-                address = following
+                address = next_address
                 program.recycle(instance)
             if not _ended:
                 return
@@ -75,22 +76,22 @@ def reap() -> None:
 
 
 def note_failure(program: Launcher, instance: Record) -> None:
-    """Record the failure of a launch, unless it only read the poisoned result of another one."""
+    """Record the failure of a launch, unless it merely read a poisoned variable."""
     words = instance.words
     sequence = words[INSTANCE_SEQUENCE >> 3]
-    if words[INSTANCE_ERROR >> 3] == sequence and not failures.known(sequence):
+    if words[INSTANCE_ERROR >> 3] == sequence and not failures.is_recorded(sequence):
         task, status = words[INSTANCE_FAILED_TASK >> 3], words[INSTANCE_STATUS >> 3]
         failures.record(sequence, program.describe(task, status, instance))
 
 
 def find_failure(sequence: int) -> BaseException:
-    """The exception of launch `sequence`, which has failed but may not have ended."""
+    """Return the exception of the failed launch `sequence`, which may not have ended; mark it as raised."""
     note_running(sequence)
-    return failures.tell(sequence)
+    return failures.take(sequence)
 
 
 def failure_of(sequence: int) -> BaseException | None:
-    """The exception of launch `sequence`, without counting as raised; None if no launch has that number."""
+    """Return the exception of launch `sequence` without marking it as raised; None if none is stored."""
     if sequence == 0:
         return None
     note_running(sequence)
@@ -98,8 +99,8 @@ def failure_of(sequence: int) -> BaseException | None:
 
 
 def note_running(sequence: int) -> None:
-    """Record a failure before its launch has ended."""
-    if not failures.known(sequence):
+    """Record the failure of a launch that may still be in flight."""
+    if not failures.is_recorded(sequence):
         for program, instance, _ in list(IN_FLIGHT.values()):
             if instance.words[INSTANCE_SEQUENCE >> 3] == sequence:
                 note_failure(program, instance)

@@ -1,14 +1,14 @@
-"""The engine around fork and at exit.
+"""The engine around a fork and at exit.
 
-Before a fork, running tasks have a short time to end; then all threads are stopped between two chunks, and
-those that end a chunk later do not touch the queues before the process has forked: the child finds them
-consistent. It has none of the threads: workers and host threads start anew when they are needed, and the
-tasks that were running elsewhere fail there. A fork never waits longer than three times that time.
+Before a fork, running tasks have `PATIENCE` seconds to end. Then all threads are paused between two chunks;
+threads that end a chunk later do not access the queues before the process has forked, so the child's copy of
+the queues is consistent. The child has none of the threads: workers and host threads are started again when
+they are needed, and tasks that were running on other threads fail in the child. A fork waits at most
+3 * `PATIENCE`.
 
-At exit, launches have a short time to end, failures that no wait has raised are printed, and all threads are
-stopped; a task that never ends cannot block the exit. Some
-versions of Python start no threads at exit: Python tasks that no thread is free for then run on the exiting
-one, and end before it does.
+At exit, launches have `PATIENCE` seconds to end, failures that no wait has raised are printed, and all
+threads are stopped; a task that never ends cannot block the exit. Some versions of Python start no threads at
+exit. Python tasks for which no thread is free then run on the exiting thread, and end before it does.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import sys
 import time
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import POOLS, RUNNING, ensure_threads, run_ready, stop_threads, take_up
+from tracejit.engine.hosts import POOLS, RUNNING, continue_in_python, ensure_threads, run_ready, stop_threads
 from tracejit.engine.launches import IN_FLIGHT, reap
 from tracejit.engine.native import ENGINE, LOCK
-from tracejit.engine.threads import SLICE, nothing, workers
+from tracejit.engine.threads import SLICE, do_nothing, workers
 from tracejit.errors import EngineError
 from tracejit.kernels.executor.layout import (
     AGAIN,
@@ -38,18 +38,18 @@ from tracejit.kernels.executor.layout import (
 )
 
 PATIENCE = 5.0  # seconds
-POLL = 50e-6  # seconds: that of the executor
+POLL = 50e-6  # seconds: polling interval of the executor
 
 
 def drain(seconds: float = float("inf")) -> bool:
-    """Wait until everything launched has ended, without raising failures; return whether it has in time."""
+    """Wait at most `seconds` until all launches have ended; return whether they have. Raises no failures."""
     if not native.loaded() or ENGINE.words[ENGINE_OLDEST >> 3] == 0:
         reap()
         return True
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     thread, calls = threads.Thread("drain"), native.calls()
     code = calls.wait(ENGINE.address, thread.address, ALL, 0, 0)
-    while code != 1 and time.monotonic() < end:
+    while code != 1 and time.monotonic() < deadline:
         run_ready()
         code = calls.wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
         if code < 0:
@@ -59,9 +59,9 @@ def drain(seconds: float = float("inf")) -> bool:
 
 
 def stop() -> None:
-    """Wait until everything launched so far has ended, and end all threads of the engine.
+    """Wait until all launches so far have ended, and end all threads of the engine.
 
-    The next launch starts them again, or `start`. Failures stay for the next wait.
+    `start` or the next launch starts them again. Failures are kept for the next wait.
     Raises EngineError inside a task.
 
     >>> import tracejit as tj
@@ -74,60 +74,62 @@ def stop() -> None:
         stop_threads(PATIENCE)
 
 
-_locked = False  # whether the thread that forks has the lock
-_quiet = False  # whether `_before_fork` got through: the hooks after a fork run even if it raised
+_has_lock = False  # whether the forking thread holds LOCK
+_is_quiescent = False  # whether `_before_fork` succeeded: the hooks after a fork run even if it raised
 
 
 def _before_fork() -> None:
-    global _quiet, _locked
+    global _is_quiescent, _has_lock
     if native.loaded():
         if threads.current().task is None:
             drain(PATIENCE)
-        _locked = LOCK.acquire(timeout=PATIENCE)  # a thread that keeps it longer may wait for an earlier hook
+        _has_lock = LOCK.acquire(
+            timeout=PATIENCE
+        )  # a thread that holds it longer may wait for an earlier hook
         native.calls().quiesce(ENGINE.address, int(PATIENCE / POLL))
-        _quiet = True
+        _is_quiescent = True
 
 
 def _unlock() -> None:
-    global _locked
-    if _locked:
-        _locked = False
+    global _has_lock
+    if _has_lock:
+        _has_lock = False
         LOCK.release()
 
 
 def _after_in_parent() -> None:
-    global _quiet
-    if _quiet:
-        _quiet = False
+    global _is_quiescent
+    if _is_quiescent:
+        _is_quiescent = False
         native.calls().resume(ENGINE.address)
         _unlock()
         ensure_threads()  # tasks that threads left behind while the engine was paused
 
 
 def _after_in_child() -> None:
-    global _quiet
-    if not _quiet:
+    global _is_quiescent
+    if not _is_quiescent:
         return
-    _quiet = False
+    _is_quiescent = False
     native.calls().resume_child(ENGINE.address)
     workers.forget()
     for pool in POOLS:
         pool.forget()
-    mine = threads.current().task
-    while mine is not None:
-        RUNNING.discard(mine)
-        mine = mine.outer
-    for task in [task for pool in POOLS for task in pool.begun()]:
-        take_up(task)
+    surviving = threads.current().task
+    while surviving is not None:
+        RUNNING.discard(surviving)
+        surviving = surviving.outer
+    for address in [address for pool in POOLS for address in pool.begun()]:
+        continue_in_python(address)
     for run in list(RUNNING):
-        run.lose()
-    _lose_kernels()
+        run.fail_in_child()
+    _fail_kernels_in_child()
     _unlock()
     ensure_threads()
 
 
-def _lose_kernels() -> None:
-    """Fail, in a forked child, the kernels that threads of the parent are still inside of."""
+def _fail_kernels_in_child() -> None:
+    """Fail, in a forked child, the kernels that threads of the parent were executing."""
     error = EngineError("the task was running in the parent process when it forked")
     for _, instance, _ in list(IN_FLIGHT.values()):
         words = instance.words
@@ -144,16 +146,16 @@ def _at_exit() -> None:
     threads.between_slices = run_ready
     for pool in POOLS:
         pool.ending = True
-    end = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     try:
-        while drain(max(0.0, end - time.monotonic())) and ENGINE.words[ENGINE_OLDEST >> 3]:
-            pass  # tasks have launched others
+        while drain(max(0.0, deadline - time.monotonic())) and ENGINE.words[ENGINE_OLDEST >> 3]:
+            pass  # tasks have launched further tasks
     finally:
-        threads.between_slices = nothing
+        threads.between_slices = do_nothing
         for pool in POOLS:
             pool.ending = False
     stop_threads(0.1)
-    for error in failures.untold():
+    for error in failures.take_unraised():
         import traceback  # rarely needed
 
         print("tracejit: a task failed, and no wait has raised it:", file=sys.stderr)

@@ -1,17 +1,17 @@
-"""Memory: 64-byte aligned buffers in size classes, recycled when they are collected.
+"""Memory: 64-byte aligned buffers in size classes, which are recycled when they are garbage-collected.
 
-A buffer is memory and the variable that orders its use, in one object: every result of a launch needs both.
-A user of a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory is recycled
-only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
-fifth is unused; above LARGE to 32, so at most a thirtieth.
+A buffer combines memory with the variable that orders its use, because every result of a launch needs both.
+Users of a buffer refer to it, and a launch in flight refers to all its buffers (`keep`), so memory is
+recycled only after the last reader. Sizes are rounded up to four classes per power of two, so at most a fifth
+is unused; above `FINE_CLASSES` bytes to 32 classes, so at most a thirtieth.
 
     buffer = pool.allocate(1000)      # 1000 bytes at buffer.memory; wait(buffer)
     buffer = pool.shelf(1000).take()  # the same, for many buffers of one size
 
-An arena, the internal memory of a launch, is borrowed. Programs that do not run at the same time share one,
-as executors of different batch sizes do in MXNet; a program reuses its last one if it is idle.
+An arena, the temporary memory of a launch, is borrowed. Programs that do not run concurrently share one, as
+executors of different batch sizes do in MXNet; a program prefers its previous arena if that is idle.
 
-A block is taken and returned like the words of a variable in `variable`, for the same reason: an interrupt
+A block is taken and returned like the slot of a variable (see `variable`), for the same reason: an interrupt
 loses no memory, and is not lost itself.
 """
 
@@ -29,50 +29,50 @@ import numpy as np
 from tracejit.engine.available_processors import populate
 from tracejit.engine.launches import reap
 from tracejit.engine.native import LOCK
-from tracejit.engine.variable import Variable, new_place
+from tracejit.engine.variable import Variable, new_slot
 from tracejit.errors import AllocationError, ArgumentError
 from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 ALIGNMENT = 64
-PAGES = 1 << 16  # bytes from which on the pages of a new block are mapped at once, if they are not huge
-LARGE = 1 << 20  # bytes above which classes are finer
+POPULATE_BYTES = 1 << 16  # minimum size of a block whose pages are mapped in a single call, if not huge
+FINE_CLASSES = 1 << 20  # bytes above which size classes are finer
 HUGE = 2 << 20  # bytes of a huge page
-HUGE_BLOCK = 4 * HUGE  # bytes from which on blocks begin on a huge page
+HUGE_BLOCK = 4 * HUGE  # minimum size of blocks that are aligned to huge pages
 COLOURS, COLOUR = 8, 33 * 1024 + 64
-"""Cache colouring: the number of offsets in a huge page at which such blocks begin, and their distance in
-bytes. Arrays that a kernel reads together would otherwise compete for the same cache sets.
+"""Cache colouring: the number of different offsets of such blocks in a huge page, and their distance in
+bytes. Otherwise arrays that a kernel reads together would compete for the same cache sets.
 """
 
-CACHE_LIMIT = 1 << 30  # unused bytes above which a further request to the system returns them first
+CACHE_LIMIT = 1 << 30  # unused bytes above which they are freed before more memory is requested
 
-ROOMY = 4
-"""The factor by which an arena may exceed the request: a program that needs all of it may come meanwhile, and
-then needs another one as large.
+MAX_ARENA_RATIO = 4
+"""The maximum ratio of an arena's size to the request. If a small launch occupied a large arena, a concurrent
+program that needs all of it would have to allocate another one of that size.
 """
 
 Block = list[Any]
-"""The words of a variable, their address, the aligned address of the memory, the owner of the memory and the
-variable, and the function that returns the block.
+"""The words of a variable, their address, the aligned address of the memory, the owners of the memory and of
+the variable's slot, and the function that returns the block to its shelf.
 """
 
 
 @functools.lru_cache(maxsize=1024)
 def size_class(nbytes: int) -> int:
-    """The size of the blocks that serve requests of `nbytes`: a multiple of a part of a power of two.
+    """The size of the blocks that serve requests of `nbytes`: a multiple of a fraction of a power of two.
 
     >>> [size_class(n) for n in (0, 64, 65, 1000, 1025, 5_000_000)]
     [64, 64, 128, 1024, 1280, 5111808]
     """
-    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - (3 if nbytes <= LARGE else 6)))
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - (3 if nbytes <= FINE_CLASSES else 6)))
     return max(ALIGNMENT, nbytes + -nbytes % step)
 
 
 class ExhaustedError(AllocationError):
-    """The system has no memory for a block. A caller that knows its purpose raises an error that names it."""
+    """The system has no memory for a block. Callers that know its purpose raise an error that names it."""
 
 
 class Statistics(NamedTuple):
-    """in_use and cached: bytes; allocations: how often memory was taken from the system."""
+    """Memory statistics: bytes in use, bytes cached, and the number of allocations from the system."""
 
     in_use: int
     cached: int
@@ -80,16 +80,16 @@ class Statistics(NamedTuple):
 
 
 class Buffer(Variable):
-    """Uninitialised memory at the address `memory`, and its variable. Both are recycled when it is collected.
+    """Uninitialised memory at the address `memory`, and its variable; recycled when the buffer is collected.
 
-    Recycling is one atomic step: it may happen in any thread, at any time.
+    Recycling is a single atomic step, which may occur in any thread at any time.
     """
 
     __slots__ = ("_owner", "memory")
     __init__ = object.__init__  # `Shelf.take` initialises
     name = None
     memory: int
-    _owner: tuple[Any, list[Any]]  # the second is a place of `variable`
+    _owner: tuple[Any, list[Any]]  # the owner of the memory, and the slot of the variable
 
 
 class Shelf:
@@ -103,11 +103,11 @@ class Shelf:
         self._next: Iterator[Block] = iter(self.blocks.pop, None)
 
     def __iter__(self) -> Iterator[Block]:
-        """Take one block after the other, and then raise `IndexError`."""
+        """Iterate over the blocks, removing them; raises `IndexError` when the shelf is empty."""
         return self._next
 
     def take(self) -> Buffer:
-        """A buffer of this size."""
+        """Return a buffer of this size, from the shelf or newly allocated."""
         buffer = Buffer()
         while True:
             try:
@@ -124,11 +124,11 @@ class Shelf:
             self._pool.add(self)
             block = [words, buffer.address, buffer.memory, buffer._owner, buffer.__del__]
             del buffer.__del__
-            self.blocks.appendleft(block)  # still used by a launch that did not keep it
+            self.blocks.appendleft(block)  # a launch that did not keep it alive still uses it
 
 
 class Arena:
-    """Memory at the address `memory` that one launch at a time borrows. Each arena has its own `number`."""
+    """Memory at the address `memory` that one launch at a time borrows. Arenas have unique numbers."""
 
     __slots__ = ("_buffer", "memory", "nbytes", "number")
 
@@ -141,7 +141,10 @@ _numbers = itertools.count(1)
 
 
 class Pool:
-    """Buffers by size class, and arenas. `idle`: the arenas that are not borrowed, by their numbers."""
+    """The buffers of a device by size class, and its arenas.
+
+    idle: the arenas that are not borrowed, by number.
+    """
 
     def __init__(self) -> None:
         self._shelves: dict[int, Shelf] = {}
@@ -150,11 +153,11 @@ class Pool:
         self._allocations = 0
 
     def allocate(self, nbytes: int) -> Buffer:
-        """A buffer of at least `nbytes` bytes."""
+        """Return a buffer of at least `nbytes` bytes."""
         return self.shelf(nbytes).take()
 
     def shelf(self, nbytes: int) -> Shelf:
-        """The shelf of buffers of at least `nbytes` bytes."""
+        """Return the shelf of buffers of at least `nbytes` bytes."""
         if nbytes < 0:
             raise ArgumentError(f"allocate: expected a size of at least 0 bytes, got {nbytes}")
         size = size_class(nbytes)
@@ -162,9 +165,9 @@ class Pool:
         return self._shelves.setdefault(size, Shelf(self, size)) if shelf is None else shelf
 
     def borrow(self, nbytes: int) -> Arena:
-        """Borrow an arena of at least `nbytes` bytes, until it is put back into `idle`.
+        """Borrow an arena of at least `nbytes` bytes until it is put back into `idle`.
 
-        A new one replaces idle ones that are too small: their programs can borrow it instead.
+        A new arena replaces idle ones that are too small; their programs can borrow it instead.
         """
         with LOCK:
             arena = self._fitting(nbytes)
@@ -174,53 +177,57 @@ class Pool:
         return Arena(self.allocate(nbytes), size_class(nbytes))
 
     def _fitting(self, nbytes: int) -> Arena | None:
-        """Take the smallest idle arena of at least `nbytes` bytes that is not much too large."""
+        """Remove and return the smallest sufficient idle arena, unless it exceeds `MAX_ARENA_RATIO`."""
         for arena in sorted(self.idle.values(), key=lambda arena: arena.nbytes):
-            if nbytes <= arena.nbytes <= ROOMY * nbytes:
-                mine = self.idle.pop(arena.number, None)
-                if mine is not None:
-                    return mine
+            if nbytes <= arena.nbytes <= MAX_ARENA_RATIO * nbytes:
+                fitting = self.idle.pop(arena.number, None)
+                if fitting is not None:
+                    return fitting
         return None
 
     def _release_smaller(self, nbytes: int) -> None:
-        """Release the idle arenas that an arena of `nbytes` bytes can replace."""
+        """Drop the idle arenas that an arena of `nbytes` bytes can replace."""
         for arena in list(self.idle.values()):
-            if arena.nbytes < nbytes <= ROOMY * arena.nbytes:
+            if arena.nbytes < nbytes <= MAX_ARENA_RATIO * arena.nbytes:
                 self.idle.pop(arena.number, None)
 
     def add(self, shelf: Shelf) -> None:
-        """Put a new block on `shelf`."""
+        """Allocate a new block for `shelf`."""
         reap()
         size = shelf.size
         with LOCK:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
-            address, memory = self.place(size)
-            place = new_place()
-            block = [*place[:2], address, (memory, place)]
+            address, memory = self.allocate_block(size)
+            slot = new_slot()
+            block = [*slot[:2], address, (memory, slot)]
             block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1
             shelf.blocks.append(block)
 
-    def place(self, size: int) -> tuple[int, Any]:
-        """The address of new memory, and its owner."""
+    def allocate_block(self, size: int) -> tuple[int, Any]:
+        """Allocate memory from the system; return its aligned address and its owner."""
         boundary, offset = ALIGNMENT, 0
         if size >= HUGE_BLOCK:
             boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
-        memory = self._taken(size, boundary + offset)
-        start = memory.ctypes.data
-        address: int = start + -start % boundary + offset
-        if PAGES <= size < HUGE_BLOCK:
+        memory = self._request(size, boundary + offset)
+        unaligned = memory.ctypes.data
+        address: int = unaligned + -unaligned % boundary + offset
+        if POPULATE_BYTES <= size < HUGE_BLOCK:
             populate(address, size)
         return address, memory
 
-    def _taken(self, size: int, margin: int) -> np.ndarray:
-        """Memory from the system; where it has none, unused memory is returned to it first."""
+    def _request(self, size: int, margin: int) -> np.ndarray:
+        """Request memory from the system; if that fails, free unused memory and retry."""
         for attempt in range(2):
             try:
                 return np.empty(size + margin, np.uint8)
-            except (MemoryError, OverflowError, ValueError):  # NumPy's, by the size of the request
+            except (
+                MemoryError,
+                OverflowError,
+                ValueError,
+            ):  # NumPy raises one of them, depending on the size
                 if attempt == 0:
                     self.trim()
         raise ExhaustedError(f"there is no memory for {size} bytes")
@@ -230,7 +237,7 @@ class Pool:
         return blocks + sum(arena.nbytes for arena in list(self.idle.values()))
 
     def trim(self) -> int:
-        """Return all unused memory to the system; returns its size in bytes."""
+        """Return all unused memory to the system; return its size in bytes."""
         freed = 0
         with LOCK:
             self.idle.clear()
@@ -239,15 +246,15 @@ class Pool:
                     for block in shelf:
                         self._owned -= size
                         freed += size
-                        _memory, place = block[3]
-                        block.clear()  # it refers to itself
-                        place[-1]()
+                        _memory, slot = block[3]
+                        block.clear()  # breaks a reference cycle
+                        slot[-1]()
                 except IndexError:
-                    continue  # nothing is left on this shelf
+                    continue  # this shelf is empty
         return freed
 
     def statistics(self) -> Statistics:
-        """Bytes in use, bytes cached, and how often memory was taken from the system."""
+        """Return the bytes in use, the bytes cached, and the number of allocations from the system."""
         reap()
         with LOCK:
             cached = self._cached()
@@ -260,13 +267,13 @@ pool = Pool()
 _pools: dict[int, Pool] = {0: pool}
 
 
-def add_pool(device: int, made: Pool) -> None:
-    """Let this be the pool of the device with this number."""
-    _pools[device] = made
+def add_pool(device: int, new_pool: Pool) -> None:
+    """Register the pool of the device with this number."""
+    _pools[device] = new_pool
 
 
 def pool_of(device: int) -> Pool:
-    """The memory pool of the device with this number: that of a CPU device is made at its first use.
+    """The memory pool of the device with this number; that of a CPU device is created at its first use.
 
     >>> import tracejit as tj
     >>> tj.engine.pool_of(0) is tj.engine.pool

@@ -1,11 +1,11 @@
 """Access to the native executor: its records in memory and its entry points.
 
 The executor (`tracejit.kernels.executor.entry_points`) is machine code that `tracejit.compile` compiles or
-finds in the kernel store: `install` takes a function that returns the addresses, and it is called when the
-first program is made. Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms
-when another thread wants it); the others release it. A thread that holds the executor's lock never wants the
-GIL, so both kinds may wait for the lock. The entry points of every replay are builtin functions of Python,
-the others go through ctypes.
+loads from the kernel store. `install` registers a function that returns the addresses; it is called when the
+first program is created. Entry points that never block for long keep the GIL, because reacquiring it takes up
+to 5 ms when another thread requests it; the others release it. A thread that holds the executor's lock never
+acquires the GIL, so both kinds may wait for the lock. Entry points that every replay calls are builtin
+functions of Python; the others are called through ctypes.
 
     install(loader)               # once, by tracejit.compile
     calls().launch(instance, packed, thread, started)
@@ -38,7 +38,7 @@ Loader = Callable[[], Mapping[str, int]]
 
 
 class Record:
-    """Zeroed int64 words at a 64-byte aligned address; `words` indexes them (byte offset divided by 8)."""
+    """Zeroed int64 words at a 64-byte aligned address; the index into `words` is the byte offset / 8."""
 
     __slots__ = ("address", "words")
 
@@ -73,36 +73,36 @@ class ExecutorCalls(NamedTuple):
 
 
 ENGINE = Record(ENGINE_BYTES)
-"""The engine's native record; there is one per process."""
+"""The native record of the engine; one per process."""
 
 TEAM = Record(TEAM_BYTES)
-"""The native record of the threads that help with a loop."""
+"""The native record of the threads that execute a parallel loop together."""
 
 ENGINE.words[ENGINE_TEAM >> 3] = TEAM.address
 
 LOCK = make_rlock()
-"""Guards the engine's state in Python, off the fast paths. A fork acquires it: no child finds it locked."""
+"""Guards the engine's Python state outside the fast paths. A fork acquires it, so it is free in a child."""
 
 _loader: Loader | None = None
 _calls: ExecutorCalls | None = None
 
 
 def install(loader: Loader) -> None:
-    """Set the loader of the executor: `loader()` returns the address of every entry by name.
+    """Set the loader of the executor: `loader()` returns the addresses of all entry points by name.
 
-    It is called once, at the first use. Installing another one afterwards changes nothing.
+    It is called once, at the first use. Installing another loader afterwards has no effect.
     """
     global _loader
     _loader = loader
 
 
 def loaded() -> bool:
-    """Whether the executor has been loaded; if not, nothing has ever been launched."""
+    """Whether the executor has been loaded; if not, there has been no launch."""
     return _calls is not None
 
 
 def calls() -> ExecutorCalls:
-    """The executor's entry points, loaded at the first call."""
+    """Return the executor's entry points; the first call loads them."""
     return _calls or _load()
 
 
@@ -124,25 +124,26 @@ def _load() -> ExecutorCalls:
 
 
 LANES: dict[int, Record] = {number: Record(LANE_BYTES) for number in (0, HOST, COMMUNICATION)}
-"""The native records of lanes by number: that of a device for its kernels, HOST and COMMUNICATION for Python
-tasks. Those of devices are added when something is to run there.
+"""The native records of lanes by number: device numbers for kernels, HOST and COMMUNICATION for Python tasks.
+The lanes of further devices are added when a program uses them.
 """
 
 
 def lane_of(number: int, device: int = 0) -> Record:
-    """The lane with this number. `device`: for a new one, the address of its device's record, if that has a
-    clock of its own.
+    """Return the lane with this number, which is created if necessary.
+
+    device: for a new lane, the address of the record of its device if that executes asynchronously, else 0
     """
-    found = LANES.get(number)
-    if found is None:
+    lane = LANES.get(number)
+    if lane is None:
         with LOCK:
-            found = LANES.get(number)
-            if found is None:
-                lane = Record(LANE_BYTES)
-                lane.words[LANE_DEVICE >> 3] = device
-                _add(calls(), number, lane)
-                found = LANES[number] = lane
-    return found
+            lane = LANES.get(number)
+            if lane is None:
+                new_lane = Record(LANE_BYTES)
+                new_lane.words[LANE_DEVICE >> 3] = device
+                _add(calls(), number, new_lane)
+                lane = LANES[number] = new_lane
+    return lane
 
 
 def _add(calls: ExecutorCalls, number: int, lane: Record) -> None:
@@ -158,7 +159,7 @@ def function(
     *,
     holds_gil: bool,
 ) -> Callable[..., Any]:
-    """The C function of this name as a Python callable; all arguments are int64."""
+    """Wrap a C function whose arguments are int64 as a Python callable."""
     prototype = ctypes.PYFUNCTYPE if holds_gil else ctypes.CFUNCTYPE
     return prototype(result, *(ctypes.c_int64,) * arity)(addresses[name])
 
@@ -175,22 +176,23 @@ class _Method(ctypes.Structure):
 
 
 _METH_FASTCALL = 0x80
-_methods: list[_Method] = []  # builtin functions refer to them
+_methods: list[_Method] = []  # kept alive for the builtin functions
 
 
-def builtin(addresses: Mapping[str, int], name: str, room: str = "engine") -> Callable[..., Any]:
-    """An entry point that takes Python's objects (see `kernels.executor.python`) as a builtin function. room:
-    what the entry points are of.
+def builtin(addresses: Mapping[str, int], name: str, prefix: str = "engine") -> Callable[..., Any]:
+    """Wrap an entry point whose arguments are Python objects (see `kernels.executor.python`) as a builtin.
+
+    prefix: of the symbol
     """
-    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
-    make = kind(("PyCFunction_NewEx", ctypes.pythonapi))
-    _methods.append(_Method(name.encode(), addresses[f"{room}_{name}"], _METH_FASTCALL, None))
-    function: Callable[..., Any] = make(ctypes.byref(_methods[-1]), None, None)
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
+    new_builtin = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+    _methods.append(_Method(name.encode(), addresses[f"{prefix}_{name}"], _METH_FASTCALL, None))
+    function: Callable[..., Any] = new_builtin(ctypes.byref(_methods[-1]), None, None)
     return function
 
 
 def _bind(addresses: Mapping[str, int]) -> ExecutorCalls:
-    def quick(name: str, arity: int, result: Any = ctypes.c_int64) -> Callable[..., Any]:
+    def short(name: str, arity: int, result: Any = ctypes.c_int64) -> Callable[..., Any]:
         return function(addresses, f"engine_{name}", arity, result, holds_gil=True)
 
     def long(name: str, arity: int) -> Callable[..., Any]:
@@ -200,19 +202,19 @@ def _bind(addresses: Mapping[str, int]) -> ExecutorCalls:
         launch=builtin(addresses, "launch"),
         direct=builtin(addresses, "direct"),
         wait=builtin(addresses, "wait"),
-        observe=quick("observe", 2),
+        observe=short("observe", 2),
         work=long("work", 2),
         help=long("help", 2),
-        poll_host=quick("take_host", 4),
+        poll_host=short("take_host", 4),
         take_host=long("take_host", 4),
         await_host=long("await_host", 4),
-        complete=quick("complete", 3, None),
+        complete=short("complete", 3, None),
         take_finished=builtin(addresses, "take_finished"),
-        initialize_thread=quick("initialize_thread", 1, None),
-        add_lane=quick("add_lane", 2, None),
-        stop_thread=quick("stop_thread", 2, None),
-        quiesce=quick("quiesce", 2, None),
-        resume=quick("resume", 1, None),
-        resume_child=quick("resume_child", 1, None),
-        lose=quick("lose", 2, None),
+        initialize_thread=short("initialize_thread", 1, None),
+        add_lane=short("add_lane", 2, None),
+        stop_thread=short("stop_thread", 2, None),
+        quiesce=short("quiesce", 2, None),
+        resume=short("resume", 1, None),
+        resume_child=short("resume_child", 1, None),
+        lose=short("lose", 2, None),
     )

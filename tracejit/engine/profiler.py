@@ -1,4 +1,4 @@
-"""The profiler: one event per task and thread, recorded natively into a ring while a profile is open.
+"""The profiler: one event per task and thread, recorded natively in a ring buffer while a profile is open.
 
 with engine.profile() as profile:
     step(x)
@@ -32,16 +32,16 @@ from tracejit.kernels.executor.layout import (
     HOST,
 )
 
-CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
+CAPACITY = 1 << 16  # events in the ring buffer; the oldest are overwritten
 
 
 class Event(NamedTuple):
-    """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`.
+    """The execution of a task on one thread; start and end in nanoseconds of `time.monotonic_ns`.
 
-    launch: the number of the launch that it is a part of, in the order of launches.
-    lane:   the name of a device, as ``"cpu:0"`` or ``"gpu:1"``, or ``"host"`` or ``"communication"``.
+    launch: the sequence number of its launch.
+    lane:   the name of a device, such as ``"cpu:0"`` or ``"gpu:1"``, or ``"host"`` or ``"communication"``.
     nbytes: estimated bytes of memory traffic; 0 for Python tasks.
-    label:  the number of its program, a key of `Profile.programs`, times `LABEL`, plus that of the task.
+    label:  the number of its program, a key of `Profile.programs`, times `LABEL`, plus the task's index.
 
     >>> import tracejit as tj
     >>> tj.engine.Event._fields
@@ -65,7 +65,7 @@ def lane_name(number: int) -> str:
 
 
 class TaskDescription(NamedTuple):
-    """The description of a task, found by its label."""
+    """The description of a task in a profile."""
 
     name: str
     location: str | None = None
@@ -75,10 +75,11 @@ class TaskDescription(NamedTuple):
 
 
 class Profile:
-    """The recorded events, in order of time. `dropped` counts events that the ring had no room for,
-    `programs` are those that ran, by number.
+    """A profile, as created by `tj.profile`.
 
-    Made by `tj.profile`.
+    events:   the recorded events in order of time.
+    dropped:  number of events that were overwritten in the ring buffer.
+    programs: the programs that ran, by number.
 
     >>> import tracejit as tj
     >>> with tj.profile() as profile:
@@ -93,7 +94,7 @@ class Profile:
         self.programs: dict[int, object] = {}
 
     def chrome_trace(self) -> str:
-        """The events as JSON in Chrome's trace format.
+        """Return the events as JSON in Chrome's trace format.
 
         >>> import tracejit as tj
         >>> tj.engine.Profile().chrome_trace()
@@ -137,25 +138,24 @@ class Profile:
             file.write(self.chrome_trace())
 
 
-_kept: list[object] | None = (
-    None  # the programs made while a profile is open: it names their tasks at its end
-)
+_kept_programs: list[object] | None = None
+"""The programs created while a profile is open, which describes their tasks when it ends."""
 
 _host_events: list[Event] | None = None
 
 
 def record_host(name: str, location: str | None, start: int, launch: int, lane: int, label: int = 0) -> None:
-    """Record a Python task that ends now."""
-    events = _host_events
-    if events is not None:
-        end, where = time.monotonic_ns(), lane_name(lane)
-        events.append(Event(name, location, current().name, start, end, launch, where, 0, label))
+    """Record an event for a Python task that ends now."""
+    host_events = _host_events
+    if host_events is not None:
+        end, lane_name_ = time.monotonic_ns(), lane_name(lane)
+        host_events.append(Event(name, location, current().name, start, end, launch, lane_name_, 0, label))
 
 
 def keep(program: object) -> None:
-    """Have a program live until the profile that is open ends."""
-    if _kept is not None:
-        _kept.append(program)
+    """Keep a program alive until the current profile ends, if there is one."""
+    if _kept_programs is not None:
+        _kept_programs.append(program)
 
 
 class OpenProfile:
@@ -167,13 +167,13 @@ class OpenProfile:
         self._ring: Record | None = None
 
     def __enter__(self) -> Profile:
-        global _host_events, _kept
+        global _host_events, _kept_programs
         native.calls()
         self._drain()
         with LOCK:
             if _host_events is not None:
                 raise EngineError("a profile is open already; profiles do not nest")
-            _host_events, _kept = [], []
+            _host_events, _kept_programs = [], []
             self._ring = Record(CAPACITY * EVENT_BYTES)
             ENGINE.words[ENGINE_EVENT_COUNT >> 3] = 0
             ENGINE.words[ENGINE_EVENT_CAPACITY >> 3] = CAPACITY
@@ -181,25 +181,26 @@ class OpenProfile:
         return self._profile
 
     def __exit__(self, *exception: object) -> None:
-        global _host_events, _kept
+        global _host_events, _kept_programs
         self._drain()
         with LOCK:
             ENGINE.words[ENGINE_EVENTS >> 3] = 0
-            host, _host_events = _host_events or [], None
+            host_events, _host_events = _host_events or [], None
         assert self._ring is not None
         count = ENGINE.words[ENGINE_EVENT_COUNT >> 3]
         self._profile.dropped = max(0, count - CAPACITY)
         rows = np.frombuffer(self._ring.words, np.int64).reshape(CAPACITY, EVENT_BYTES // 8)[
             : min(count, CAPACITY)
         ]
-        events = host
-        for label, thread, start, end, launch in rows.tolist():
-            task, known = self._describe(label), THREADS.get(thread)
-            where, name = lane_name(task.lane), known.name if known else f"thread {thread}"
+        events = host_events
+        for label, thread_number, start, end, launch in rows.tolist():
+            task, thread_record = self._describe(label), THREADS.get(thread_number)
+            lane, name = (
+                lane_name(task.lane),
+                thread_record.name if thread_record else f"thread {thread_number}",
+            )
             if task.program is not None:
                 self._profile.programs[label // LABEL] = task.program
-            events.append(
-                Event(task.name, task.location, name, start, end, launch, where, task.nbytes, label)
-            )
-        _kept = None
+            events.append(Event(task.name, task.location, name, start, end, launch, lane, task.nbytes, label))
+        _kept_programs = None
         self._profile.events[:] = sorted(events, key=lambda event: (event.start, event.end))

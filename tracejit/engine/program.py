@@ -1,20 +1,20 @@
-"""Programs: static graphs of tasks that are launched over and over.
+"""Programs: static graphs of tasks that are launched repeatedly.
 
-A program is prepared once: its tasks, their order, the arguments they use, and the argument blocks that its
-kernels read. A launch takes an *instance* (a copy of all this) and an arena, writes the
-addresses and numbers of this call into the blocks and hands it to the executor: one native call, whatever the
-number of tasks.
+The static data of a program are prepared once: its tasks, their dependencies, the arguments they use, and the
+argument blocks that its kernels read. A launch uses an *instance* (a copy of these data) and an arena, writes
+the addresses and numbers of this call into the blocks and submits the instance to the executor: a single
+native call, independent of the number of tasks.
 
     tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))]
     program = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
     packed = struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address)
     program.launch(packed, keep=(x, y))
 
-A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call
-returns at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
+A launch with a small estimated cost whose variables are free runs inside that call. Otherwise the call
+returns immediately or, if too many launches of this program are in flight, when the oldest has ended.
 
-A caller that must know after an interrupt whether the launch was made passes a list, `started`: the native
-call itself appends its return value.
+A caller that must know after an interrupt whether the launch has taken place passes a list, `started`, to
+which the native call itself appends its return value.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from tracejit.kernels.executor.layout import (
     QUEUED,
 )
 
-SMALL = 1 << 18  # cost up to which a launch runs on the calling thread: about 20 us of memory traffic
-LOOK_AHEAD = 1 << 30  # bytes of arenas that the launches of one program may hold
-MOST_INSTANCES = 8
+SMALL = 1 << 18  # maximum cost of a launch that runs on the calling thread: about 20 us of memory traffic
+MAX_ARENA_BYTES = 1 << 30  # of the arenas of a program's launches in flight, unless one launch needs more
+MAX_INSTANCES = 8
 
 PROGRAMS: WeakValueDictionary[int, Program] = WeakValueDictionary()
 """Live programs by number, for the profiler."""
@@ -73,21 +73,21 @@ _numbers = itertools.count(1)
 class Program:
     """A static graph of tasks.
 
-    tasks:          in an order in which they could run
-    template:       the argument blocks of all tasks, one after the other, as int64 slots
-    patches:        (slot, argument, addend): the launch's value of the argument plus `addend` goes to the
+    tasks:          in a topological order
+    template:       the concatenated argument blocks of all tasks, as int64 slots
+    patches:        (slot, argument, addend): a launch stores its value of the argument plus `addend` in the
                     slot;
                     (slot, ARENA - i, addend): the address of the launch's arena on device i plus `addend`
-    arena_bytes:    private memory of each launch while it runs: on device 0, or by the number of the device
+    arena_bytes:    private memory of each launch in flight: on device 0, or by device number
     scratch_bytes:  private memory of each thread while it runs a chunk
     arguments:      mode of each argument
-    on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
-                    block)``, where `block` is the address of the task's argument block, whose pointers are
-                    still valid
-    keep:           is referred to as long as the program or a launch of it lives: the code of its kernels
+    on_error:       creates the exception when a kernel returns a nonzero status: ``on_error(task_index,
+                    status, block)``, where `block` is the address of the task's argument block, whose
+                    pointers are still valid
+    keep:           kept alive while the program or one of its launches is: the code of its kernels
 
-    A launch that fails skips its remaining tasks, except those that run always. For WRITE and OVERWRITE
-    arguments to keep their content then, every task that can fail has to come before all tasks that write
+    A launch that fails skips its remaining tasks, except those with `always`. For WRITE and OVERWRITE
+    arguments to preserve their contents then, every task that can fail has to precede all tasks that write
     them; the engine does not check this.
     """
 
@@ -104,39 +104,39 @@ class Program:
     ) -> None:
         self.tasks = list(tasks)
         self._keep = keep
-        blocks = np.array(template, np.int64)
+        template_array = np.array(template, np.int64)
         arenas = {0: arena_bytes} if isinstance(arena_bytes, int) else arena_bytes
         arenas = {device: nbytes for device, nbytes in arenas.items() if nbytes}
-        _check(self.tasks, len(blocks), patches, arguments)
+        _check(self.tasks, len(template_array), patches, arguments)
         self._on_error = on_error
         self._python_lanes = {task.queue for task in self.tasks if task.callable}
         self._has_python = bool(self._python_lanes)
-        small = not (self._has_python or any(task.is_issued for task in self.tasks))
-        small = small and sum(task.estimate for task in self.tasks) <= SMALL
+        is_small = not (self._has_python or any(task.is_issued for task in self.tasks))
+        is_small = is_small and sum(task.estimate for task in self.tasks) <= SMALL
         number = self.number = next(_numbers)
-        self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
-        self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes
-        self._plan = InstancePlan(number, self.tasks, blocks, patches, arguments, arenas)
+        self.template, self.patches, self.arguments = template_array, tuple(patches), tuple(arguments)
+        self.is_small, self.arena_bytes, self.scratch_bytes = is_small, sum(arenas.values()), scratch_bytes
+        self._plan = InstancePlan(number, self.tasks, template_array, patches, arguments, arenas)
         workers.serve(task.queue for task in self.tasks if not task.callable)
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
-        self._plan.image[INSTANCE_SMALL // 8] = small
+        self._plan.image[INSTANCE_SMALL // 8] = is_small
         PROGRAMS[number] = self
         profiler.keep(self)
         self._packed_bytes, self._has_arenas = 16 * len(arguments), bool(arenas)
-        self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, sum(arenas.values()))))
-        self._instances: list[ref[Instance]] = []  # weak references to all of them, some dead
+        self._max_instances = max(1, min(MAX_INSTANCES, MAX_ARENA_BYTES // max(1, sum(arenas.values()))))
+        self._instances: list[ref[Instance]] = []  # all instances; some references are dead
         self._free: deque[Instance] = deque()
         self._next = iter(self._free.pop, None)
         self._launch = native.calls().launch
 
     def launch(self, packed: bytes, keep: object, started: list[int] | None = None) -> None:
-        """Start the program.
+        """Launch the program.
 
-        packed:  one int64 per argument (an address, or the bits of a number), then per argument the address
-                 of its variable (0: nothing to order), in native byte order
-        keep:    is referred to until the launch has ended: buffers and variables of all its arguments
-        started: an empty list, which is no longer empty once the launch has been made, whatever is raised;
-                 it holds FINISHED if the launch has ended already, and none of its tasks has failed
+        packed:  one int64 per argument (an address, or the bits of a number), followed by the address of each
+                 argument's variable (0: not ordered), in native byte order
+        keep:    kept alive until the launch has ended: buffers and variables of all its arguments
+        started: an empty list, to which one item is appended once the launch has taken place, even if an
+                 exception is raised; FINISHED if the launch has ended already without a failed task
         """
         if len(packed) != self._packed_bytes:
             raise ArgumentError(f"launch: expected {self._packed_bytes} packed bytes, got {len(packed)}")
@@ -147,11 +147,11 @@ class Program:
         if started is None:
             started = []
         try:
-            for instance in self._next:  # not a call, after which an interrupt could lose it
+            for instance in self._next:  # unlike a call, an interrupt cannot lose the instance
                 address = instance.address
                 break
-        except IndexError:  # all are in flight
-            instance = self._another()
+        except IndexError:  # all instances are in flight
+            instance = self._obtain_instance()
             address = instance.address
         flight = self, instance, keep
         try:
@@ -164,27 +164,29 @@ class Program:
             if code == NEEDS_SCRATCH:
                 threads.own().grow()
                 code = self._launch(address, packed, threads.address(), started)
-                assert code != NEEDS_SCRATCH, "it has as much as it asked for"
+                assert code != NEEDS_SCRATCH, "the scratch memory has the requested size"
             if code == FINISHED:
                 del IN_FLIGHT[address]
                 if self._has_arenas:
                     instance.return_arenas()
                 self._free.append(instance)
             else:
-                self._go_on(flight, started)
+                self._finish_launch(flight, started)
         except BaseException:
-            self._go_on(flight, started, helps=False)
+            self._finish_launch(flight, started, helps=False)
             raise
 
     def _prepare(self, instance: Instance, packed: bytes, keep: object) -> None:
         """Store the arguments in the instance for the launch's Python tasks."""
         instance.packed = packed
 
-    def _go_on(
+    def _finish_launch(
         self, flight: tuple[Program, Instance, object], started: list[int], *, helps: bool = True
     ) -> None:
-        """Handle a launch that was made or failed to start; repeated after an interrupt, which is not kept
-        waiting: then this thread no longer `helps`.
+        """Handle a launch that is queued, has failed, or has not taken place.
+
+        It is repeated after an interrupt. Then `helps` is False, so that running tasks on this thread does
+        not delay the interrupt.
         """
         instance = flight[1]
         if started and started[0] == QUEUED:
@@ -196,10 +198,10 @@ class Program:
             instance.return_arenas()
             self._free.append(instance)
 
-    def _another(self) -> Instance:
-        """An instance when none is free: a new one, or the next to become free when there are enough.
+    def _obtain_instance(self) -> Instance:
+        """Return a new instance, or, if the limit is reached, the next one to become free.
 
-        A Python task never waits for one here: launches in flight may wait for that task.
+        A Python task never waits here, since launches in flight may wait for that task.
         """
         may_wait = threads.current().task is None
         while True:
@@ -214,65 +216,65 @@ class Program:
                     return instance
             threads.block(LAUNCH, oldest.address)
 
-    def _too_many(self, more: int) -> bool:
-        """Whether `more` instances would exceed the bound. Interrupts may have lost some."""
+    def _too_many(self, extra: int) -> bool:
+        """Whether the live instances exceed the limit by `extra` or more. Interrupts may have lost some."""
         with LOCK:
-            if len(self._instances) < self._most + more:
+            if len(self._instances) < self._max_instances + extra:
                 return False
             self._instances = [instance for instance in self._instances if instance() is not None]
-            return len(self._instances) >= self._most + more
+            return len(self._instances) >= self._max_instances + extra
 
     def _oldest(self) -> Record | None:
-        """The oldest launch of this program that has not ended."""
-        mine = [
+        """The instance of the oldest launch of this program that has not ended, or None."""
+        unfinished = [
             i for program, i, _ in list(IN_FLIGHT.values()) if program is self and i.words[INSTANCE_LEFT >> 3]
         ]
-        return min(mine, key=lambda instance: instance.words[INSTANCE_SEQUENCE >> 3], default=None)
+        return min(unfinished, key=lambda instance: instance.words[INSTANCE_SEQUENCE >> 3], default=None)
 
     def recycle(self, instance: Instance) -> None:
         """Reuse an instance whose launch has ended; the engine calls this."""
         instance.return_arenas()
-        if len(self._instances) <= self._most or not self._too_many(1):
+        if len(self._instances) <= self._max_instances or not self._too_many(1):
             self._free.append(instance)
 
     def describe(self, task: int, status: int, instance: Instance) -> Callable[[], BaseException]:
-        """Return a function that makes the exception of a failed task; the engine calls this."""
-        failed = self.tasks[task]
+        """Return a function that creates the exception of a failed task; the engine calls this."""
+        failed_task = self.tasks[task]
         error: BaseException = locate(
-            EngineError(f"task {failed.name!r} failed with status {status}"), failed.location
+            EngineError(f"task {failed_task.name!r} failed with status {status}"), failed_task.location
         )
         if self._on_error is not None:
             try:
-                error = self._on_error(task, status, instance.block + 8 * failed.block)
-            except Exception as problem:  # must not keep the engine from ending other launches
-                error.__cause__ = problem
+                error = self._on_error(task, status, instance.block + 8 * failed_task.block)
+            except Exception as handler_error:  # must not prevent the engine from retiring other launches
+                error.__cause__ = handler_error
         return partial(failures.renew, error)
 
     def _failure(self, instance: Instance) -> BaseException | None:
-        """The exception of a launch that has failed; None if it has not, so far."""
+        """The exception of a launch if it has failed so far, else None."""
         return failure_of(instance.words[INSTANCE_ERROR >> 3])
 
     def call(self, task: int, instance: Instance, keep: object) -> HostCall:
-        """The call of a Python task; the engine calls this."""
+        """Create the call of a Python task; the engine calls this."""
         packed, count = instance.packed, len(instance.packed) // 16
 
         def variables() -> tuple[int, ...]:
             return struct.unpack(f"{2 * count}q", packed)[count:]
 
         def written() -> tuple[int, ...]:
-            kept = zip(variables(), self.arguments, strict=True)
-            return tuple(address for address, mode in kept if mode in (WRITE, OVERWRITE))
+            modes = zip(variables(), self.arguments, strict=True)
+            return tuple(address for address, mode in modes if mode in (WRITE, OVERWRITE))
 
-        this = self.tasks[task]
-        assert this.callable is not None
-        block = instance.block + 8 * this.block
+        description = self.tasks[task]
+        assert description.callable is not None
+        block = instance.block + 8 * description.block
         return HostCall(
-            function=this.callable,
-            arguments=(block, self._failure(instance)) if this.always else (block,),
-            name=this.name,
-            location=this.location,
-            asynchronous=this.asynchronous,
-            communicates=this.queue == COMMUNICATION,
+            function=description.callable,
+            arguments=(block, self._failure(instance)) if description.always else (block,),
+            name=description.name,
+            location=description.location,
+            asynchronous=description.asynchronous,
+            communicates=description.queue == COMMUNICATION,
             variables=variables,
             written=written,
             label=self.number * LABEL + task,
@@ -282,7 +284,7 @@ class Program:
 def _check(
     tasks: Sequence[Task], slots: int, patches: Sequence[tuple[int, int, int]], arguments: Sequence[int]
 ) -> None:
-    """Raise if an index is out of range: native code does not check it."""
+    """Raise ArgumentError if the static data are invalid, since native code does not check them."""
     for i, task in enumerate(tasks):
         if not all(0 <= earlier < i for earlier in task.after):
             raise ArgumentError(f"task {i} ({task.name}): comes after {task.after}, expected earlier tasks")

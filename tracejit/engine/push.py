@@ -5,7 +5,7 @@
     push(show, reads=[total])               # runs after add, on a thread of its own
     wait_all()
 
-A task names what it reads and writes by variables, or by objects that have one: `Ordered`, such as arrays.
+A task declares its reads and writes as variables, or as objects with a variable (`Ordered`), such as arrays.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -33,10 +33,10 @@ _CPU = re.compile(r"cpu(:\d+)?").fullmatch
 
 
 class Ordered(Protocol):
-    """An object whose use a variable orders."""
+    """An object whose uses are ordered by a variable."""
 
     def __variable__(self) -> Variable:
-        """Its variable, on which all its operations so far are enrolled."""
+        """Return the variable, after all operations on the object so far have been launched with it."""
 
 
 def push(
@@ -48,20 +48,20 @@ def push(
     name: str | None = None,
     asynchronous: bool = False,
 ) -> None:
-    """Run `fn()` when all tasks pushed before that write `reads`, or use `writes`, have ended.
+    """Launch `fn()` as a task, after all previously pushed tasks that write `reads` or use `writes`.
 
-    It runs on a thread of its own; tasks of higher `priority` first, when several are ready. An
-    `asynchronous` task is called as ``fn(on_complete)`` and ends when somebody calls ``on_complete()`` or
-    ``on_complete(error)``, from any thread. If it raises, waits for what it writes raise `EngineError` with
-    the exception as ``__cause__``, and tasks that read it do not run, until a later task that only writes it
-    succeeds.
+    It runs on a host thread; if several tasks are ready, those of higher `priority` run first. An
+    `asynchronous` task is called as ``fn(on_complete)`` and ends when ``on_complete()`` or
+    ``on_complete(error)`` is called, from any thread. If a task fails, waits for `writes` raise `EngineError`
+    with the exception as ``__cause__``, and tasks that read them are skipped, until a later task that
+    overwrites them succeeds.
 
-    `reads` and `writes` hold variables or arrays. The task may look at the arrays it reads, and write to
-    those it writes, as usual (``batch[...] = loaded``); what it starts with them ends before the task does.
-
-    `device`: None or a CPU device; all of them share the host threads.
-    Raises ArgumentError for what is no function, no list, or no variable and has none, DeviceError for a
-    device without host threads.
+    reads, writes: lists of variables or arrays. The task may read the values of the former and write to the
+                   latter as usual (``batch[...] = loaded``); operations that it launches on them end before
+                   the task does.
+    device:        None or a CPU device; all CPU devices share the host threads.
+    Raises ArgumentError if `fn` is not callable, `reads` or `writes` is not a list, or an item neither is nor
+    has a variable; DeviceError for a device without host threads.
 
     >>> import tracejit as tj
     >>> done = []
@@ -78,28 +78,28 @@ def push(
     if device is not None and not _CPU(str(device)):
         raise _located(DeviceError(f"push: Python tasks run on CPU devices, got {device}"), frame)
     try:
-        fits = -(1 << 63) <= operator.index(priority) < 1 << 63
+        is_valid = -(1 << 63) <= operator.index(priority) < 1 << 63
     except TypeError:
-        fits = False
-    if not fits:
+        is_valid = False
+    if not is_valid:
         raise _located(
             ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}"), frame
         )
     if not (isinstance(reads, _LISTS) and isinstance(writes, _LISTS)):
-        wrong = writes if isinstance(reads, _LISTS) else reads
-        kind = type(wrong).__name__
-        what = f"push: reads and writes are lists, got {kind}; write [x] for one"
-        raise _located(ArgumentError(what), frame)
-    kept = (*reads, *writes)
-    variables = [x if isinstance(x, Variable) else _variable(x, frame) for x in kept]
+        invalid = writes if isinstance(reads, _LISTS) else reads
+        kind = type(invalid).__name__
+        message = f"push: reads and writes are lists, got {kind}; write [x] for one"
+        raise _located(ArgumentError(message), frame)
+    operands = (*reads, *writes)
+    variables = [x if isinstance(x, Variable) else _variable(x, frame) for x in operands]
     code, line = frame.f_code, frame.f_lineno
-    call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous, priority)
+    call = _PushedCall(fn, variables, operands, name, code.co_filename, line, asynchronous, priority)
     program = _program(len(reads), len(writes))
     program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
 
 
 def _caller(frame: FrameType) -> FrameType:
-    """The nearest frame from `frame` on that is not of this package; `frame` itself if there is none."""
+    """Return the innermost frame, from `frame` outwards, outside this package; `frame` if there is none."""
     outer: FrameType | None = frame
     while outer is not None and str(outer.f_globals.get("__name__")).startswith("tracejit."):
         outer = outer.f_back
@@ -107,25 +107,25 @@ def _caller(frame: FrameType) -> FrameType:
 
 
 def _located(error: TracejitError, caller: FrameType) -> TracejitError:
-    """The error with the line that calls `push`."""
+    """Add the line that calls `push` to an error."""
     return locate(error, f"{caller.f_code.co_filename}:{caller.f_lineno}")
 
 
 def _variable(x: Any, caller: FrameType) -> Variable:
     if not hasattr(type(x), "__variable__"):
         kind = type(x).__name__
-        what = f"push: reads and writes are arrays or engine variables, got {kind}"
-        raise _located(ArgumentError(what), caller)
+        message = f"push: reads and writes are arrays or engine variables, got {kind}"
+        raise _located(ArgumentError(message), caller)
     variable: Variable = x.__variable__()
     return variable
 
 
 class _PushedCall(NamedTuple):
-    """The arguments of one push; lives as long as its launch."""
+    """The arguments of one `push`, kept alive until its launch has ended."""
 
     fn: Callable[..., object]
     variables: list[Variable]
-    kept: tuple[object, ...]
+    operands: tuple[object, ...]
     name: str | None
     filename: str
     line: int
@@ -134,12 +134,12 @@ class _PushedCall(NamedTuple):
 
 
 class _PushProgram(Program):
-    """The program of all pushes with so many variables: one Python task that uses them all."""
+    """The program of all pushes with these numbers of variables: a single Python task that uses them."""
 
     def __init__(self, reads: int, writes: int) -> None:
         task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_never)
         super().__init__([task], arguments=[READ] * reads + [FRESH] * writes)
-        self._most = sys.maxsize  # no arena, so no bound
+        self._max_instances = sys.maxsize  # unlimited, as it has no arena
         self.pack = struct.Struct(f"{2 * (reads + writes)}q").pack
         self.zeros = (0,) * (reads + writes)
 
@@ -158,12 +158,12 @@ class _PushProgram(Program):
             asynchronous=keep.asynchronous,
             communicates=False,
             variables=lambda: tuple(variable.address for variable in variables),
-            written=tuple,  # they are poisoned in any case
+            written=tuple,  # FRESH variables are poisoned in any case
         )
 
 
 def _never(block: int) -> None:
-    raise AssertionError("a pushed task runs what was pushed")
+    raise AssertionError("`_PushProgram.call` replaces the function")
 
 
 @cache

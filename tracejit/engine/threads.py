@@ -1,8 +1,8 @@
 """Threads that run tasks: the workers, and every Python thread while it waits.
 
-A `Thread` is the native record of one, with its own scratch memory. Workers are daemon threads, each inside
-one native call until it stops; they start at the first launch that needs them. A thread that waits is in
-native code too, where it runs tasks, and returns every 50 ms so that Python can handle a Ctrl-C.
+A `Thread` is the native record of a thread, with its own scratch memory. Workers are daemon threads, each
+inside a single native call until it stops; they start at the first launch that needs them. A waiting thread
+is in native code, too, where it runs tasks; it returns every 50 ms so that Python can handle a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from tracejit.config import config
 from tracejit.device_kinds import device_name, kind_of
 from tracejit.engine import native
-from tracejit.engine.available_processors import ORDERED, crowded, spare_processors, spin_time
+from tracejit.engine.available_processors import LOADS_ACQUIRE, crowded, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (
@@ -47,52 +47,53 @@ from tracejit.kernels.executor.layout import (
 )
 
 HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
-"""The first shares of a task of the waiting thread and of the workers: well apart for any number of threads.
+"""The shares of a task with which the waiting thread and the workers begin: far apart for any number of
+threads.
 """
 
 
-LONG = 5.0
-"""Seconds after which a wait reports once what has not ended."""
+REPORT_AFTER = 5.0
+"""Seconds after which a wait calls `on_long_wait` once."""
 
-while_long: Callable[[float], object] = float
-"""The function that reports it; its argument is the wait's duration in seconds."""
+on_long_wait: Callable[[float], object] = float
+"""The function that reports a long wait; its argument is the duration so far in seconds."""
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing."""
 
 
-between_slices: Callable[[], object] = nothing
-"""The function that a waiting thread calls between two slices."""
+between_slices: Callable[[], object] = do_nothing
+"""The function that a waiting thread calls between two slices of native waiting."""
 
 _numbers = itertools.count()
 _local = threading.local()
 
 
 class Thread(Record):
-    """The native record of a thread. `name` and `number` are what the profiler shows."""
+    """The native record of a thread. The profiler shows `name` and `number`."""
 
     __slots__ = ("__weakref__", "busy", "name", "number", "scratch", "task", "while_blocked")
 
     def __init__(self, name: str) -> None:
         super().__init__(THREAD_BYTES)
         self.name, self.number = name, next(_numbers)
-        self.busy = False  # inside `block`; a signal handler that waits needs a record of its own
+        self.busy = False  # inside `block`; a signal handler that waits then needs another record
         self.scratch: Record | None = None
-        self.task: Any = None  # the Python task that it runs
+        self.task: Any = None  # the Python task that the thread runs
         self.while_blocked: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self.words[THREAD_NUMBER >> 3] = self.number
         native.calls().initialize_thread(self.address)
         THREADS[self.number] = self
 
     def grow(self) -> None:
-        """Replace the scratch memory by one of the size that the last task needed."""
-        need = self.words[THREAD_NEED >> 3]
-        self.scratch = scratch = Record(SCRATCH_HEAD + need + -need % native.LINE)
+        """Replace the scratch memory by memory of the size that the last task requested."""
+        nbytes = self.words[THREAD_NEED >> 3]
+        self.scratch = scratch = Record(SCRATCH_HEAD + nbytes + -nbytes % native.LINE)
         scratch.words[(SCRATCH_HEAD + SCRATCH_ENGINE) >> 3] = ENGINE.address
         scratch.words[(SCRATCH_HEAD + SCRATCH_THREAD) >> 3] = self.address
         self.words[THREAD_SCRATCH >> 3] = scratch.address + SCRATCH_HEAD
-        self.words[THREAD_SCRATCH_BYTES >> 3] = need
+        self.words[THREAD_SCRATCH_BYTES >> 3] = nbytes
 
 
 THREADS: WeakValueDictionary[int, Thread] = WeakValueDictionary()
@@ -100,7 +101,7 @@ THREADS: WeakValueDictionary[int, Thread] = WeakValueDictionary()
 
 
 def held() -> tuple[int, ...]:
-    """The addresses of the variables that the Python task on this thread holds: those it reads or writes.
+    """The addresses of the variables that the Python task on this thread reads or writes.
 
     >>> import tracejit as tj
     >>> tj.engine.held()
@@ -116,7 +117,7 @@ def adopt(thread: Thread) -> None:
 
 
 def current() -> Thread:
-    """The record of the calling thread."""
+    """The record with which the calling thread can wait: its own, or a new one inside `block`."""
     try:
         thread: Thread = _local.thread
     except AttributeError:
@@ -127,7 +128,7 @@ def current() -> Thread:
 
 
 def own() -> Thread:
-    """The calling thread's own record, also inside `block`, where it is not in use while Python runs."""
+    """The calling thread's own record, also inside `block`, where native code does not use it meanwhile."""
     try:
         return _local.thread
     except AttributeError:
@@ -142,15 +143,18 @@ def address() -> int:
         return current().address
 
 
-def block(kind: int, place: int) -> None:
-    """Wait for the record at `place` as `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
-    if kind == ALL and ORDERED and ENGINE.words[ENGINE_OLDEST >> 3] == 0:
-        return  # what this thread has launched has ended
+def block(kind: int, record_address: int) -> None:
+    """Wait for a condition of the record at an address, and run native tasks in the meantime.
+
+    kind: WRITTEN, UNUSED, LAUNCH or ALL
+    """
+    if kind == ALL and LOADS_ACQUIRE and ENGINE.words[ENGINE_OLDEST >> 3] == 0:
+        return  # all launches of this thread have ended
     thread, wait = current(), native.calls().wait
     thread.busy = True
     try:
         first = SLICE if thread.while_blocked is contextlib.nullcontext else 0
-        code = wait(ENGINE.address, thread.address, kind, place, first)
+        code = wait(ENGINE.address, thread.address, kind, record_address, first)
         if code != 1:
             with thread.while_blocked():
                 _wait_on(thread, code)
@@ -159,20 +163,20 @@ def block(kind: int, place: int) -> None:
 
 
 def _wait_on(thread: Thread, code: int) -> None:
-    """Wait until the condition of `thread` holds; `code`: the result of the wait so far."""
-    start, said = time.monotonic(), False
+    """Wait until the condition of `thread` is true. code: the result of the native wait so far."""
+    start, is_reported = time.monotonic(), False
     while code != 1:
         if code < 0:
             thread.grow()
         between_slices()
-        if not said and (seconds := time.monotonic() - start) >= LONG:
-            said = True
-            while_long(seconds)
+        if not is_reported and (seconds := time.monotonic() - start) >= REPORT_AFTER:
+            is_reported = True
+            on_long_wait(seconds)
         code = native.calls().wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
 
 
 def computing() -> bool:
-    """Whether a kernel runs at the moment, on any thread."""
+    """Whether a kernel is running on any thread."""
     return ENGINE.words[ENGINE_ACTIVE >> 3] != 0
 
 
@@ -185,8 +189,9 @@ def help_out() -> None:
 
 
 class CompletionThread:
-    """The thread that completes what a device with a clock of its own has done: it runs `watch`, an entry
-    point of the executor, on the device's lane.
+    """The thread that completes the tasks of an asynchronous device.
+
+    It runs `watch`, an entry point of the executor, on the device's lane.
     """
 
     def __init__(self, name: str, lane: native.Record, watch: Callable[[int, int, int], int]) -> None:
@@ -194,7 +199,7 @@ class CompletionThread:
         self._running: tuple[Thread, threading.Thread] | None = None
 
     def ensure(self) -> None:
-        """Start it, if it does not run."""
+        """Start the thread unless it is running."""
         if self._running is None:
             with LOCK:
                 if self._running is None:
@@ -210,7 +215,7 @@ class CompletionThread:
         self._watch(ENGINE.address, self._lane.address, thread.address)
 
     def stop(self, seconds: float) -> None:
-        """End it, after what it waits for; at most `seconds` later."""
+        """End the thread after its current wait; wait for it at most `seconds`."""
         with LOCK:
             if self._running is not None:
                 thread, python = self._running
@@ -225,35 +230,35 @@ WATCHERS: list[CompletionThread] = []
 class Workers:
     """The native workers of the process, by device.
 
-    Unless a count is set, the devices share the processors besides the one of the calling thread; each of
-    several devices has at least one worker.
+    By default the devices share the processors except the calling thread's; with several devices, each has
+    at least one worker.
     """
 
     def __init__(self) -> None:
         self._running: dict[int, list[tuple[Thread, threading.Thread]]] = {0: []}
-        self._every: int | None = None  # the count that is set for all devices
-        self._counts: dict[int, int] = {}  # those that are set for one
-        self.complete = False  # all of them run
-        self._told: dict[int, int] = {}  # the number that run, as the executor knows
+        self._default_count: int | None = None  # set for all devices
+        self._counts: dict[int, int] = {}  # set for single devices
+        self.complete = False  # whether all workers run
+        self._published: dict[int, int] = {}  # numbers of running workers that the executor knows
 
     @property
     def count(self) -> int:
-        """The number of workers of device 0 that run, or will at the first launch that needs them."""
+        """The number of workers of device 0 that run, or that the first launch will start."""
         return self.count_of(0)
 
     def count_of(self, device: int) -> int:
-        """The number of workers of a device that run, or will at the first launch that needs them."""
+        """The number of workers of a device that run, or that the first launch will start."""
         is_issued = kind_of(device).is_issued
-        for count in (self._counts.get(device), self._every, config.workers):
+        for count in (self._counts.get(device), self._default_count, config.workers):
             if count is not None:
                 return min(count, 1) if is_issued else count
         if is_issued:
-            return 1  # which issues
-        devices = sum(not kind_of(number).is_issued for number in self._running)
-        return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
+            return 1  # it issues all tasks
+        n_devices = sum(not kind_of(number).is_issued for number in self._running)
+        return spare_processors() if n_devices == 1 else max(1, spare_processors() // n_devices)
 
     def serve(self, devices: Iterable[int]) -> None:
-        """Have workers for these devices from the next launch on."""
+        """Register devices, whose workers the next launch starts."""
         for device in devices:
             if device not in self._running:
                 with LOCK:
@@ -261,9 +266,9 @@ class Workers:
                     self.complete = False
 
     def ensure(self, *, helps: bool = True) -> None:
-        """Start the workers that do not run yet, and end those that are too many.
+        """Start missing workers and end surplus ones.
 
-        Where a device has none, run the ready tasks on this thread, if it `helps`.
+        helps: if a device has no workers, run its ready tasks on this thread
         """
         if config.engine != "naive" and not self.complete:
             with LOCK:
@@ -272,17 +277,17 @@ class Workers:
                     self._end(running, count)
                     while len(running) < count:
                         self._start(device, running)
-                self._tell()
+                self._publish()
         if helps and not all(map(self.count_of, self._running)):
             help_out()
 
-    def _tell(self) -> None:
-        """Tell the executor how many workers run."""
+    def _publish(self) -> None:
+        """Write the numbers of running workers to the executor's records."""
         counts = {device: len(running) for device, running in self._running.items()}
-        self.complete = all(0 < self.count_of(device) == count for device, count in counts.items())
-        if counts == self._told:
-            return  # each launch comes here where there are no workers
-        self._told = counts
+        self.complete = all(0 < self.count_of(device) == n_running for device, n_running in counts.items())
+        if counts == self._published:
+            return  # frequent: without workers each launch calls this
+        self._published = counts
         for device, count in counts.items():
             native.lane_of(device).words[LANE_WORKERS >> 3] = count
         ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())
@@ -305,21 +310,24 @@ class Workers:
             raise
 
     def set(self, count: int, device: int | None = None) -> None:
-        """Stop the workers after their current tasks; the next launch starts `count` of them."""
+        """Stop the workers after their current tasks, and set the number that the next launch starts.
+
+        device: None: all devices
+        """
         with LOCK:
             self.stop()
             if device is None:
-                self._every = count
+                self._default_count = count
                 self._counts.clear()
             else:
                 self._counts[device] = count
 
     def stop(self) -> None:
-        """Stop the workers and wait for them; whatever is ready stays queued."""
+        """Stop the workers and wait for them; ready tasks remain queued."""
         with LOCK:
             for running in self._running.values():
                 self._end(running, 0)
-            self._tell()
+            self._publish()
 
     def _end(self, running: list[tuple[Thread, threading.Thread]], count: int) -> None:
         """Stop all but the first `count` workers of a device."""
@@ -331,10 +339,10 @@ class Workers:
         del running[count:]
 
     def forget(self) -> None:
-        """Reset the workers in a forked child, where they are gone."""
+        """Reset the workers in a forked child, where their threads do not exist."""
         for running in self._running.values():
             running.clear()
-        self._tell()
+        self._publish()
 
 
 def _work(thread: Thread) -> None:
@@ -348,18 +356,18 @@ workers = Workers()
 
 
 def set_workers(count: int, device: int | None = None) -> None:
-    """Use `count` native workers on each CPU device, or on the one with number `device`.
+    """Use `count` native workers, in addition to the calling threads, on CPU device `device` or on all.
 
-    They are those besides the calling threads. With 0 on all devices, what is launched runs on the caller's.
-    Raises ArgumentError for what is no integer, for a negative count or device, and for 0 workers on a single
-    device.
+    Without workers, launches run on the calling thread.
+    Raises ArgumentError for a count or device that is negative or not an integer, and for 0 workers on a
+    single device.
 
     >>> import tracejit as tj
     >>> tj.engine.set_workers(tj.engine.workers.count)
     """
-    for name, number in (("count", count), ("device", 0 if device is None else device)):
-        if type(number) is not int or number < 0:
-            raise ArgumentError(f"set_workers: expected a {name} of at least 0, got {number!r}")
+    for name, value in (("count", count), ("device", 0 if device is None else device)):
+        if type(value) is not int or value < 0:
+            raise ArgumentError(f"set_workers: expected a {name} of at least 0, got {value!r}")
     if device is not None:
         workers.serve([device])
         if count == 0 or workers.count == 0:

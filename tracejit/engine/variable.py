@@ -1,17 +1,18 @@
 """Variables, and waiting for them.
 
-A `Variable` represents something that tasks read and write: a storage, a random stream, a communicator. Tasks
-that share a variable which one of them writes run in the order in which they were pushed; all others may run
-at once.
+A `Variable` represents a resource that tasks read and write: a storage, a random stream, a communicator.
+Tasks that share a variable which one of them writes run in the order in which they were pushed; all others
+may run concurrently.
 
     v = Variable("total")
     push(task, writes=[v])
-    wait(v)                     # raises what the task raised
+    wait(v)                     # raises the failure of the task
 
-The words of variables are recycled. The function that returns a place is kept in the slot `__del__`, as a
-partial call of a C function: no line of Python runs when a variable is collected, so an interrupt (which
-CPython delivers between lines) cannot be lost there, nor the place with it. A place is taken in the head of a
-``for`` for the same reason: nothing comes between the taking and the binding.
+The native records of variables, *slots*, are recycled. The function that returns a slot is stored as the
+attribute `__del__`, a partial call of a C function: no Python code runs when a variable is collected. So
+neither an interrupt, which CPython delivers while it executes Python code, nor the slot can be lost there. A
+slot is obtained in the head of a ``for`` statement for the same reason: no interrupt can occur between its
+removal from the free list and its binding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.available_processors import ORDERED
+from tracejit.engine.available_processors import LOADS_ACQUIRE
 from tracejit.engine.launches import failure_of, find_failure, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError, EngineError, text
@@ -38,41 +39,41 @@ from tracejit.kernels.executor.layout import (
     WRITTEN,
 )
 
-SLAB = 256  # variables allocated at once
+SLAB_SIZE = 256  # variables allocated together
 
 _WORDS = VARIABLE_BYTES // 8
 _free: deque[list[Any]] = deque()
-"""Free places of variables: words, their address, and the function that returns the place."""
+"""The free slots: words, their address, and the function that returns the slot."""
 
 _take = iter(_free.pop, None)
 
 
-def _more() -> None:
+def _add_slab() -> None:
     with LOCK:
-        slab = Record(SLAB * VARIABLE_BYTES)
-        places = []
-        for i in range(SLAB):
-            place = [slab.words[i * _WORDS : (i + 1) * _WORDS], slab.address + i * VARIABLE_BYTES]
-            place.append(partial(_free.append, place))
-            places.append(place)
-        _free.extend(places)
+        slab = Record(SLAB_SIZE * VARIABLE_BYTES)
+        slots = []
+        for i in range(SLAB_SIZE):
+            slot = [slab.words[i * _WORDS : (i + 1) * _WORDS], slab.address + i * VARIABLE_BYTES]
+            slot.append(partial(_free.append, slot))
+            slots.append(slot)
+        _free.extend(slots)
 
 
-def new_place() -> list[Any]:
-    """A place without a `Variable`; a call of its last item returns it."""
+def new_slot() -> list[Any]:
+    """Return a slot without a `Variable`; calling its last item returns it to the free list."""
     while True:
         try:
-            for place in _take:
-                return place
+            for slot in _take:
+                return slot
         except IndexError:
-            _more()
+            _add_slab()
 
 
 class Variable:
-    """A name for ordering. `address` is its native record, which launches take.
+    """A resource by which tasks are ordered. `address` is that of its native record, for launches.
 
-    A launch that uses the address must `keep` the variable; memory is recycled when the variable is
-    collected.
+    A launch that uses the address must `keep` the variable alive; the record is recycled when the variable
+    is collected.
 
     >>> import tracejit as tj
     >>> tj.engine.Variable("total")
@@ -81,7 +82,7 @@ class Variable:
 
     __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
     __del__: Callable[[], None]
-    _settled: int  # the number of writers that cannot fail any more
+    _settled: int  # the value of `writes` up to which writers cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -90,14 +91,14 @@ class Variable:
                 for self._words, self.address, self.__del__ in _take:
                     break
             except IndexError:
-                _more()
+                _add_slab()
                 continue
             if self._words[VARIABLE_HEAD >> 3] == 0:
                 break
-            _more()
-            place = [self._words, self.address, self.__del__]
+            _add_slab()
+            slot = [self._words, self.address, self.__del__]
             del self.__del__
-            _free.appendleft(place)  # still used by a launch that did not keep it
+            _free.appendleft(slot)  # a launch that did not keep it alive still uses it
         self._words[VARIABLE_POISON >> 3] = 0
         self._words[VARIABLE_FAILURE >> 3] = 0
 
@@ -106,7 +107,7 @@ class Variable:
 
     @property
     def ready(self) -> bool:
-        """Whether everything pushed so far that writes this has ended and left no garbage. Does not wait.
+        """Whether all writers pushed so far have ended, and the variable is not poisoned. Does not wait.
 
         >>> import tracejit as tj
         >>> tj.engine.Variable().ready
@@ -117,7 +118,7 @@ class Variable:
 
     @property
     def writes(self) -> int:
-        """A counter of the tasks and launches that write this; it begins anywhere, only its changes count.
+        """A counter of the tasks and launches that write this variable; its initial value is arbitrary.
 
         >>> import tracejit as tj
         >>> v = tj.engine.Variable()
@@ -130,7 +131,7 @@ class Variable:
 
     @property
     def poison(self) -> BaseException | None:
-        """The exception of the task that left garbage here, or None. Does not wait.
+        """The exception of the failed task that poisoned this variable, or None. Does not wait.
 
         >>> import tracejit as tj
         >>> tj.engine.Variable().poison is None
@@ -139,23 +140,24 @@ class Variable:
         return failure_of(self._words[VARIABLE_POISON >> 3])
 
 
-NAMED = 3
-"""The most failures that `wait_all` names besides the one that it raises."""
+MAX_NOTES = 3
+"""Maximum number of failures that `wait_all` names in addition to the one it raises."""
 
-LINE = 200
-"""The most characters of such a name."""
+MAX_NOTE_LENGTH = 200
+"""Maximum number of characters of such a note."""
 
 
 def wait(*variables: Variable, exclusive: bool = False) -> None:
-    """Wait until everything pushed so far that writes `variables` has ended; raise if one of them failed.
+    """Wait until all tasks pushed so far that write `variables` have ended; raise if one of them failed.
 
     A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A
-    failed launch of kernels keeps the contents of what existed before it: a wait for that raises only if no
-    wait has raised the failure yet. With `exclusive`, wait until nothing uses the variables at all, so that
-    the caller may write their memory. Ctrl-C works.
+    failed launch of kernels preserves the contents of existing storage: a wait for that raises only if no
+    wait has raised the failure yet. With `exclusive`, wait until no task uses the variables, so that the
+    caller may write their memory. Ctrl-C interrupts the wait.
 
-    Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
-    Raises EngineError with the task's exception as ``__cause__``, ArgumentError for what is no variable.
+    Inside a Python task, variables that the task itself reads or writes are ready, so a wait for them returns
+    immediately. Raises EngineError with the task's exception as ``__cause__``, ArgumentError if an argument
+    is not a variable.
 
     >>> import tracejit as tj
     >>> v = tj.engine.Variable()
@@ -169,22 +171,22 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
     try:
         if succeeded(*variables, exclusive=exclusive):
             return
-    except AttributeError:  # looked for here, as waits are frequent
+    except AttributeError:  # arguments are checked only here, as waits are frequent
         for variable in variables:
             if not isinstance(variable, Variable):
                 kind = type(variable).__name__
-                what = f"wait: expected engine variables, got {kind}; arrays have x.wait()"
-                raise ArgumentError(what) from None
+                message = f"wait: expected engine variables, got {kind}; arrays have x.wait()"
+                raise ArgumentError(message) from None
         raise
     for variable in variables:
         words: Any = variable._words
         while sequence := native.calls().observe(ENGINE.address, variable.address):
-            if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
+            if words[VARIABLE_POISON >> 3] == sequence or not failures.was_raised(sequence):
                 raise find_failure(sequence)
 
 
 def wait_once(variable: Variable) -> None:
-    """Wait as `wait` does, but raise a failure only if no wait has raised it yet.
+    """Wait like `wait`, but raise a failure only if no wait has raised it yet.
 
     >>> import tracejit as tj
     >>> from tracejit.engine.variable import wait_once
@@ -195,42 +197,42 @@ def wait_once(variable: Variable) -> None:
     ... except tj.errors.EngineError:
     ...     wait_once(v)
     """
-    if not succeeded(variable) and not failures.told(variable._words[VARIABLE_POISON >> 3]):
+    if not succeeded(variable) and not failures.was_raised(variable._words[VARIABLE_POISON >> 3]):
         wait(variable)
 
 
 def settle(*variables: Variable) -> None:
-    """Note that what writes the variables so far cannot fail any more, though it may still run."""
+    """Note that the launched writers of the variables cannot fail any more, although they may still run."""
     for variable in variables:
         variable._settled = variable._words[VARIABLE_PUSHED >> 3]
 
 
 def wait_unsettled(*variables: Variable) -> None:
-    """Wait for the variables if of their writers one may still fail (see `settle`)."""
+    """Wait for the variables if one of their writers may still fail (see `settle`)."""
     try:
         for variable in variables:
             if variable._settled != variable._words[VARIABLE_PUSHED >> 3]:
                 break
         else:
             return
-    except AttributeError:  # one that has never been settled
+    except AttributeError:  # a variable that has never been settled
         pass
     wait(*variables)
 
 
 def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
-    """Wait as `wait` does, but raise no failure; return whether there is none that `wait` would raise.
+    """Wait like `wait`, but raise no failure; return whether there is none that `wait` would raise.
 
     >>> import tracejit as tj
     >>> tj.engine.succeeded(tj.engine.Variable())
     True
     """
     if not native.loaded():
-        return True  # nothing has ever been launched
+        return True  # there has been no launch
     task = threads.current().task
     for variable in variables:
-        if ORDERED and variable._words[VARIABLE_HEAD >> 3] == 0:
-            continue  # nothing uses it
+        if LOADS_ACQUIRE and variable._words[VARIABLE_HEAD >> 3] == 0:
+            continue  # no task uses it
         if task is None or variable.address not in task.variables():
             threads.block(UNUSED if exclusive else WRITTEN, variable.address)
     reap()
@@ -243,13 +245,17 @@ def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
 
 def _one_line(error: BaseException) -> str:
     line = " ".join(text(error).removeprefix("EngineError: ").split())
-    return line if len(line) <= LINE else f"{line[: LINE // 2]} ... {line[-LINE // 2 :]}"
+    return (
+        line
+        if len(line) <= MAX_NOTE_LENGTH
+        else f"{line[: MAX_NOTE_LENGTH // 2]} ... {line[-MAX_NOTE_LENGTH // 2 :]}"
+    )
 
 
 def wait_all() -> None:
-    """Wait until everything launched so far has ended; raise the oldest failure that no wait has raised yet.
+    """Wait until all launches so far have ended; raise the oldest failure that no wait has raised yet.
 
-    Notes on the exception name the next few such failures and count the others; all of them count as raised.
+    Notes of the exception name a few more such failures and the number of others; all are marked as raised.
     Raises EngineError inside a task.
 
     >>> import tracejit as tj
@@ -264,10 +270,10 @@ def wait_all() -> None:
         )
     threads.block(ALL, 0)
     reap()
-    errors = failures.untold()
+    errors = failures.take_unraised()
     if errors:
-        for other in errors[1 : 1 + NAMED]:
-            errors[0].add_note(f"also failed: {_one_line(other)}")
-        if len(errors) > 1 + NAMED:
-            errors[0].add_note(f"and {len(errors) - 1 - NAMED} more failed")
+        for error in errors[1 : 1 + MAX_NOTES]:
+            errors[0].add_note(f"also failed: {_one_line(error)}")
+        if len(errors) > 1 + MAX_NOTES:
+            errors[0].add_note(f"and {len(errors) - 1 - MAX_NOTES} more failed")
         raise errors[0]

@@ -1,15 +1,18 @@
-"""Graphs that are kept: exported from a function, saved, loaded where the function is not, called and bound.
+"""Exported graphs: recorded from a function, saved, loaded without the function's source, called and bound.
 
     export.py          records a function for several extents
-    recorded_call.py   one recorded call as a contract: what it takes, returns and changes, and its graph
-    contract.py        the text of a contract, written and read
+    recorded_call.py   converts a recorded call to a contract (arguments, results and changes) and its graph
+    contract.py        writes and parses the text of a contract
     containers.py      the kinds of containers in a contract
-    validate.py        whether a text from a file is a contract
-    general.py         texts for several extents as one, with named extents
-    program.py         a text as something to call: arguments matched, the graph emitted onto a recording
-    kept.py            `KeptGraph`, which holds parameters and such a program
-    bound.py           a graph with arrays of its own
-    files.py           one file for text and parameters
+    validate.py        validates the text from a file
+    safety.py          adds checks of indices to the graph from a file
+    general.py         merges the texts for several extents into one with named extents
+    interface.py       names and types of inputs, outputs and effects
+    program.py         a callable text: matches arguments and emits the graph onto a recording
+    results.py         builds the result of a call
+    kept.py            `KeptGraph`: such a program with its parameters
+    bound.py           a graph with bound arguments
+    files.py           one file with text and parameters
 
-A user of the frontend: a call is that of a traced function whose body emits the graph's nodes.
+The package builds on the frontend: a call is that of a traced function whose body emits the graph's nodes.
 """

@@ -1,4 +1,4 @@
-"""`BoundGraph`: a kept graph with arrays of its own, to be called again and again (MXNet's executor)."""
+"""`BoundGraph`: an exported graph with bound arguments, for repeated calls (MXNet's executor)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tracejit.graphs.program import GraphProgram
 
 
 class BoundGraph:
-    """A graph and the arguments of its calls; made by `KeptGraph.bind`.
+    """A graph with the arguments of its calls, as created by `KeptGraph.bind`.
 
-    Its attribute `outputs` has the arrays and numbers of the last result by name.
+    outputs: the arrays and numbers of the last result by name.
 
     >>> import tracejit as tj
     >>> graph = tj.export(lambda x, by: (x * by).sum(), tj.spec(("n", 2)), 1.0)
@@ -36,12 +36,11 @@ class BoundGraph:
         self._program, self._parameters = program, parameters
         self._names = [leaf[1] for leaf in program.named.leaves]
         self._arguments = program.arguments_of(leaves)
-        program.at(program.extents(leaves))  # or it raises
+        program.at(program.extents(leaves))  # raises if the graph does not support these extents
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The leaves of the arguments by name: the arrays that were given, which calls write where the graph
-        has effects, and numbers.
+        """The leaves of the bound arguments by name: numbers, and arrays, which calls may write (`effects`).
 
         >>> import tracejit as tj
         >>> tj.export(lambda x, by: x * by, tj.spec(1), 2.0).bind(tj.ones(1), 3.0).inputs
@@ -50,7 +49,7 @@ class BoundGraph:
         return dict(zip(self._names, trees.leaves(self._arguments), strict=True))
 
     def _update(self, changes: Mapping[str, Any]) -> None:
-        """Store new content into the arrays, and new numbers."""
+        """Write new contents to bound arrays, and replace bound numbers."""
         inputs = self.inputs
         for name, value in changes.items():
             if name not in inputs:
@@ -61,14 +60,14 @@ class BoundGraph:
                 inputs[name] = value
                 self._arguments = self._program.arguments_of(inputs.values())
 
-    def _noted(self, result: Any) -> Any:
+    def _record_outputs(self, result: Any) -> Any:
         self.outputs = dict(trees.leaves_with_paths(result, RESULT))
         return result
 
     def __call__(self, **changes: Any) -> Any:
-        """Call the graph; `changes` are new contents of inputs by name, which are copied into its arrays.
+        """Call the graph. `changes` are new contents of inputs by name, which are copied to the bound arrays.
 
-        Raises ArgumentError for a name that is none of an input, and what a call of the graph raises.
+        Raises ArgumentError for a name that is not an input, and the errors of `KeptGraph.__call__`.
 
         >>> import tracejit as tj
         >>> bound = tj.export(lambda x: x + 1, tj.spec("n")).bind(tj.zeros(2))
@@ -76,13 +75,14 @@ class BoundGraph:
         (NDArray([2., 2.], dtype=float32), NDArray([1., 1.], dtype=float32))
         """
         self._update(changes)
-        return self._noted(self._program.call(self._parameters, self._arguments, {}))
+        return self._record_outputs(self._program.call(self._parameters, self._arguments, {}))
 
     def value_and_grad(self, *names: str, of: str = RESULT, **changes: Any) -> tuple[Any, dict[str, Any]]:
-        """``(result, gradients)`` of a call: the gradients of the output `of`, a floating scalar, with
-        respect to inputs or parameters by name.
+        """Call the graph and return ``(result, gradients)``, the gradients by name of an input or parameter.
 
-        Raises ArgumentError for unknown names, ShapeError if the output is no floating scalar.
+        names: inputs or parameters with respect to which to differentiate.
+        of:    the name of the output to differentiate, a floating scalar.
+        Raises ArgumentError for unknown names, ShapeError if the output is not a floating scalar.
 
         >>> import tracejit as tj
         >>> graph = tj.export(lambda p, x: (p["w"] * x).sum(), {"w": tj.spec("n")}, tj.spec("n"))
@@ -98,4 +98,4 @@ class BoundGraph:
                 raise refuse(f"there is no array {name!r} to take the gradient for; there are {known}")
         wrt = {name: arrays[name] for name in names}
         result, gradients = self._program.gradient(wrt, self._parameters, self._arguments, of)
-        return self._noted(result), gradients
+        return self._record_outputs(result), gradients

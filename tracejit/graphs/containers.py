@@ -1,10 +1,10 @@
-"""The kinds of containers in a contract, whose text is what files and contracts hold.
+"""The kinds of containers in a contract, and their text in contracts and files.
 
     dict, list, tuple, None
     record Point    a named tuple
-    object Model    an object of a class of the user's, by its fields
+    object Model    an instance of a user's class, by its fields
 
->>> read_kind("record Point").make(("x", "y"), [1, 2])
+>>> read_kind("record Point").build(("x", "y"), [1, 2])
 Point(x=1, y=2)
 >>> print(kind_of(dict), read_kind("set"))
 dict None
@@ -24,13 +24,13 @@ RECORD, OBJECT = "record", "object"
 class ContainerKind:
     """The kind of a container.
 
-    word: one of `BUILTIN`, or `RECORD` or `OBJECT`.
-    name: of the class of a record or an object.
+    word: one of the values of `BUILTIN`, or `RECORD` or `OBJECT`.
+    name: the class name of a record or an object.
     """
 
     __slots__ = ("name", "word")
 
-    def __init__(self, word: str, name: str = "") -> None:  # no dataclass: its code is not of this package
+    def __init__(self, word: str, name: str = "") -> None:  # a dataclass's code is not ours
         self.word, self.name = word, name
 
     def __str__(self) -> str:
@@ -44,29 +44,29 @@ class ContainerKind:
     def is_object(self) -> bool:
         return self.word == OBJECT
 
-    def admits(self, given: type) -> bool:
-        """Whether a container of a class may stand where one of this kind was exported."""
+    def admits(self, cls: type) -> bool:
+        """Whether an instance of a class is accepted in place of an exported container of this kind."""
         if self.word == "dict":
-            return issubclass(given, dict)
+            return issubclass(cls, dict)
         if self.word in (RECORD, OBJECT):
-            return given not in (list, tuple)
-        return BUILTIN.get(given) == self.word
+            return cls not in (list, tuple)
+        return BUILTIN.get(cls) == self.word
 
-    def make(self, keys: Sequence[Any], parts: list[Any]) -> Any:
-        """A container of this kind; a record is a named tuple, an object the dict of its fields."""
+    def build(self, keys: Sequence[Any], items: list[Any]) -> Any:
+        """Build a container of this kind; a record is a named tuple, an object the dict of its fields."""
         if self.word == "None":
             return None
         if self.word == "list":
-            return parts
+            return items
         if self.word == "tuple":
-            return tuple(parts)
+            return tuple(items)
         if self.word == RECORD:
-            return _record(self.name, tuple(keys))(*parts)
-        return dict(zip(keys, parts, strict=True))
+            return _record(self.name, tuple(keys))(*items)
+        return dict(zip(keys, items, strict=True))
 
 
 def kind_of(container: type) -> ContainerKind:
-    """The kind of containers of a class."""
+    """Return the kind of a container's class."""
     word = BUILTIN.get(container)
     if word is not None:
         return ContainerKind(word)
@@ -75,7 +75,7 @@ def kind_of(container: type) -> ContainerKind:
 
 @functools.cache
 def read_kind(text: str) -> ContainerKind | None:
-    """The kind that a text says; None if it says none."""
+    """Parse the text of a kind; return None if it is invalid."""
     word, _, name = text.partition(" ")
     if text in BUILTIN.values() or (word in (RECORD, OBJECT) and name.isidentifier()):
         return ContainerKind(word, name)

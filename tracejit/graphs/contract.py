@@ -1,7 +1,7 @@
-"""The contract of a kept graph: what a call takes, gives and changes, as plain data.
+"""The contract of an exported graph: the arguments, results and changes of a call, as plain data.
 
-A contract and its graph are one text, that of a call for some extents, or with their names. So what one sees
-in a file, and in `print(graph)`, is all there is:
+A contract and its graph are written as one text, for specific or for named extents. The text is the complete
+content of a file (besides parameters), and of `print(graph)`:
 
     tracejit graph 1
     function = "scale"
@@ -19,8 +19,8 @@ in a file, and in `print(graph)`, is all there is:
       ...
     }
 
-Leaves are those of all arguments, in order. Parts are tuples that begin with what they are; `Contract` lists
-them.
+Leaves are numbered over all arguments, in order. Items are tuples whose first element is a tag; `Contract`
+lists them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Data = tuple[Any, ...]
 
 
 def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitError:
-    """An error at the user's line."""
+    """Create an error with the location of the user's line."""
     return locate(kind(message), user_location())
 
 
@@ -53,23 +53,23 @@ def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitE
 class Contract:
     """The arguments, results and changes of a call.
 
-    function:   its name.
+    function:   the name of the exported function.
     extents:    the names of extents.
     arguments:  (name, tree) for each; a tree is ("array", path, type), ("number", path, "int" or "float"),
-                ("value", path, value), or ("tree", kind, keys, trees), the kind as a text of `containers`.
-    parameters: (name, type) of the arrays that are kept with the graph.
-    numbers:    what is computed of numbers, and checked, in order: ("compute", form, sources) or
-                ("check", form, sources, value, text). A source is ("leaf", i), ("step", i) or ("value", x).
-    draws:      how many random numbers each draw takes, in order.
-    inputs:     of the graph: ("leaf", i), ("parameter", name), ("number", source), ("key", draw) or
-                ("counter", draw).
-    result:     how it is made: ("leaf", i), ("container", path), ("parameter", name), ("array", output,
-                view), ("seen", ("leaf", i) or ("parameter", name), view), ("number", source), ("value", x) or
-                ("tree", kind, keys, parts).
-    changes:    what is rebound after the graph's effects: ("item", path, key, how it is made) in containers
-                among the arguments, ("parameter", name, how it is made).
-    rules:      lines of functions whose own gradient the graph does not know.
-    lines:      (file:line, function, text) of the user's lines, to be shown.
+                ("value", path, value), or ("tree", kind, keys, trees), with a kind of `containers` as text.
+    parameters: (name, type) of the arrays that are stored with the graph.
+    numbers:    computations with numbers and guards, in order: ("compute", form, sources) or ("check", form,
+                sources, value, text). A source is ("leaf", i), ("step", i) or ("value", x).
+    draws:      (n,) if n random numbers are drawn in total, else ().
+    inputs:     origins of the graph's inputs: ("leaf", i), ("parameter", name), ("number", source),
+                ("key", draw) or ("counter", offset).
+    result:     the recipe of the result. A recipe is ("leaf", i), ("container", key path), ("parameter",
+                name), ("array", output, view), ("seen", ("leaf", i) or ("parameter", name), view),
+                ("number", source), ("value", x) or ("tree", kind, keys, recipes).
+    changes:    rebindings after the graph's effects: ("item", key path, key, recipe) in containers among the
+                arguments, or ("parameter", name, recipe). A key path is (argument name, key, ...).
+    rules:      locations of functions with a custom gradient, which the graph does not represent.
+    lines:      (file:line, function, source text) of the user's lines, for display.
     """
 
     function: str
@@ -86,7 +86,7 @@ class Contract:
 
 
 def write_contract(contract: Contract, graph: Graph) -> str:
-    """A contract and its graph as text."""
+    """Write a contract and its graph as text."""
     lines = [f"{FORMAT} {VERSION}"]
     lines += [f"{field.name} = {write(getattr(contract, field.name))}" for field in fields(Contract)]
     return "\n".join([*lines, write_graph(graph), ""])
@@ -95,37 +95,38 @@ def write_contract(contract: Contract, graph: Graph) -> str:
 def read_contract(
     text: str, extents: Extents | None = None, moved: Mapping[Device, Device] | None = None
 ) -> tuple[Contract, Graph]:
-    """The contract and the graph that a text says, for some extents, or with their names; on other devices
-    where `moved` has one for a device of the text.
+    """Parse a text; return the contract and the graph.
 
-    Raises ArgumentError for what is no such text.
+    extents: values of the named extents; None: leave them symbolic.
+    moved:   replacements of devices.
+    Raises ArgumentError if the text is not a contract.
     """
-    head, _, rest = text.partition("\n")
+    head, _, body = text.partition("\n")
     if head != f"{FORMAT} {VERSION}":
         raise ArgumentError(
             f"this is {head!r}, and this version of tracejit reads {FORMAT} {VERSION}; export the function "
             "again with this version, or load the graph with the version that wrote it"
         )
-    parser = Parser(rest, extents, moved)
-    found: dict[str, Any] = {}
+    parser = Parser(body, extents, moved)
+    field_values: dict[str, Any] = {}
     for field in fields(Contract):
         if parser.next(_NAME, field.name) != field.name:
             parser.position -= 1
             parser.fail(field.name)
         parser.take("=")
-        found[field.name] = parser.value()
-        if not isinstance(found[field.name], str if field.name == "function" else tuple):
-            raise ArgumentError(f"{field.name} is {found[field.name]!r}")
+        field_values[field.name] = parser.value()
+        if not isinstance(field_values[field.name], str if field.name == "function" else tuple):
+            raise ArgumentError(f"{field.name} is {field_values[field.name]!r}")
     graph = parser.graph()
     parser.end()
     for node in graph.nodes:
         if {Trait.ORDERED, Trait.COMPILED} & node.op.traits:
             raise ArgumentError(f"a kept graph has no operator {node.op.name}")
-    return Contract(**found), graph
+    return Contract(**field_values), graph
 
 
 def devices_of(contract: Contract, graph: Graph) -> list[Device]:
-    """The devices of the arrays of a graph, in order."""
+    """The devices of all arrays of a graph and its contract, without duplicates."""
     values = [*graph.inputs, *(value for node in graph.nodes for value in node.outputs)]
     arrays = [leaf[2] for leaf in leaves_of(contract) if leaf[0] == "array"]
     kinds: list[ArrayType] = [*arrays, *(kind for _, kind in contract.parameters), *(v.type for v in values)]
@@ -133,13 +134,13 @@ def devices_of(contract: Contract, graph: Graph) -> list[Device]:
 
 
 def leaves_of(contract: Contract) -> list[Data]:
-    """The leaves of all arguments, in order."""
-    found: list[Data] = []
+    """Return the leaves of all arguments, in order."""
+    leaves: list[Data] = []
     pending = [tree for _, tree in reversed(contract.arguments)]
     while pending:
         tree = pending.pop()
         if tree[0] == "tree":
             pending += reversed(tree[3])
         else:
-            found.append(tree)
-    return found
+            leaves.append(tree)
+    return leaves

@@ -1,15 +1,15 @@
-"""Kept graphs in files: one safetensors file with the text in its metadata and the parameters as tensors.
+"""Exported graphs in files: one safetensors file with the text in its metadata and the parameters as tensors.
 
-Any reader of safetensors shows the parameters. The metadata says what the file is, holds the text of the
-graph, and a checksum of all other bytes. Nothing in a file is run; a file that is not what `save` writes,
-byte for byte, is refused, and no more memory is taken than it has bytes.
+Any reader of safetensors can read the parameters. The metadata contain the format, the text of the graph, and
+a checksum of all other bytes. No code in a file is executed. A file that differs from what `save` would write
+in any byte is rejected, and loading allocates no more memory than the file has bytes.
 
     8 bytes       n, the length of the header, little endian
     n bytes       header: JSON with __metadata__ (format, version, graph, sha256) and, by name, dtype, shape
-                  and data_offsets of each tensor; spaces fill it up to a multiple of 8
-    the rest      tensors, one after the other
+                  and data_offsets of each tensor; padded with spaces to a multiple of 8
+    the rest      tensors, contiguously
 
-Complex tensors are written as real ones with an axis of two more.
+Complex tensors are written as real ones with an additional last axis of length two.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NAMES = {
     **{f"uint{bits}": f"U{bits}" for bits in BITS},
     **{f"float{bits}": f"F{bits}" for bits in BITS[1:]},
 }
-"""Names of dtypes in such files."""
-BLANK = "0" * 64  # stands for the checksum where it is computed
-LONGEST = 100_000_000  # bytes of a header, as for other readers of such files
+"""The names of dtypes in safetensors files."""
+BLANK = "0" * 64  # replaces the checksum while it is computed
+LONGEST = 100_000_000  # maximum bytes of a header, as in other readers of such files
 
 
 def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None:
@@ -69,7 +69,7 @@ def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None
 
 
 def _real(array: np.ndarray) -> np.ndarray:
-    """An array as it is written: contiguous, and complex numbers as pairs."""
+    """Convert an array to its form in the file: contiguous, with complex numbers as pairs."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     if array.dtype.kind == "c":
         array = array.view(f"float{4 * array.dtype.itemsize}").reshape(*array.shape, 2)
@@ -77,7 +77,7 @@ def _real(array: np.ndarray) -> np.ndarray:
 
 
 def _header(text: str, arrays: Mapping[str, np.ndarray], checksum: str) -> bytes:
-    """Length and header."""
+    """Encode the header, preceded by its length."""
     header: dict[str, Any] = {
         "__metadata__": {"format": FORMAT, "version": str(VERSION), "graph": text, "sha256": checksum}
     }
@@ -87,21 +87,21 @@ def _header(text: str, arrays: Mapping[str, np.ndarray], checksum: str) -> bytes
             raise refuse(
                 f"save: the parameter {name} is of the dtype {array.dtype}, which the file cannot hold"
             )
-        end = offset + array.nbytes
+        stop = offset + array.nbytes
         header[name] = {
-            "dtype": NAMES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, end]
+            "dtype": NAMES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, stop]
         }  # fmt: skip
-        offset = end
+        offset = stop
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     return struct.pack("<Q", len(encoded)) + encoded
 
 
 def load_graph(path: Path) -> KeptGraph:
-    """The graph that `KeptGraph.save` wrote to a file.
+    """Load a graph from a file that `KeptGraph.save` wrote.
 
     Neither the function nor its source is needed. Raises FileNotFoundError, or ArgumentError if the file is
-    no such file, is damaged, or is of another version (the message says what to do).
+    not such a file, is damaged, or has a different format version (the message suggests a remedy).
 
     >>> import os, tempfile, tracejit as tj
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +114,7 @@ def load_graph(path: Path) -> KeptGraph:
     with open(path, "rb") as file:
         try:
             return _read(file)
-        except Exception as error:  # of a crafted text, typing rules may raise anything
+        except Exception as error:  # with a crafted text, typing rules may raise any exception
             raise refuse(f"load_graph: {os.fspath(path)}: {message(error)}") from error
 
 
@@ -153,7 +153,7 @@ def _read(file: BinaryIO) -> KeptGraph:
 
 
 def _parsed(encoded: bytes) -> dict[str, Any]:
-    """The header as data."""
+    """Parse the JSON of the header."""
     try:
         header = json.loads(encoded.decode())
     except (ValueError, RecursionError) as error:
@@ -166,9 +166,9 @@ def _parsed(encoded: bytes) -> dict[str, Any]:
 
 
 def _tensors(file: BinaryIO, header: Mapping[str, Any], size: int) -> dict[str, np.ndarray]:
-    """The tensors, which lie one after the other and take all of `size` bytes."""
+    """Read the tensors, which must be contiguous and occupy exactly `size` bytes."""
     dtypes = {name: np.dtype(dtype) for dtype, name in NAMES.items()}
-    offset, found = 0, {}
+    offset, tensors = 0, {}
     for name, entry in header.items():
         shape, dtype = entry["shape"], dtypes[entry["dtype"]]
         if not all(type(n) is int and n >= 0 for n in shape):
@@ -177,15 +177,15 @@ def _tensors(file: BinaryIO, header: Mapping[str, Any], size: int) -> dict[str, 
         if entry["data_offsets"] != [offset, end] or end > size:
             raise ArgumentError(f"the file is damaged or cut off: the tensor {name} is not where it belongs")
         data = file.read(end - offset)
-        found[name] = np.frombuffer(data, dtype).reshape(shape)
+        tensors[name] = np.frombuffer(data, dtype).reshape(shape)
         offset = end
     if offset != size:
         raise ArgumentError(f"the file is damaged: {size - offset} bytes follow its last tensor")
-    return found
+    return tensors
 
 
 def kept_of(text: str, arrays: Mapping[str, np.ndarray]) -> KeptGraph:
-    """The graph of a text with these parameters, which must be those that the text names."""
+    """Create the graph of a text from a file; raise ArgumentError unless the arrays are its parameters."""
     contract, _ = read_contract(text)
     parameters = {}
     for name, kind in contract.parameters:

@@ -1,14 +1,15 @@
-"""Texts of one function for several extents, as one text with their names.
+"""Merges the texts of one function for several extents into one text with named extents.
 
-Where the texts differ in an integer, it is a polynomial of the extents: the one of up to three factors that
-has all its values. More texts are written than determine it, so a polynomial that does not tell the truth
-shows. Where they differ in a float (a count in a mean), it is such an integer, a number over one, or the
-quotient of two that are found in the text, or are one more or less (the variance of a sample). Any other
-difference means that the function does something else for other extents, which is refused with the line.
+Where the texts differ in an integer, the integer is a polynomial of the extents, with up to three factors per
+term, that has all these values. There are more texts than are needed to determine the polynomial, so a wrong
+one is detected. Where they differ in a float (a divisor in a mean), the float is such an integer, a number
+divided by one, or the quotient of two that occur in the text or differ by one from such (sample variance).
+Any other difference means that the function performs different operations for different extents, which is
+an error with the user's line.
 
 >>> one, two, three, four = (f"graph(%0: float32[{n},4]) [size={2 * n * n}]" for n in (3, 5, 7, 11))
 >>> points = [{"n": n} for n in (3, 5, 7, 11)]
->>> generalised(points, [one, two, three, four])
+>>> merge_texts(points, [one, two, three, four])
 'graph(%0: float32[n,4]) [size=2*n*n]'
 """
 
@@ -31,40 +32,40 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
 _LOCATION = re.compile(r' at ("(?:[^"\\]|\\.)*")$')
 LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61, 108, 23, 139, 66, 31, 43)
-"""Extents for which functions are recorded: wide apart, with all remainders by small divisors, and
-rarely something else by chance.
+"""Extents for which functions are recorded: widely spaced, with all remainders by small divisors, and
+unlikely to coincide with other numbers.
 """
-NAMES = 3  # the most named extents: more would take too many recordings
+NAMES = 3  # maximum number of named extents: more would require too many recordings
 FLOAT64 = np.dtype("float64")
 FLOATING = {str(dtype): dtype for dtype in DTYPES if is_floating(dtype) and dtype not in HALVES}
 LONGEST = 1 << 53  # integers below are exact in float64
 
 
 def points_for(names: Sequence[str]) -> list[Extents]:
-    """Extents for which the function is recorded: enough to determine polynomials, and two points more."""
+    """Choose the extents for which to record: enough to determine polynomials, and two more for checks."""
     points: list[Extents] = [{}]
     if names:
         basis = monomials(names)
-        every = [_point(names, step) for step in range(99)]
-        least = next(n for n in range(len(basis), 99) if fit(every[:n], [0] * n, basis) is not None)
-        points = every[: least + 2]
+        candidates = [_point(names, step) for step in range(99)]
+        n_points = next(n for n in range(len(basis), 99) if fit(candidates[:n], [0] * n, basis) is not None)
+        points = candidates[: n_points + 2]
     return points
 
 
 def _point(names: Sequence[str], step: int) -> Extents:
-    places = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
-    return {name: LENGTHS[place % len(LENGTHS)] for name, place in zip(names, places, strict=True)}
+    indices = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
+    return {name: LENGTHS[index % len(LENGTHS)] for name, index in zip(names, indices, strict=True)}
 
 
-def generalised(points: Sequence[Extents], texts: Sequence[str]) -> str:
-    """One text for all extents, of texts for some.
+def merge_texts(points: Sequence[Extents], texts: Sequence[str]) -> str:
+    """Merge texts for some extents into one text for all extents.
 
-    Raises ArgumentError where they differ in anything but numbers that are polynomials of the extents.
+    Raises ArgumentError if they differ in anything but numbers that are polynomials or quotients of these.
     """
     if len(set(texts)) == 1:
         return texts[0]
     lines = [text.split("\n") for text in texts]
-    if len({len(each) for each in lines}) > 1:
+    if len({len(text_lines) for text_lines in lines}) > 1:
         raise _different(points, *next(rows for rows in zip(*lines, strict=False) if _shapes_differ(rows)))
     numbers = _Numbers(points)
     rows, errors = [], []
@@ -73,15 +74,15 @@ def generalised(points: Sequence[Extents], texts: Sequence[str]) -> str:
             rows.append(_Line(points, row, numbers))
         except ArgumentError as error:
             errors.append(error)
-    found = []
+    merged = []
     for line in rows:
         try:
-            found.append(line.text())
+            merged.append(line.text())
         except ArgumentError as error:
             errors.append(error)
     if errors:
         raise next((error for error in errors if "\n  at " in str(error)), errors[0])
-    return "\n".join(found)
+    return "\n".join(merged)
 
 
 def _shapes_differ(rows: Sequence[str]) -> bool:
@@ -89,93 +90,98 @@ def _shapes_differ(rows: Sequence[str]) -> bool:
 
 
 def _kind(token: str) -> str:
-    """A token, or what kind of number it is."""
+    """Return "integer" or "float" for a number, and any other token itself."""
     return "integer" if _INTEGER.fullmatch(token) else "float" if _FLOAT.fullmatch(token) else token
 
 
 class _Line:
-    """One line of all texts; integers are found at once, floats when `text` is asked for."""
+    """A line of all texts.
+
+    Integers are fitted when the line is created, and floats by `text`, after the polynomials of all lines.
+    """
 
     def __init__(self, points: Sequence[Extents], row: Sequence[str], numbers: _Numbers) -> None:
         self.points, self.row, self.numbers = points, row, numbers
-        self.columns: list[tuple[str, list[str]]] = []  # the text before a token; the token in each text
+        self.columns: list[tuple[str, list[str]]] = []  # the text before a token, and the token in each text
         self.end = row[0]
         if len(set(row)) == 1:
             return
         if _shapes_differ(row):
             raise _different(points, *row)
         position = 0
-        for places in zip(*(TOKEN.finditer(text) for text in row), strict=True):
-            self.columns.append((row[0][position : places[0].start("token")], [m["token"] for m in places]))
-            position = places[0].end("token")
+        for matches in zip(*(TOKEN.finditer(text) for text in row), strict=True):
+            self.columns.append((row[0][position : matches[0].start("token")], [m["token"] for m in matches]))
+            position = matches[0].end("token")
         self.end = row[0][position:]
         for _, tokens in self.columns:
             if len(set(tokens)) > 1:
-                numbers.look_at(tokens)
+                numbers.polynomial_of(tokens)
 
     def text(self) -> str:
-        """The line for all extents."""
+        """Return the line for all extents; raise ArgumentError if there is none."""
         dtype = _dtype_of([tokens[0] for _, tokens in self.columns])
         text = ""
         for before, tokens in self.columns:
-            found: str | None = tokens[0]
+            merged_token: str | None = tokens[0]
             if len(set(tokens)) > 1:
                 is_integer = _kind(tokens[0]) == "integer"
-                found = self.numbers.integer(tokens) if is_integer else self.numbers.quotient(tokens, dtype)
-            if found is None:
+                merged_token = (
+                    self.numbers.integer(tokens) if is_integer else self.numbers.quotient(tokens, dtype)
+                )
+            if merged_token is None:
                 raise _different(self.points, *self.row)
-            text += before + found
+            text += before + merged_token
         return text + self.end
 
 
 def _dtype_of(tokens: Sequence[str]) -> np.dtype:
-    """The dtype of the floats in a line: that of the node's attribute, else float64."""
-    for name, sign, said in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if (name, sign) == ("dtype", "=") and said in FLOATING:
-            return FLOATING[said]
+    """The dtype of the floats in a line: the node's attribute `dtype`, else float64."""
+    for name, sign, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if (name, sign) == ("dtype", "=") and value in FLOATING:
+            return FLOATING[value]
     return FLOAT64
 
 
 class _Numbers:
     """Numbers of the texts as functions of the extents.
 
-    known: the polynomials found so far.
+    known: the polynomials that occur in the texts, so far.
     """
 
     def __init__(self, points: Sequence[Extents]) -> None:
         self.points, self.basis = points, monomials(points[0])
         self.known: dict[Polynomial, None] = {}
-        self._found: dict[tuple[str, ...], Polynomial | None] = {}
+        self._cache: dict[tuple[str, ...], Polynomial | None] = {}
 
-    def look_at(self, tokens: Sequence[str]) -> Polynomial | None:
-        """The polynomial that a number is (a float, or one over it); None if there is none."""
+    def polynomial_of(self, tokens: Sequence[str]) -> Polynomial | None:
+        """The polynomial equal to a number (or, for a float, to its reciprocal); None if there is none."""
         key = tuple(tokens)
-        if key not in self._found:
+        if key not in self._cache:
             values = [float(token) for token in tokens]
-            found = self._fitted([int(t) if _kind(t) == "integer" else float(t) for t in tokens])
-            if found is None and _kind(tokens[0]) == "float":
-                found = self._fitted([1.0 / value if value else 0.0 for value in values])
-            if found is not None:
-                self.known[found] = None
-            self._found[key] = found
-        return self._found[key]
+            polynomial = self._fitted([int(t) if _kind(t) == "integer" else float(t) for t in tokens])
+            if polynomial is None and _kind(tokens[0]) == "float":
+                polynomial = self._fitted([1.0 / value if value else 0.0 for value in values])
+            if polynomial is not None:
+                self.known[polynomial] = None
+            self._cache[key] = polynomial
+        return self._cache[key]
 
     def integer(self, tokens: Sequence[str]) -> str | None:
-        """An integer as text; None if it is no polynomial."""
-        found = self.look_at(tokens)
-        return None if found is None else str(found)
+        """The text of an integer; None if it is not a polynomial."""
+        polynomial = self.polynomial_of(tokens)
+        return None if polynomial is None else str(polynomial)
 
     def quotient(self, tokens: Sequence[str], dtype: np.dtype) -> str | None:
-        """A float as text; None if no quotient of known polynomials gives it in this dtype."""
-        own = self.look_at(tokens)
-        known = [*([own] if own is not None else []), *self.known, *map(named, self.points[0])]
+        """The text of a float; None if it is not a quotient of known polynomials, rounded to the dtype."""
+        polynomial = self.polynomial_of(tokens)
+        known = [*([polynomial] if polynomial is not None else []), *self.known, *map(named, self.points[0])]
         terms = list(dict.fromkeys([Polynomial({(): 1}), *known, *(p + n for p in known for n in (-1, 1))]))
         values = [float(token) for token in tokens]
         columns = {p: [float(p.value(point)) for point in self.points] for p in terms}
         for p, q in itertools.product(terms, terms):
             if _quotients(columns[p], columns[q], dtype) == values:
                 return f"quotient({p},{q})"
-        for q in terms:  # a number over one of them: that with the fewest digits
+        for q in terms:  # the number with the fewest digits divided by one of them
             for digits in range(1, 10):
                 number = float(f"{values[0] * columns[q][0]:.{digits}g}")
                 if _quotients([number] * len(values), columns[q], dtype) == values:
@@ -188,24 +194,26 @@ class _Numbers:
 
 
 def _quotients(above: Sequence[float], below: Sequence[float], dtype: np.dtype) -> list[float]:
-    """The values of a text's quotients, as `ir.text` reads them."""
+    """The values of quotients, rounded as by the parser in `ir.text`."""
     return [float(dtype.type(a / b)) if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 
 def _different(points: Sequence[Extents], *row: str) -> ArgumentError:
-    """The error for a line that differs in more than such numbers."""
-    one = row[0]
-    at, other = next(
-        ((point, text) for point, text in zip(points, row, strict=False) if text != one), (points[0], one)
+    """Create the error for lines that differ in more than polynomials."""
+    first = row[0]
+    differing_point, second = next(
+        ((point, text) for point, text in zip(points, row, strict=False) if text != first), (points[0], first)
     )
-    match = _LOCATION.search(one) or _LOCATION.search(other)
-    shown = [_LOCATION.sub("", text).strip() for text in (one, other)]
-    extents = [", ".join(f"{name}={n}" for name, n in point.items()) for point in (points[0], at)]
+    match = _LOCATION.search(first) or _LOCATION.search(second)
+    shown = [_LOCATION.sub("", text).strip() for text in (first, second)]
+    extents = [
+        ", ".join(f"{name}={n}" for name, n in point.items()) for point in (points[0], differing_point)
+    ]
     error = ArgumentError(
         f"export: the function is not one graph for all extents: for {extents[0]} it records\n"
         f"    {shown[0]}\n"
         f"  and for {extents[1]}\n    {shown[1]}\n"
-        "  Export it for extents that are integers (a loop over one is unrolled), or write what must be "
-        "even, say, as '2*n'"
+        "  Export it for integer extents (a loop over an extent is unrolled), or write an extent that must "
+        "be even, for instance, as '2*n'"
     )
     return locate(error, json.loads(match[1]) if match else None)  # type: ignore[return-value]

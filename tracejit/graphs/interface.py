@@ -1,7 +1,7 @@
-"""The interface of a kept graph: named inputs, outputs and effects, and their types.
+"""The interface of an exported graph: named inputs, outputs and effects, and their types.
 
-Names are those of arguments and paths in trees: ``params['w1']``. Outputs are called ``result``, or by their
-path in it.
+Names are paths into the trees of arguments, such as ``params['w1']``. An output is named ``result``, or by
+its path into the result.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ RESULT = "result"
 
 @dataclass(frozen=True)
 class GraphInterface:
-    """Named inputs, parameters, outputs and effects of a graph, for some extents.
+    """The inputs, parameters, outputs and effects of a graph by name, for some extents.
 
-    inputs, outputs, parameters: a `Spec` for an array; `int`, `float` or `Number` for a number, or a value.
-    effects:                     a `Spec` for an array that is written or rebound.
+    inputs, outputs, parameters: a `Spec` for an array; `int`, `float` or `Number` for a number; a constant.
+    effects:                     a `Spec` for an array that a call writes or rebinds.
 
     >>> import tracejit as tj
     >>> print(tj.export(lambda x: x.sum(0), tj.spec(("batch", 3))).infer(batch=8))
@@ -57,22 +57,22 @@ def _shown(kind: Any) -> str:
 
 
 def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> GraphInterface:
-    """The named parts of a graph."""
+    """Return the interface of a graph."""
     leaves = leaves_of(contract)
     outputs: Named = {}
     _name_outputs(contract.result, RESULT, contract, graph, outputs)
     effects: Named = {}
     for effect in graph.effects:
-        kind, which = contract.inputs[graph.inputs.index(effect.target)]
+        kind, index = contract.inputs[graph.inputs.index(effect.target)]
         if kind == "leaf":
-            effects[leaves[which][1]] = _kind(leaves[which])
+            effects[leaves[index][1]] = _kind(leaves[index])
         else:
-            effects[which] = _spec(dict(contract.parameters)[which])
-    for kind, where, *key, made in contract.changes:
-        name = where if kind == "parameter" else _path(contract, (*where, *key))
-        found: Named = {}
-        _name_outputs(made, name, contract, graph, found)
-        effects.update(found)
+            effects[index] = _spec(dict(contract.parameters)[index])
+    for kind, owner, *key, recipe in contract.changes:
+        name = owner if kind == "parameter" else _path(contract, (*owner, *key))
+        rebound: Named = {}
+        _name_outputs(recipe, name, contract, graph, rebound)
+        effects.update(rebound)
     return GraphInterface(
         extents=extents,
         inputs={leaf[1]: _kind(leaf) for leaf in leaves},
@@ -83,27 +83,27 @@ def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> G
 
 
 def names_of(contract: Contract) -> PictureNames:
-    """Names of the inputs and outputs of the graph, for a picture."""
+    """Return the names of the graph's inputs and outputs for a picture."""
     leaves = leaves_of(contract)
     computed = [step for step in contract.numbers if step[0] == "compute"]
 
-    def source(given: Data) -> str:
-        kind, which = given
+    def source(operand: Data) -> str:
+        kind, index = operand
         if kind == "value":
-            return repr(which)
+            return repr(index)
         if kind == "leaf":
-            return str(leaves[which][1])
-        _, form, operands = computed[which]
+            return str(leaves[index][1])
+        _, form, operands = computed[index]
         return str(form.format(*map(source, operands)))
 
     inputs = []
-    for kind, which in contract.inputs:
+    for kind, index in contract.inputs:
         if kind == "leaf":
-            inputs.append(source((kind, which)))
+            inputs.append(source((kind, index)))
         elif kind == "number":
-            inputs.append(source(which))
+            inputs.append(source(index))
         else:
-            inputs.append(which if kind == "parameter" else "random numbers")
+            inputs.append(index if kind == "parameter" else "random numbers")
     outputs: dict[int, str] = {}
     _number_outputs(contract.result, RESULT, outputs)
     count = max(outputs, default=-1) + 1
@@ -111,13 +111,13 @@ def names_of(contract: Contract) -> PictureNames:
     return PictureNames(inputs, [outputs.get(i, "") for i in range(count)], parameters)
 
 
-def _number_outputs(made: Data, path: str, found: dict[int, str]) -> None:
-    """Note the paths of outputs of the graph by their numbers."""
-    if made[0] == "array":
-        found.setdefault(made[1], path)
-    elif made[0] == "tree":
-        for key, part in zip(made[2], made[3], strict=True):
-            _number_outputs(part, path + step(made[1], key), found)
+def _number_outputs(recipe: Data, path: str, paths: dict[int, str]) -> None:
+    """Collect the paths of the graph's outputs by their indices."""
+    if recipe[0] == "array":
+        paths.setdefault(recipe[1], path)
+    elif recipe[0] == "tree":
+        for key, part in zip(recipe[2], recipe[3], strict=True):
+            _number_outputs(part, path + step(recipe[1], key), paths)
 
 
 def _spec(type: ArrayType) -> Spec:
@@ -125,54 +125,58 @@ def _spec(type: ArrayType) -> Spec:
 
 
 def _kind(leaf: Data) -> Any:
-    """The spec of an argument's leaf: an array's, the type of a number, or a value."""
+    """The `Spec` of an array among the leaves, the type of a number, or a constant."""
     if leaf[0] == "array":
         return _spec(leaf[2])
     return {"int": int, "float": float}[leaf[2]] if leaf[0] == "number" else leaf[2]
 
 
-def _path(contract: Contract, where: tuple[Any, ...]) -> str:
-    """A place in a container among the arguments, as people write it."""
-    tree = dict(contract.arguments)[where[0]]
-    path = str(where[0])
-    for key in where[1:]:
+def _path(contract: Contract, key_path: tuple[Any, ...]) -> str:
+    """Format a key path into the arguments as Python code."""
+    tree = dict(contract.arguments)[key_path[0]]
+    path = str(key_path[0])
+    for key in key_path[1:]:
         path += step(tree[1], key)
         tree = tree[3][tree[2].index(key)]
     return path
 
 
 def step(kind: str, key: Any) -> str:
-    """The text by which a part follows a container of this kind."""
+    """Format the access to an item of a container of this kind, such as ``['w']``."""
     return trees.step({"dict": dict, "list": list, "tuple": tuple}.get(kind, object), key)
 
 
-def _name_outputs(made: Data, path: str, contract: Contract, graph: Graph, found: Named) -> None:
-    """Note the arrays and numbers of a result by their paths."""
-    kind = made[0]
+def _name_outputs(recipe: Data, path: str, contract: Contract, graph: Graph, named: Named) -> None:
+    """Collect the arrays and numbers of a result by their paths."""
+    kind = recipe[0]
     if kind == "tree":
-        for key, part in zip(made[2], made[3], strict=True):
-            _name_outputs(part, path + step(made[1], key), contract, graph, found)
+        for key, part in zip(recipe[2], recipe[3], strict=True):
+            _name_outputs(part, path + step(recipe[1], key), contract, graph, named)
     elif kind == "array":
-        type = graph.outputs[made[1]].type
-        found[path] = Spec(made[2].shape, type.dtype, type.device)
+        type = graph.outputs[recipe[1]].type
+        named[path] = Spec(recipe[2].shape, type.dtype, type.device)
     elif kind in ("leaf", "parameter", "seen"):
-        place = made[1] if kind == "seen" else made
-        old = leaves_of(contract)[place[1]][2] if place[0] == "leaf" else dict(contract.parameters)[place[1]]
-        found[path] = Spec(made[2].shape if kind == "seen" else old.shape, old.dtype, old.device)
+        origin = recipe[1] if kind == "seen" else recipe
+        array_type = (
+            leaves_of(contract)[origin[1]][2] if origin[0] == "leaf" else dict(contract.parameters)[origin[1]]
+        )
+        named[path] = Spec(
+            recipe[2].shape if kind == "seen" else array_type.shape, array_type.dtype, array_type.device
+        )
     elif kind == "number":
-        source = made[1]
-        found[path] = _kind(leaves_of(contract)[source[1]]) if source[0] == "leaf" else numbers.Number
+        source = recipe[1]
+        named[path] = _kind(leaves_of(contract)[source[1]]) if source[0] == "leaf" else numbers.Number
     elif kind == "container":
-        tree = dict(contract.arguments)[made[1][0]]
-        for key in made[1][1:]:
+        tree = dict(contract.arguments)[recipe[1][0]]
+        for key in recipe[1][1:]:
             tree = tree[3][tree[2].index(key)]
-        _name_leaves(tree, path, found)
+        _name_leaves(tree, path, named)
 
 
-def _name_leaves(tree: Data, path: str, found: Named) -> None:
-    """Note the leaves of an argument that is returned, under the result's path."""
+def _name_leaves(tree: Data, path: str, named: Named) -> None:
+    """Collect the leaves of an argument that is returned, by their paths into the result."""
     if tree[0] != "tree":
-        found[path] = _kind(tree)
+        named[path] = _kind(tree)
         return
     for key, part in zip(tree[2], tree[3], strict=True):
-        _name_leaves(part, path + step(tree[1], key), found)
+        _name_leaves(part, path + step(tree[1], key), named)

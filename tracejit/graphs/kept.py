@@ -1,7 +1,7 @@
-"""`KeptGraph`: a graph with parameters, to be called, saved, bound, looked at.
+"""`KeptGraph`: an exported graph with its parameters.
 
-Its methods count as code of the user's (`kinds.is_like_users`), like those of modules, so a traced function
-that calls a graph finds its parameters. What they call is code of the package.
+Its methods are treated like user code (`kinds.is_like_users`), as those of modules are, so a traced function
+that calls a graph discovers its parameters. The functions that they call are treated as code of the package.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tracejit.ir.types import CPU
 
 
 class KeptGraph:
-    """A graph that is kept; made by `tj.export` and `tj.load_graph`.
+    """An exported graph, as created by `tj.export` and `tj.load_graph`.
 
-    It is called like the function that was exported, in eager code, inside traced functions and under
-    gradients. `parameters` are its own arrays, by name: they are saved with it, and its calls may write them.
-    Wherever a tree is taken (gradients, optimizers) the graph is the dict of those that are trained.
+    It is called like the exported function, in eager code, inside traced functions and under gradients.
+    `parameters` are its arrays by name; they are saved with it, and calls may write them. As a tree (for
+    gradients and optimizers) the graph is the dict of its trainable parameters.
 
     >>> import tracejit as tj
     >>> w = tj.ones((2, 3))
@@ -46,10 +46,11 @@ class KeptGraph:
         self._program = GraphProgram(text, is_foreign=is_foreign)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it, with arguments like those it was exported with.
+        """Call the graph with arguments like those of the export.
 
-        Raises ArgumentError for other arguments, for numbers that would have taken another branch, or where
-        an argument that is written shares memory with another one; ShapeError for other shapes.
+        Raises ArgumentError for arguments of other types, for numbers that would have taken a different
+        branch, and if an argument that the graph writes shares memory with another one; ShapeError for shapes
+        that do not match.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x, y: x - y, tj.spec(1), tj.spec(1))(tj.ones(1), y=tj.zeros(1))
@@ -58,8 +59,7 @@ class KeptGraph:
         return self._program.call(self.parameters, args, kwargs)
 
     def __tree__(self) -> dict[str, NDArray]:
-        """The tree that stands for the graph: its floating parameters by name, but for those that calls write
-        (running means, say).
+        """The graph as a tree: its floating parameters by name, except those that calls write.
 
         >>> import tracejit as tj
         >>> w = tj.ones(1)
@@ -70,8 +70,7 @@ class KeptGraph:
 
     @property
     def text(self) -> str:
-        """All there is to it but the parameters' content: what a call takes, gives and changes, and the
-        graph.
+        """The complete text of the graph, without the contents of parameters: its contract and operations.
 
         >>> import tracejit as tj
         >>> print(tj.export(lambda x: -x, tj.spec("n")).text)  # doctest: +ELLIPSIS
@@ -125,11 +124,10 @@ class KeptGraph:
         return self.infer().effects
 
     def infer(self, **shapes: Any) -> GraphInterface:
-        """Names and types of inputs, parameters, outputs and effects, for extents or shapes of inputs given
-        by name. Every operator's typing rule is run again.
+        """Infer names and types of inputs, parameters, outputs and effects, by the operators' typing rules.
 
-        Without any, shapes have names of extents.
-        Raises ShapeError for shapes that do not fit, ArgumentError where an extent is not known.
+        shapes: extents or shapes of inputs by name. Without any, the result contains named extents.
+        Raises ShapeError for shapes that do not match, ArgumentError if an extent remains unknown.
 
         >>> import tracejit as tj
         >>> graph = tj.export(lambda x: x.reshape(-1), tj.spec(("batch", 3)))
@@ -139,9 +137,9 @@ class KeptGraph:
         return self._program.infer(shapes)
 
     def graph(self, **shapes: Any) -> Graph:
-        """The graph for extents or shapes of inputs given by name; `print` shows it.
+        """Return the graph of operations for extents or shapes of inputs by name; `print` shows it.
 
-        Raises what `infer` raises.
+        Raises the errors of `infer`.
 
         >>> import tracejit as tj
         >>> print(tj.export(lambda x: -x, tj.spec("n")).graph(n=2))
@@ -153,7 +151,7 @@ class KeptGraph:
         return self._program.graph(shapes)
 
     def to(self, device: Any) -> KeptGraph:
-        """The graph on another device: its arrays, random numbers and copies of its parameters lie there.
+        """Return the graph for another device, with its arrays, random numbers and copies of its parameters.
 
         Raises ArgumentError for a graph on several devices, DeviceError for an unknown device.
 
@@ -162,14 +160,14 @@ class KeptGraph:
         >>> print(graph(tj.ones(2, device=tj.cpu(1))).device)
         cpu:1
         """
-        place = as_device("KeptGraph.to", device, CPU)
-        parameters = {name: array.to(place) for name, array in self.parameters.items()}
-        return KeptGraph(self._program.on(place), parameters, is_foreign=self._program.is_foreign)
+        target = as_device("KeptGraph.to", device, CPU)
+        parameters = {name: array.to(target) for name, array in self.parameters.items()}
+        return KeptGraph(self._program.on(target), parameters, is_foreign=self._program.is_foreign)
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundGraph:
-        """The graph with these arguments: a callable that holds its arrays, and gives gradients by name.
+        """Bind the graph to arguments: return a callable that owns its arrays and computes gradients by name.
 
-        Raises what a call of the graph raises for its arguments.
+        Raises the errors of a call with these arguments.
 
         >>> import tracejit as tj
         >>> graph = tj.export(lambda x: (x * x).sum(), tj.spec("n"))
@@ -180,11 +178,11 @@ class KeptGraph:
         return BoundGraph(self._program, self.parameters, args, kwargs)
 
     def draw(self, path: str | os.PathLike[str] | None = None, **shapes: Any) -> Drawing:
-        """A picture of the graph, with the user's lines: as recorded, and as the kernels it becomes for
-        extents or shapes given as to `infer` (64 for each extent, if none are given). With a `path` it is
-        written to that file, ``.svg`` or ``.html``; a notebook shows it.
+        """Draw the graph with the user's source lines, as recorded and as compiled to kernels.
 
-        Raises ArgumentError for another ending, and what `infer` raises.
+        path:   a file to write, ``.svg`` or ``.html``. None: only return the drawing, which notebooks show.
+        shapes: as in `infer`, for the kernels; without any, each extent is 64.
+        Raises ArgumentError for another file name extension, and the errors of `infer`.
 
         >>> import tracejit as tj
         >>> tj.export(lambda x: tj.tanh(x) + 1, tj.spec("n")).draw()
@@ -204,7 +202,7 @@ class KeptGraph:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph and its parameters to one file, atomically; `tj.load_graph` reads it.
 
-        The file is a safetensors file, which names the user's source lines and holds no code.
+        The file is a safetensors file. It contains the user's source lines, but no executable code.
 
         >>> import os, tempfile, tracejit as tj
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -217,12 +215,12 @@ class KeptGraph:
         files.save_graph(path, self.text, self.parameters)
 
     def __reduce__(self) -> Any:
-        """Pickled and copied by its text and its parameters."""
-        return _again, (self.text, self.parameters, self._program.is_foreign)
+        """Pickle and copy the graph as its text and its parameters."""
+        return _rebuilt, (self.text, self.parameters, self._program.is_foreign)
 
     def __repr__(self) -> str:
         return self._program.describe()
 
 
-def _again(text: str, parameters: dict[str, NDArray], is_foreign: bool) -> KeptGraph:
+def _rebuilt(text: str, parameters: dict[str, NDArray], is_foreign: bool) -> KeptGraph:
     return KeptGraph(text, parameters, is_foreign=is_foreign)

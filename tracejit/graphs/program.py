@@ -1,8 +1,8 @@
-"""The text of a graph as something to call.
+"""`GraphProgram`: the callable form of a graph's text.
 
-`GraphProgram.call` runs a traced function whose body matches the arguments, reads off the extents, and emits
-the nodes of the graph for these onto the open recording. So a call from eager code is replayed like any other
-traced function's, and inside a trace or under a gradient the nodes are part of that.
+`GraphProgram.call` runs a traced function whose body matches the arguments, determines the extents, and emits
+the graph's nodes for these extents onto the open recording. So a call from eager code is replayed like that
+of any other traced function, and inside a trace or under a gradient the nodes become part of that trace.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from tracejit.ir.types import CPU, ArrayType, Device, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import view
 
-DRAWN = 64  # an extent for which kernels are drawn
-INSTANCES = 64  # graphs for different extents that are kept at hand
+DRAWN_EXTENT = 64  # the default extent for drawing kernels
+MAX_INSTANCES = 64  # maximum number of cached graphs for different extents
 
 
 class SizedGraph:
@@ -62,17 +62,17 @@ class SizedGraph:
 
 
 class GraphProgram(Vouched):
-    """A text, and the graphs for the extents seen so far.
+    """A text, with a cache of its graphs for specific extents.
 
-    named:      with the names of extents in the place of integers.
-    is_foreign: whether the text comes from a file.
+    named:      the contract and graph with named extents.
+    is_foreign: whether the text comes from a file, and must be validated.
     """
 
     def __init__(self, text: str, *, is_foreign: bool = False) -> None:
         self.text, self.is_foreign = text, is_foreign
         self._instances: dict[tuple[int, ...], SizedGraph] = {}
         contract, graph = read_contract(text)
-        if is_foreign:  # before anything is done with what the text says
+        if is_foreign:  # before its content is used
             check_contract(*read_contract(text, points_for(contract.extents[:NAMES])[0]))
         self.named = SizedGraph(contract, graph)
 
@@ -84,28 +84,28 @@ class GraphProgram(Vouched):
         self.traced_gradient = jit(functools.partial(_value_and_gradients, body))
 
     def at(self, extents: Mapping[str, int]) -> SizedGraph:
-        """The graph for these extents."""
+        """Return the contract and graph for these extents."""
         key = tuple(extents[name] for name in self.named.contract.extents)
-        found = self._instances.get(key)
-        if found is None:
+        instance = self._instances.get(key)
+        if instance is None:
             contract, graph = read_contract(self.text, extents)
             if self.is_foreign:
                 check_contract(contract, graph)
                 graph = with_checked_indices(graph)
-            found = SizedGraph(contract, graph)
-            if len(self._instances) >= INSTANCES:
+            instance = SizedGraph(contract, graph)
+            if len(self._instances) >= MAX_INSTANCES:
                 self._instances.clear()
-            self._instances[key] = found
-        return found
+            self._instances[key] = instance
+        return instance
 
     def call(self, parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a call."""
+        """Call the graph."""
         return self.traced(parameters, args, kwargs)
 
     def gradient(
         self, wrt: dict[str, NDArray], parameters: dict[str, Any], args: tuple[Any, ...], of: str
     ) -> tuple[Any, dict[str, Any]]:
-        """The result of a call, and the gradients of its output `of`."""
+        """Call the graph; return the result, and the gradients of its output `of` with respect to `wrt`."""
         result, gradients = self.traced_gradient(wrt, parameters, args, of)
         return result, gradients
 
@@ -114,9 +114,9 @@ class GraphProgram(Vouched):
         return [name for name, _ in self.named.contract.arguments]
 
     def arguments_of(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
-        """Arguments of a call with these leaves, in containers of their own."""
-        rest = iter(leaves)
-        return tuple(filled(tree, rest) for _, tree in self.named.contract.arguments)
+        """Build the arguments of a call from its leaves, in new containers."""
+        iterator = iter(leaves)
+        return tuple(filled(tree, iterator) for _, tree in self.named.contract.arguments)
 
     def _emit(self, parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         matched = self.match(args, kwargs)
@@ -131,7 +131,7 @@ class GraphProgram(Vouched):
         return _Emission(instance, parameters, matched).run()
 
     def on(self, device: Device) -> str:
-        """The text of the graph on another device."""
+        """Return the text of the graph for another device."""
         contract, graph = self.named.contract, self.named.graph
         used = devices_of(contract, graph)
         if len(used) > 1:
@@ -141,10 +141,10 @@ class GraphProgram(Vouched):
             )
         return write_contract(*read_contract(self.text, moved=dict.fromkeys(used, device)))
 
-    # -- looking at it ---------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------
 
     def infer(self, given: Mapping[str, Any]) -> GraphInterface:
-        """Names and types for extents or shapes of inputs by name; with names, if none are given."""
+        """Return the interface for extents or shapes of inputs by name; symbolic if none are given."""
         if not given and self.named.contract.extents:
             return interface_of(self.named.contract, self.named.graph, {})
         extents = self._extents_given(given)
@@ -152,7 +152,7 @@ class GraphProgram(Vouched):
         return interface_of(instance.contract, instance.graph, extents)
 
     def graph(self, given: Mapping[str, Any]) -> Graph:
-        """The graph for extents or shapes of inputs by name."""
+        """Return the graph for extents or shapes of inputs by name."""
         return self.at(self._extents_given(given)).graph
 
     def _extents_given(self, given: Mapping[str, Any]) -> dict[str, int]:
@@ -169,18 +169,18 @@ class GraphProgram(Vouched):
         return self.extents_of(shapes, known)
 
     def drawing(self, given: Mapping[str, Any]) -> Drawing:
-        """A picture for extents or shapes of inputs by name."""
+        """Draw the graph for extents or shapes of inputs by name."""
         contract = self.named.contract
-        extents = self._extents_given(given or dict.fromkeys(contract.extents, DRAWN))
-        known = {place: Line(function, code) for place, function, code in contract.lines}
-        said = ", ".join(f"{name}={n}" for name, n in extents.items())
+        extents = self._extents_given(given or dict.fromkeys(contract.extents, DRAWN_EXTENT))
+        lines = {location: Line(function, code) for location, function, code in contract.lines}
+        shown_extents = ", ".join(f"{name}={n}" for name, n in extents.items())
         return Drawing(
             contract.function,
             self.at(extents).graph,
             names_of(contract),
-            lambda place: known.get(place or "", Line("", "")),
+            lambda location: lines.get(location or "", Line("", "")),
             shown=self.named.graph,
-            extents=f" for {said}" if said else "",
+            extents=f" for {shown_extents}" if shown_extents else "",
         )
 
     def trained(self, parameters: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -189,7 +189,7 @@ class GraphProgram(Vouched):
         return {n: x for n, x in parameters.items() if is_inexact(x.dtype) and n not in written}
 
     def describe(self) -> str:
-        """The graph in a line."""
+        """Describe the graph in one line."""
         contract, graph = self.named.contract, self.named.graph
         arguments = ", ".join(name for name, _ in contract.arguments)
         count = len(graph.nodes)
@@ -197,71 +197,76 @@ class GraphProgram(Vouched):
 
     # -- arguments -------------------------------------------------------------------------------------------
 
-    def match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Matched:
-        """The leaves of a call's arguments, which must be like those that were exported."""
+    def match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> MatchedArguments:
+        """Match the arguments of a call with the exported ones; raise ArgumentError if kinds differ."""
         contract = self.named.contract
         names = self.argument_names()
-        given = dict(zip(names, args, strict=False))
-        wrong = [name for name in kwargs if name not in names or name in given]
-        if len(args) > len(names) or wrong or len(args) + len(kwargs) < len(names):
-            missing = [name for name in names if name not in given and name not in kwargs]
-            what = f"there is no {wrong[0]} to give" if wrong else f"{', '.join(missing)} missing"
-            what = f"{len(args)} are given" if len(args) > len(names) else what
-            raise refuse(f"{contract.function} takes the arguments {', '.join(names)}; {what}")
-        given.update(kwargs)
-        matched = Matched()
+        arguments = dict(zip(names, args, strict=False))
+        invalid = [name for name in kwargs if name not in names or name in arguments]
+        if len(args) > len(names) or invalid or len(args) + len(kwargs) < len(names):
+            missing = [name for name in names if name not in arguments and name not in kwargs]
+            problem = f"there is no {invalid[0]} to give" if invalid else f"{', '.join(missing)} missing"
+            problem = f"{len(args)} are given" if len(args) > len(names) else problem
+            raise refuse(f"{contract.function} takes the arguments {', '.join(names)}; {problem}")
+        arguments.update(kwargs)
+        matched = MatchedArguments()
         for name, tree in contract.arguments:
-            self._match(tree, given[name], (name,), name, matched)
+            self._match(tree, arguments[name], (name,), name, matched)
         return matched
 
-    def _match(self, tree: Data, value: Any, where: tuple[Any, ...], path: str, matched: Matched) -> None:
+    def _match(
+        self, tree: Data, value: Any, key_path: tuple[Any, ...], path: str, matched: MatchedArguments
+    ) -> None:
         name = self.named.contract.function
         if tree[0] != "tree":
             matched.leaves.append(_leaf(name, tree, value))
             return
         _, text, keys, children = tree
-        found, kind = trees.children_of(value), read_kind(text)
-        if found is None or kind is None or not kind.admits(found[0]) or set(found[1]) != set(keys):
+        node, kind = trees.children_of(value), read_kind(text)
+        if node is None or kind is None or not kind.admits(node[0]) or set(node[1]) != set(keys):
             shown = f"{text} of {', '.join(map(str, keys))}" if keys else text
-            given = type(value).__name__ if found is None else f"{found[0].__name__} of {_shown(found[1])}"
-            raise refuse(f"{name}: {path} must be a {shown}, got {given}")
-        matched.containers[where] = value
-        parts = dict(zip(found[1], found[2], strict=True))
+            description = type(value).__name__ if node is None else f"{node[0].__name__} of {_shown(node[1])}"
+            raise refuse(f"{name}: {path} must be a {shown}, got {description}")
+        matched.containers[key_path] = value
+        items = dict(zip(node[1], node[2], strict=True))
         for key, child in zip(keys, children, strict=True):
-            self._match(child, parts[key], (*where, key), path + trees.step(found[0], key), matched)
+            self._match(child, items[key], (*key_path, key), path + trees.step(node[0], key), matched)
 
     def extents(self, leaves: Sequence[Any]) -> dict[str, int]:
-        """The extents that the shapes of a call's arrays say."""
+        """Determine the extents from the shapes of a call's arrays."""
         return self.extents_of(
             leaf.shape if spec[0] == "array" else None
             for spec, leaf in zip(self.named.leaves, leaves, strict=True)
         )
 
     def extents_of(self, shapes: Any, known: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The extents that shapes of the leaves say (None: of this one nothing is known)."""
-        found = dict(known or {})
+        """Determine the extents from shapes of the leaves, where None is an unknown shape.
+
+        Raises ShapeError if a shape does not match, ArgumentError if an extent remains unknown.
+        """
+        extents = dict(known or {})
         for spec, shape in zip(self.named.leaves, shapes, strict=True):
             if shape is None:
                 continue
-            wanted = spec[2].shape
-            fits = len(shape) == len(wanted)
-            for given, extent in zip(shape, wanted, strict=False):
-                says = solve(extent, given) if isinstance(extent, Polynomial) else None
-                if says is not None:
-                    fits = fits and found.setdefault(*says) == says[1]
+            expected = spec[2].shape
+            matches = len(shape) == len(expected)
+            for actual, extent in zip(shape, expected, strict=False):
+                solution = solve(extent, actual) if isinstance(extent, Polynomial) else None
+                if solution is not None:
+                    matches = matches and extents.setdefault(*solution) == solution[1]
                 else:
-                    fits = fits and given == extent
-            if not fits:
-                said = "".join(f", {name}={n}" for name, n in found.items())
+                    matches = matches and actual == extent
+            if not matches:
+                shown = "".join(f", {name}={n}" for name, n in extents.items())
                 raise refuse(
-                    f"{self.named.contract.function}: {spec[1]} must be {write_type(spec[2])}{said}, got the "
-                    f"shape {tuple(shape)}",
+                    f"{self.named.contract.function}: {spec[1]} must be {write_type(spec[2])}{shown}, got "
+                    f"the shape {tuple(shape)}",
                     ShapeError,
                 )
-        missing = [name for name in self.named.contract.extents if name not in found]
+        missing = [name for name in self.named.contract.extents if name not in extents]
         if missing:
             raise refuse(f"{self.named.contract.function}: the extent {missing[0]} is not known")
-        return found
+        return extents
 
 
 def _value_and_gradients(
@@ -271,7 +276,7 @@ def _value_and_gradients(
     args: tuple[Any, ...],
     of: str,
 ) -> Any:
-    """The result of a call, and the gradients of its output `of` with respect to arrays, however reached."""
+    """Compute the result of a call, and the gradients of its output `of` with respect to the arrays `wrt`."""
 
     def loss(_: dict[str, NDArray]) -> tuple[Any, Any]:
         result = body(parameters, args, {})
@@ -289,53 +294,57 @@ def _shown(keys: Sequence[Any]) -> str:
 
 
 def _leaf(function: str, spec: Data, value: Any) -> Any:
-    """An argument that may stand for this leaf."""
-    kind, path, wanted = spec
+    """Check an argument against its leaf, and convert it; raise ArgumentError if it does not match."""
+    kind, path, expected = spec
     if kind == "array":
         if isinstance(value, np.ndarray):
             value = NDArray.from_numpy(value)
-        if not isinstance(value, NDArray) or value.dtype != wanted.dtype or value.device != wanted.device:
-            given = type(value).__name__
-            if isinstance(value, NDArray) and value.dtype == wanted.dtype:
+        if not isinstance(value, NDArray) or value.dtype != expected.dtype or value.device != expected.device:
+            description = type(value).__name__
+            if isinstance(value, NDArray) and value.dtype == expected.dtype:
                 raise refuse(
-                    f"{function}: {path} must be on {wanted.device}, got an array on {value.device}; move it "
-                    f"with x.to, or move the graph (graph.to({str(value.device)!r}))"
+                    f"{function}: {path} must be on {expected.device}, got an array on {value.device}; move "
+                    f"it with x.to, or move the graph (graph.to({str(value.device)!r}))"
                 )
-            given = f"{value.dtype}{list(value.shape)}" if isinstance(value, NDArray) else given
-            raise refuse(f"{function}: {path} must be an array {write_type(wanted)}, got {given}")
+            description = f"{value.dtype}{list(value.shape)}" if isinstance(value, NDArray) else description
+            raise refuse(f"{function}: {path} must be an array {write_type(expected)}, got {description}")
         return value
     if kind == "number":
-        known = (int, np.integer) if wanted == "int" else (int, float, np.integer, np.floating)
-        if not (is_number(value) or isinstance(value, np.number)) or not isinstance(value, known):
-            raise refuse(f"{function}: {path} must be a number of type {wanted}, got {type(value).__name__}")
+        accepted = (int, np.integer) if expected == "int" else (int, float, np.integer, np.floating)
+        if not (is_number(value) or isinstance(value, np.number)) or not isinstance(value, accepted):
+            raise refuse(
+                f"{function}: {path} must be a number of type {expected}, got {type(value).__name__}"
+            )
         if isinstance(value, np.number):
             value = concrete(value).item()
-        return value + 0.0 if wanted == "float" and isinstance(value, int) else value
-    given = concrete(value)
-    if type(given) is not type(wanted) or given != wanted:
-        raise refuse(f"{function} was exported for {path}={wanted!r}; export it again for {given!r}")
-    return given
+        return value + 0.0 if expected == "float" and isinstance(value, int) else value
+    description = concrete(value)
+    if type(description) is not type(expected) or description != expected:
+        raise refuse(f"{function} was exported for {path}={expected!r}; export it again for {description!r}")
+    return description
 
 
-class Matched:
-    """The leaves of a call, and its containers by the argument's name and the keys that lead there."""
+class MatchedArguments:
+    """The leaves of a call's arguments, and its containers by key path."""
 
-    def __init__(self) -> None:  # no named tuple: code of these is not of this package, so it is watched
+    def __init__(
+        self,
+    ) -> None:  # not a named tuple, whose code does not belong to this package and would be traced
         self.leaves: list[Any] = []
         self.containers: dict[tuple[Any, ...], Any] = {}
 
 
 class _Emission:
-    """One call: the nodes of a graph go onto the open recording."""
+    """One call of a graph: emits its nodes onto the open recording."""
 
-    def __init__(self, instance: SizedGraph, parameters: dict[str, Any], matched: Matched) -> None:
+    def __init__(self, instance: SizedGraph, parameters: dict[str, Any], matched: MatchedArguments) -> None:
         self.contract, self.graph = instance.contract, instance.graph
         self.parameters, self.matched = parameters, matched
         self.steps: list[Any] = []
         self._check_parameters()
 
     def run(self) -> Any:
-        """Emit the graph, do its effects, and make the result."""
+        """Emit the graph, perform its effects, and build the result."""
         self._compute_numbers()
         effects = [(self._target(effect.target), effect.value) for effect in self.graph.effects]
         self._check_apart([array for array, _ in effects])
@@ -351,7 +360,7 @@ class _Emission:
             dispatch.write(array, content, self.contract.function)
         results = Results(self.array, self.source, self.matched.containers, outputs)
         results.change(self.contract.changes, self.contract.function)
-        return results.make(self.contract.result)
+        return results.build(self.contract.result)
 
     # -- parameters and numbers ------------------------------------------------------------------------------
 
@@ -366,17 +375,17 @@ class _Emission:
                 )
 
     def _compute_numbers(self) -> None:
-        """Compute with numbers, and check the branches that were taken."""
-        for what, form, sources, *rest in self.contract.numbers:
+        """Perform the computations with numbers, and check the outcomes of branches."""
+        for action, form, sources, *guard in self.contract.numbers:
             operands = [self.source(source) for source in sources]
             operation = OPERATIONS[form]
             if operation in TYPE_QUESTIONS.values():
                 operands = [concrete(operand) for operand in operands]
             result = operation.function(*operands)
-            if what == "compute":
+            if action == "compute":
                 self.steps.append(result)
                 continue
-            value, text = rest
+            value, text = guard
             result = concrete(result)
             if type(result) is not type(value) or repr(result) != repr(value):
                 raise refuse(
@@ -385,25 +394,25 @@ class _Emission:
                 )
 
     def source(self, source: Data) -> Any:
-        """A number."""
-        kind, given = source
+        """Return the number of a source."""
+        kind, operand = source
         if kind == "value":
-            return given
-        return self.matched.leaves[given] if kind == "leaf" else self.steps[given]
+            return operand
+        return self.matched.leaves[operand] if kind == "leaf" else self.steps[operand]
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
-    def array(self, place: Data) -> NDArray:
-        """The array of a leaf or a parameter."""
-        kind, name = place
-        found: NDArray = self.matched.leaves[name] if kind == "leaf" else self.parameters[name]
-        return found
+    def array(self, origin: Data) -> NDArray:
+        """Return the array of a leaf or a parameter."""
+        kind, name = origin
+        array: NDArray = self.matched.leaves[name] if kind == "leaf" else self.parameters[name]
+        return array
 
     def _target(self, value: Value) -> NDArray:
         return self.array(self.contract.inputs[self.graph.inputs.index(value)])
 
     def _check_apart(self, written: Sequence[NDArray]) -> None:
-        """Check that written arrays share no memory with others, as in the call that was recorded."""
+        """Raise ArgumentError if written arrays share memory with others, unlike in the recorded call."""
         arrays = [leaf for leaf in self.matched.leaves if isinstance(leaf, NDArray)]
         arrays += self.parameters.values()
         shared = Counter(array._storage for array in arrays)
@@ -414,46 +423,51 @@ class _Emission:
             )
 
     def _inputs(self, recording: Recording) -> dict[Value, Value]:
-        """Values of the recording for the graph's inputs."""
+        """Return the values of the recording for the graph's inputs."""
         arrays = [
-            (value, self.array(place))
-            for value, place in zip(self.graph.inputs, self.contract.inputs, strict=True)
-            if place[0] in ("leaf", "parameter")
+            (value, self.array(origin))
+            for value, origin in zip(self.graph.inputs, self.contract.inputs, strict=True)
+            if origin[0] in ("leaf", "parameter")
         ]
-        read = dispatch.read_all(recording, lambda: [recording.read(x._storage, x._view) for _, x in arrays])
-        values = {value: found for (value, _), found in zip(arrays, read, strict=True)}
-        for value, found in values.items():  # a recording takes arrays in the first shape it sees them in
-            if found.type.shape != value.type.shape:
-                values[value] = recording.emit(view, found, view=View.of_shape(value.type.shape))
-        drawn = self._draw(recording)
-        for value, place in zip(self.graph.inputs, self.contract.inputs, strict=True):
-            if place[0] == "number":
-                number = self.source(place[1])
+        read_values = dispatch.read_all(
+            recording, lambda: [recording.read(x._storage, x._view) for _, x in arrays]
+        )
+        values = {value: read_value for (value, _), read_value in zip(arrays, read_values, strict=True)}
+        for value, read_value in values.items():  # the recording may know the array in another shape
+            if read_value.type.shape != value.type.shape:
+                values[value] = recording.emit(view, read_value, view=View.of_shape(value.type.shape))
+        random_values = self._draw(recording)
+        for value, origin in zip(self.graph.inputs, self.contract.inputs, strict=True):
+            if origin[0] == "number":
+                number = self.source(origin[1])
                 values[value] = dispatch.value_of(recording, number, value.type.dtype, (), CPU)
-            elif place[0] in ("key", "counter"):
-                values[value] = drawn[place]
+            elif origin[0] in ("key", "counter"):
+                values[value] = random_values[origin]
         return values
 
     def _draw(self, recording: Recording) -> dict[Data, Value]:
-        """Key and counters of the random numbers, drawn as the function draws them."""
-        starts = sorted(place[1] for place in self.contract.inputs if place[0] == "counter")
+        """Return the key and counters of the random numbers, drawn like in the exported function."""
+        starts = sorted(origin[1] for origin in self.contract.inputs if origin[0] == "counter")
         ends = [*starts[1:], *self.contract.draws]
-        found: dict[Data, Value] = {}
+        values: dict[Data, Value] = {}
         for start, end in zip(starts, ends, strict=bool(starts)):
             key, counter = stream_values(recording, stream(self._drawn_on()), end - start)
-            found["key", 0], found["counter", start] = key, counter
-        return found
+            values["key", 0], values["counter", start] = key, counter
+        return values
 
     def _drawn_on(self) -> Device:
-        """The device on which the graph draws random numbers; there is one at most."""
-        places = zip(self.graph.inputs, self.contract.inputs, strict=True)
-        keys = {value for value, place in places if place[0] == "key"}
-        drawing = next(node for node in self.graph.nodes if keys.intersection(node.inputs))
-        return drawing.outputs[0].type.device
+        """The single device on which the graph draws random numbers."""
+        origins = zip(self.graph.inputs, self.contract.inputs, strict=True)
+        keys = {value for value, origin in origins if origin[0] == "key"}
+        consumer = next(node for node in self.graph.nodes if keys.intersection(node.inputs))
+        return consumer.outputs[0].type.device
 
 
 def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -> None:
-    """Append the nodes of a graph to a recording; `values` has its inputs, and then all its values."""
+    """Append the nodes of a graph to a recording.
+
+    values: maps the graph's inputs to values of the recording; all its values are added.
+    """
     for node in graph.nodes:
         operands = [values[v] for v in node.inputs]
         results = recording.emit(node.op, *operands, location=node.location, **node.attrs)

@@ -1,7 +1,7 @@
-"""A recorded call as a contract: origins of the graph's inputs, the result, what is rebound.
+"""Converts a recorded call to a contract: origins of the graph's inputs, the result, and rebindings.
 
-Whatever a graph cannot do where the user's code is not is refused here, with its path: objects among the
-arguments, callbacks, state of Python that changes.
+Features that a graph cannot represent without the user's code are refused here, with their paths: objects
+among the arguments, callbacks, mutable Python state.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ def refuse(message: str, line: str | None = None) -> NoReturn:
 
 
 def exported_kind(container: type, path: str) -> ContainerKind:
-    """The kind of a container at a path; raises ArgumentError for a dict of a class of the user's."""
+    """Return the kind of a container at a path; raise ArgumentError for a user's subclass of dict."""
     if container is not dict and issubclass(container, dict):
         refuse(f"{path} is a {container.__name__}; use a dict, a list, a tuple or a named tuple")
     return kind_of(container)
 
 
-class Describing:
-    """One recorded call on its way to a contract.
+class ContractBuilder:
+    """Builds the contract of one recorded call.
 
-    leaves:     of the arguments, with their paths.
-    stand_ins:  by storage, the number of an array's leaf.
-    containers: by path, the argument's name and the keys that lead to a container.
-    numbers:    by variable, the number of a number's leaf; steps, step_of: which step computes one.
-    parameters: by storage, the names of arrays that are kept with the graph.
+    leaves:         of the arguments, with their paths.
+    stand_ins:      the leaf index of an array by storage.
+    containers:     the key path of each container by path.
+    numbers:        the leaf index of a number by variable.
+    steps, step_of: the index of the computation of a number, by the identity of its step and by variable.
+    parameters:     the names of arrays that are stored with the graph, by storage.
     """
 
     def __init__(self, described: Described, name: str, arguments: Sequence[tuple[str, Any]]) -> None:
@@ -72,33 +73,35 @@ class Describing:
         self.leaves = [leaf for path, tree in arguments for leaf in trees.leaves_with_paths(tree, path)]
         self.stand_ins = {leaf._storage: i for i, (_, leaf) in enumerate(self.leaves) if is_array(leaf)}
         self.containers = {path: where for root, tree in arguments for path, where in _containers(tree, root)}
-        by_path = {path: i for i, (path, _) in enumerate(self.leaves)}
-        self.numbers = {var: by_path[var.path] for var in described.arguments.numbers}
+        index_by_path = {path: i for i, (path, _) in enumerate(self.leaves)}
+        self.numbers = {var: index_by_path[var.path] for var in described.arguments.numbers}
         computed = [step for step in described.numbers if isinstance(step, Computed)]
         self.steps = {id(step): i for i, step in enumerate(computed)}
         self.step_of = {described.computed[step]: i for i, step in enumerate(computed)}
-        self.made = dict(described.program.values)
+        self.created_values = dict(described.program.values)
         self.parameters: dict[Storage, str] = {}
 
     def contract(self, extents: tuple[str, ...]) -> tuple[Contract, Graph, dict[str, Storage]]:
-        """The contract, the graph, and where the parameters lie that are kept with it."""
+        """Return the contract, the graph, and the storages of its parameters by name."""
         graph, program = self.described.graph, self.described.program
         for node in graph.nodes:
             if node.op in BETWEEN_RANKS:
-                refuse(f"a kept graph cannot have {node.op.name}, which needs other ranks", node.location)
+                refuse(
+                    f"an exported graph cannot contain {node.op.name}, which needs other ranks", node.location
+                )
             if Trait.ORDERED in node.op.traits:
                 refuse(
-                    "a kept graph cannot call a function of Python (tj.callback); return the array and call "
-                    "the function with it",
+                    "an exported graph cannot call a Python function (tj.callback); return the array and "
+                    "call the function with it",
                     node.location,
                 )
         arguments = tuple((name, self._tree(tree, name)) for name, tree in self.arguments)
-        inputs = tuple(self._input(bound) for bound in self.described.bound)
+        inputs = tuple(self._input(origin) for origin in self.described.bound)
         assert program.result is not None
-        result = self._make(program.result, "the result")
+        result = self._recipe_of(program.result, "the result")
         changes = tuple(self._change(effect) for effect in program.effects)
         names = {name: storage for storage, name in self.parameters.items()}
-        places = dict.fromkeys(node.location for node in graph.nodes)
+        locations = dict.fromkeys(node.location for node in graph.nodes)
         contract = Contract(
             function=self.name,
             extents=extents,
@@ -110,21 +113,23 @@ class Describing:
             result=result,
             changes=changes,
             rules=tuple(line or "" for line in dict.fromkeys(self.described.rules)),
-            lines=tuple((line, *line_of(line)) for line in places if line),
+            lines=tuple((line, *line_of(line)) for line in locations if line),
         )
         return contract, graph, names
 
-    # -- what a call takes -----------------------------------------------------------------------------------
+    # -- arguments and inputs --------------------------------------------------------------------------------
 
     def _tree(self, tree: Any, path: str) -> Data:
-        found = trees.children_of(tree)
-        if found is not None:
-            kind, keys, children = found
+        node = trees.children_of(tree)
+        if node is not None:
+            kind, keys, children = node
             for key in keys:
                 if not isinstance(key, str | int) or isinstance(key, bool):
                     refuse(f"{path} has the key {key!r}; keys are strings or integers")
-            parts = [self._tree(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
-            return "tree", str(exported_kind(kind, path)), keys, tuple(parts)
+            converted = [
+                self._tree(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)
+            ]
+            return "tree", str(exported_kind(kind, path)), keys, tuple(converted)
         if is_array(tree):
             return "array", path, tree._storage.type
         if type(tree) in (int, float):
@@ -138,11 +143,11 @@ class Describing:
         if isinstance(source, DrawKey):
             return "key", 0
         if isinstance(source, DrawCounter):
-            return "counter", source.fixed  # a graph that is kept has all rounds, so no run-time numbers
+            return "counter", source.fixed  # loops are unrolled in the graph, so it is a constant
         return "number", self._source(source, bound.value)
 
     def _array(self, storage: Storage) -> Data:
-        """The leaf or the parameter that lies on a storage."""
+        """The origin of an array: the leaf or the parameter with this storage."""
         if storage in self.stand_ins:
             return "leaf", self.stand_ins[storage]
         if storage not in self.parameters:
@@ -150,16 +155,16 @@ class Describing:
         return "parameter", self.parameters[storage]
 
     def _add_parameter(self, storage: Storage, path: str) -> str:
-        taken = {*self.parameters.values(), *(path for path, _ in self.leaves)}
+        used_names = {*self.parameters.values(), *(path for path, _ in self.leaves)}
         name, number = path, 1
-        while name in taken:
+        while name in used_names:
             number += 1
             name = f"{path}_{number}"
         self.parameters[storage] = name
         return name
 
     def _draws(self) -> Data:
-        """Random numbers are drawn from the stream of the device: how many in all, and where each begins."""
+        """The number of random numbers that are drawn from the stream of the device, if any."""
         if len(self.described.draws) > 1:
             refuse("it draws random numbers for several devices")
         return tuple(count for _, count in self.described.draws)
@@ -173,23 +178,23 @@ class Describing:
             return "step", self.step_of[source]
         if isinstance(source, Var) and source in self.numbers:
             return "leaf", self.numbers[source]
-        if isinstance(source, Var):  # found by name: kept as it is
+        if isinstance(source, Var):  # referenced by name: a constant
             value = source.value
         elif not isinstance(source, Expr):
             value = source
         return "value", self._plain(value, "a number")
 
     def _numbers(self) -> Data:
-        found: list[Data] = []
+        steps: list[Data] = []
         for step in self.described.numbers:
             sources = tuple(self._source(operand) for operand in step.operands)
             if isinstance(step, Computed):
-                found.append(("compute", step.operation.text, sources))
+                steps.append(("compute", step.operation.text, sources))
             elif any(source[0] != "value" for source in sources):
-                found.append(
+                steps.append(
                     ("check", step.operation.text, sources, self._plain(step.value, step.path), step.path)
                 )
-        return tuple(found)
+        return tuple(steps)
 
     def _plain(self, value: Any, path: str) -> Any:
         if type(value) not in PLAIN:
@@ -199,28 +204,28 @@ class Describing:
             )
         return value
 
-    # -- what it gives and changes ---------------------------------------------------------------------------
+    # -- result and changes ----------------------------------------------------------------------------------
 
-    def _make(self, made: Make | Any, path: str) -> Data:
-        if isinstance(made, ArrayOn):
+    def _recipe_of(self, value: Make | Any, path: str) -> Data:
+        if isinstance(value, ArrayOn):
             outputs = list(self.described.program.outputs.values())
-            if made.storage in outputs:
-                return "array", outputs.index(made.storage), made.view
-            return self._on_old(made.storage.value, made.view)
-        if isinstance(made, Container):
+            if value.storage in outputs:
+                return "array", outputs.index(value.storage), value.view
+            return self._existing_array(value.storage.value, value.view)
+        if isinstance(value, Container):
             parts = [
-                self._make(p, path + trees.step(made.kind, k))
-                for k, p in zip(made.keys, made.parts, strict=True)
+                self._recipe_of(p, path + trees.step(value.kind, k))
+                for k, p in zip(value.keys, value.parts, strict=True)
             ]
-            kind = exported_kind(made.kind, path)
+            kind = exported_kind(value.kind, path)
             if kind.is_object:
-                refuse(f"{path} is a {made.kind.__name__}; return a dict, a list, a tuple or a named tuple")
-            return "tree", str(kind), tuple(self._plain(k, path) for k in made.keys), tuple(parts)
-        if not isinstance(made, Known):
+                refuse(f"{path} is a {value.kind.__name__}; return a dict, a list, a tuple or a named tuple")
+            return "tree", str(kind), tuple(self._plain(k, path) for k in value.keys), tuple(parts)
+        if not isinstance(value, Known):
             refuse(f"{path} is a slice; return arrays, numbers and containers of them")
-        return self._known(made.operand, path)
+        return self._known(value.operand, path)
 
-    def _on_old(self, storage: Storage, view: View) -> Data:
+    def _existing_array(self, storage: Storage, view: View) -> Data:
         array = self._array(storage)
         if view == View.of_shape(storage.type.shape) and view.writable:
             return array
@@ -229,13 +234,13 @@ class Describing:
     def _known(self, operand: Expr, path: str) -> Data:
         if isinstance(operand, Const | Literal):
             return "value", self._plain(operand.value, path)
-        if isinstance(operand, Var) and operand in self.made:
-            return self._make(self.made[operand], path)
+        if isinstance(operand, Var) and operand in self.created_values:
+            return self._recipe_of(self.created_values[operand], path)
         if isinstance(operand, Var) and (operand in self.step_of or operand in self.numbers):
             return "number", self._source(operand)
         value = operand.value if isinstance(operand, Var) else None
         if isinstance(value, NDArray):
-            return self._on_old(value._storage, value._view)
+            return self._existing_array(value._storage, value._view)
         if isinstance(operand, Var) and operand.path in self.containers:
             return "container", self.containers[operand.path]
         return "value", self._plain(value, path)
@@ -247,8 +252,8 @@ class Describing:
         slot = effect.slot
         rebuilt = self.described.arguments.originals.get(id(slot.holder))
         if rebuilt is not None and rebuilt.var.path in self.containers:
-            made = self._make(effect.value, slot.path)
-            return "item", self.containers[rebuilt.var.path], slot.key, made
+            recipe = self._recipe_of(effect.value, slot.path)
+            return "item", self.containers[rebuilt.var.path], slot.key, recipe
         if not isinstance(slot.value, NDArray):
             refuse(
                 f"{self.name} changes {slot.path}, which is state of Python; pass it as an argument and "
@@ -257,37 +262,37 @@ class Describing:
         return self._rebound(slot, effect)
 
     def _rebound(self, slot: Any, effect: Rebind) -> Data:
-        """An array found by name that is rebound to a new one: the parameter gets its content."""
+        """The change for an array that is referenced by name and rebound: its parameter is overwritten."""
         old: NDArray = slot.value
-        made = self._make(effect.value, slot.path)
-        view = made[2] if made[0] == "array" else None
-        new = self.described.graph.outputs[made[1]].type if view is not None else None
-        whole = View.of_shape(old.shape)
-        if new is None or view != whole or new.dtype != old.dtype or old._view != whole:
+        recipe = self._recipe_of(effect.value, slot.path)
+        view = recipe[2] if recipe[0] == "array" else None
+        new_type = self.described.graph.outputs[recipe[1]].type if view is not None else None
+        full = View.of_shape(old.shape)
+        if new_type is None or view != full or new_type.dtype != old.dtype or old._view != full:
             refuse(f"{self.name} rebinds {slot.path} to an array of another kind; write into it: x[...] = y")
-        if old._storage not in self.parameters:  # its old content was not read
+        if old._storage not in self.parameters:  # the function has not read its old contents
             self._add_parameter(old._storage, slot.path)
-        return "parameter", self.parameters[old._storage], made
+        return "parameter", self.parameters[old._storage], recipe
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array (or stands for one)."""
+    """Whether a leaf is an array (or a placeholder for one)."""
     return isinstance(leaf, NDArray)
 
 
-def _containers(tree: Any, path: str, where: tuple[Any, ...] = ()) -> list[tuple[str, tuple[Any, ...]]]:
-    """The path of each container in an argument, and the argument's name with the keys that lead there."""
-    found = trees.children_of(tree)
-    if found is None or tree is None:
+def _containers(tree: Any, path: str, key_path: tuple[Any, ...] = ()) -> list[tuple[str, tuple[Any, ...]]]:
+    """List the containers in an argument, each with its path and key path."""
+    node = trees.children_of(tree)
+    if node is None or tree is None:
         return []
-    where = where or (path,)
-    kind, keys, children = found
-    rows = [(path, where)]
+    key_path = key_path or (path,)
+    kind, keys, children = node
+    rows = [(path, key_path)]
     for key, child in zip(keys, children, strict=True):
-        rows += _containers(child, path + trees.step(kind, key), (*where, key))
+        rows += _containers(child, path + trees.step(kind, key), (*key_path, key))
     return rows
 
 
 def content_of(storage: Storage) -> np.ndarray:
-    """A copy of what a storage holds."""
+    """Copy the contents of a storage."""
     return NDArray(storage, View.of_shape(storage.type.shape)).numpy()

@@ -1,4 +1,4 @@
-"""The result of a call, and what it rebinds, made as a contract says."""
+"""Builds the result of a call, and performs its rebindings, according to the contract."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tracejit.ir.view import View
 
 
 class Results:
-    """Makes values of one call.
+    """Builds values of one call from recipes of the contract.
 
-    array, source: give the array of a leaf or parameter, and a number.
-    containers:    those among the arguments, by their places.
-    outputs:       of the graph.
+    array, source: functions that return the array of a leaf or parameter, and a number.
+    containers:    the containers among the arguments by key path.
+    outputs:       the outputs of the graph.
     """
 
     def __init__(
@@ -30,33 +30,33 @@ class Results:
     ) -> None:
         self.array, self.source, self.containers, self.outputs = array, source, containers, outputs
 
-    def make(self, data: Data) -> Any:
-        """A value."""
-        kind, *rest = data
+    def build(self, recipe: Data) -> Any:
+        """Build the value of a recipe."""
+        kind, *operands = recipe
         if kind in ("leaf", "parameter"):
-            return self.array(data)
+            return self.array(recipe)
         if kind == "container":
-            return self.containers[rest[0]]
+            return self.containers[operands[0]]
         if kind == "array":
-            array = self.outputs[rest[0]]
-            return array if rest[1] == array._view else NDArray(array._storage, rest[1])
+            array = self.outputs[operands[0]]
+            return array if operands[1] == array._view else NDArray(array._storage, operands[1])
         if kind == "seen":
-            return seen_through(self.array(rest[0]), rest[1])
+            return seen_through(self.array(operands[0]), operands[1])
         if kind == "number":
-            return self.source(rest[0])
+            return self.source(operands[0])
         if kind == "value":
-            return rest[0]
-        name, keys, parts = rest
-        return _container(name, keys, [self.make(part) for part in parts])
+            return operands[0]
+        name, keys, items = operands
+        return _container(name, keys, [self.build(item) for item in items])
 
     def change(self, changes: tuple[Data, ...], name: str) -> None:
-        """Rebind items of the caller's containers, and contents of parameters."""
-        made = [(change, self.make(change[-1])) for change in changes]
-        for (kind, where, *key, _), value in made:
+        """Rebind items of the caller's containers, and overwrite parameters."""
+        new_values = [(change, self.build(change[-1])) for change in changes]
+        for (kind, target, *key, _), value in new_values:
             if kind == "parameter":
-                dispatch.write(self.array(("parameter", where)), value, name)
+                dispatch.write(self.array(("parameter", target)), value, name)
                 continue
-            holder = self.containers[where]
+            holder = self.containers[target]
             if isinstance(holder, dict | list):
                 holder[key[0]] = value
             else:
@@ -64,23 +64,23 @@ class Results:
 
 
 def filled(tree: Data, leaves: Iterator[Any]) -> Any:
-    """An argument of a contract with the next leaves."""
+    """Build an argument of a contract, consuming leaves from an iterator."""
     if tree[0] != "tree":
         return next(leaves)
     _, kind, keys, children = tree
     return _container(kind, keys, [filled(child, leaves) for child in children])
 
 
-def _container(text: str, keys: tuple[Any, ...], parts: list[Any]) -> Any:
+def _container(text: str, keys: tuple[Any, ...], items: list[Any]) -> Any:
     kind = read_kind(text)
     assert kind is not None, "the contract was checked"
-    return kind.make(keys, parts)
+    return kind.build(keys, items)
 
 
 def seen_through(array: NDArray, view: View) -> NDArray:
-    """A view of an array; raises ArgumentError where it is none of its memory."""
-    found = array._view.compose(view)
-    if found is None:
-        raise refuse("a result is a view of an argument that is no contiguous array; pass a copy (x.copy())")
+    """Apply a view to an array; raise ArgumentError if the composed view is not one of its memory."""
+    composed = array._view.compose(view)
+    if composed is None:
+        raise refuse("a result is a view of an argument that is not contiguous; pass a copy (x.copy())")
     writable = array._view.writable and view.writable
-    return NDArray(array._storage, found if writable else found.read_only())
+    return NDArray(array._storage, composed if writable else composed.read_only())

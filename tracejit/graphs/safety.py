@@ -1,8 +1,8 @@
-"""Indices of a graph that comes from a file: where nothing shows that they are in range, they are checked.
+"""Adds checks of indices to a graph from a file, unless they are provably in range.
 
-`gather` and `scatter_add` take indices in range and do not look (`ops.movement`). In a recorded graph a
-`check_index` stands before them; a file may say anything. What this adds changes no result: a call with an
-index out of range fails, as it does in the function.
+`gather` and `scatter_add` require indices in range and do not check them (`ops.movement`). In a recorded
+graph a `check_index` precedes them, but a file may contain any text. The additional checks change no result:
+a call with an index out of range fails, as in the exported function.
 
 >>> from tracejit.ir.text import parse_graph
 >>> text = "graph(%0: float32[3], %1: int64[2]) { %2: float32[2] = gather(%0, %1) [axis=0] return %2 }"
@@ -22,11 +22,11 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ops import add, check_index, constant, copy, full, gather, iota, multiply, scatter_add, view
 
 Bounds = dict[Value, int]
-"""Upper bounds, exclusive, of the elements of values that are nowhere negative."""
+"""Exclusive upper bounds of the elements of values that are provably nonnegative."""
 
 
 def with_checked_indices(graph: Graph) -> Graph:
-    """The graph, with a check before each use of an index that may be out of range."""
+    """Return the graph with a check before each use of an index that may be out of range."""
     builder = Builder()
     new = {value: builder.input(value.type) for value in graph.inputs}
     bounds: Bounds = {}
@@ -48,7 +48,7 @@ def with_checked_indices(graph: Graph) -> Graph:
 
 
 def _bound(node: Node, bounds: Bounds) -> int | None:
-    """The bound of a node's output; None if nothing is known."""
+    """The exclusive upper bound of a node's output; None if it is unknown or may be negative."""
     if node.op is check_index:
         return int(node.attrs["extent"])
     if node.op is iota:
@@ -56,15 +56,15 @@ def _bound(node: Node, bounds: Bounds) -> int | None:
     if node.op is constant:
         value = node.attrs["value"]
         return value + 1 if isinstance(value, int) and value >= 0 else None
-    known = [bounds[value] for value in node.inputs if value in bounds]
-    if len(known) < len(node.inputs):
+    input_bounds = [bounds[value] for value in node.inputs if value in bounds]
+    if len(input_bounds) < len(node.inputs):
         return None
     if node.op in (view, copy, full):
-        return known[0]
+        return input_bounds[0]
     if node.op is add:
-        found = known[0] + known[1] - 1
+        bound = input_bounds[0] + input_bounds[1] - 1
     elif node.op is multiply:
-        found = (known[0] - 1) * (known[1] - 1) + 1
+        bound = (input_bounds[0] - 1) * (input_bounds[1] - 1) + 1
     else:
         return None
-    return found if found < 1 << 62 else None
+    return bound if bound < 1 << 62 else None

@@ -1,1 +1,1 @@
-"""Types, graphs, operators' records, views, printer, verifier and the NumPy evaluator."""
+"""The intermediate representation: types, operators, graphs, views, printer, verifier and NumPy evaluator."""

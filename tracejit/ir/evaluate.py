@@ -1,6 +1,6 @@
-"""The reference evaluator: a graph's meaning in NumPy, one node after the other.
+"""The reference evaluator: executes a graph with NumPy, node by node.
 
-Slow and obvious on purpose: it is the oracle for every pass, for code generation and for `TRACEJIT_CHECK`.
+It is deliberately simple and slow: the oracle for every pass, for code generation and for `TRACEJIT_CHECK`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Observer = Callable[[Node, tuple[np.ndarray, ...]], None]
 def evaluate(
     graph: Graph, inputs: Sequence[np.ndarray], observe: Observer | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs and effect values of `graph` on `inputs` (arrays or NumPy scalars, in the order of
-    graph.inputs).
+    """Evaluate `graph`; return its outputs and the values of its effects.
 
-    `observe(node, outputs)` is called after every node.
+    inputs:  arrays or NumPy scalars, in the order of ``graph.inputs``.
+    observe: called as ``observe(node, outputs)`` after every node.
     """
     values: dict[Value, np.ndarray] = {
         v: np.asarray(array, dtype=v.type.dtype) for v, array in zip(graph.inputs, inputs, strict=True)
@@ -40,7 +40,7 @@ def evaluate(
 
 
 def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The outputs of one node, with the dtypes and shapes its typing rule promised."""
+    """Evaluate one node; raise AssertionError if dtypes or shapes differ from its typing rule."""
     types = [value.type for value in node.outputs]
     try:
         results = meaning(node.op, inputs, node.attrs, types)
@@ -48,19 +48,24 @@ def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray,
         raise locate(error, node.location) from None
     for type, array in zip(types, results, strict=True):
         if array.dtype != type.dtype or array.shape != type.shape:
-            raise AssertionError(f"{node.op.name}: NumPy gives {array.dtype}{array.shape}, rule says {type}")
+            raise AssertionError(
+                f"{node.op.name}: NumPy returns {array.dtype}{array.shape}, rule says {type}"
+            )
     return results
 
 
 def meaning(
     op: Op, inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], types: Sequence[ArrayType]
 ) -> tuple[np.ndarray, ...]:
-    """The results of `op`, which have `types`, in NumPy; of half numbers that it `widens` rounded once."""
+    """Evaluate `op` with NumPy; its results have the given types.
+
+    An operator that `widens` half-precision operands is computed in float32, and its results rounded once.
+    """
     widened = op.widens and any(x.dtype in HALVES for x in inputs)
     if widened:
         inputs = [x.astype(np.float32) if x.dtype in HALVES else x for x in inputs]
-    found = op.evaluate(*inputs, **attrs)
-    results = tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+    computed = op.evaluate(*inputs, **attrs)
+    results = tuple(map(np.asarray, computed if isinstance(computed, tuple) else (computed,)))
     if widened:
         return tuple(
             r.astype(t.dtype) if t.dtype in HALVES else r for r, t in zip(results, types, strict=True)

@@ -1,7 +1,7 @@
-"""Named extents: lengths of axes that are not known yet, and what is computed from them.
+"""Named extents: symbolic lengths of axes, and polynomials of them.
 
-A `Polynomial` of names stands where an integer would: in a shape, a stride, the size of a range. The text
-form of a graph (`ir.text`) may hold some; whoever knows the extents gets integers.
+A `Polynomial` of names replaces an integer: in a shape, a stride, the size of a range. The text form of a
+graph (`ir.text`) may contain polynomials; parsing it with known extents yields integers.
 
 >>> size = parse("2*n + 1") * parse("batch")
 >>> print(size, size.at({"n": 3, "batch": 10}))
@@ -25,18 +25,18 @@ from tracejit.ir.types import DTYPES
 
 Extents = Mapping[str, int]
 Monomial = tuple[str, ...]
-"""A product of names in order; the empty one is 1."""
+"""A product of names in alphabetical order; the empty product is 1."""
 
-_WORDS = "None True False inf nan quotient complex div graph return at"
-RESERVED = frozenset({*_WORDS.split(), *KINDS, HOST_NAME, *map(str, DTYPES)})
-"""Words of the text form, which cannot name extents."""
+_KEYWORDS = "None True False inf nan quotient complex div graph return at"
+RESERVED = frozenset({*_KEYWORDS.split(), *KINDS, HOST_NAME, *map(str, DTYPES)})
+"""Keywords of the text form, which cannot name extents."""
 _TERM = re.compile(r"\s*([+-]?)\s*(?:(\d{1,18})(?:\s*\*\s*([A-Za-z_]\w*))?|([A-Za-z_]\w*))\s*", re.ASCII)
 
 
 class Polynomial:
-    """A sum of products of names with rational coefficients. Immutable.
+    """A polynomial of names with rational coefficients. Immutable.
 
-    terms: the coefficients by monomial, none of them zero.
+    terms: the nonzero coefficients by monomial.
     """
 
     __slots__ = ("terms",)
@@ -67,11 +67,11 @@ class Polynomial:
         return hash(tuple(self.terms.items()))
 
     def names(self) -> set[str]:
-        """The names in it."""
+        """The names that occur in the polynomial."""
         return {name for monomial in self.terms for name in monomial}
 
     def value(self, extents: Extents) -> Fraction:
-        """The number for these extents."""
+        """Evaluate the polynomial for these extents."""
         total = Fraction(0)
         for monomial, coefficient in self.terms.items():
             for name in monomial:
@@ -80,11 +80,11 @@ class Polynomial:
         return total
 
     def at(self, extents: Extents) -> int:
-        """The integer for these extents; raises ShapeError where it is none."""
+        """Evaluate the polynomial for these extents; raise ShapeError if the value is not an integer."""
         value = self.value(extents)
         if value.denominator != 1:
             shown = ", ".join(f"{name}={extents[name]}" for name in sorted(self.names()))
-            raise ShapeError(f"{self} is no integer for {shown}")
+            raise ShapeError(f"{self} is not an integer for {shown}")
         return int(value)
 
     def __str__(self) -> str:
@@ -105,45 +105,46 @@ def _terms(x: Any) -> Mapping[Monomial, Fraction]:
 
 
 def named(name: str) -> Polynomial:
-    """The extent of this name."""
+    """The polynomial that consists of a single name."""
     return Polynomial({(name,): 1})
 
 
 def simplest(polynomial: Polynomial) -> Polynomial | int:
-    """An integer, if it depends on nothing."""
+    """Convert a constant polynomial to an integer; return other polynomials unchanged."""
     if polynomial.names():
         return polynomial
     return polynomial.at({})
 
 
 def parse(text: str) -> Polynomial:
-    """The sum that a user wrote: integers, names, and products of an integer and a name.
+    """Parse a sum that a user wrote: integers, names, and products of an integer and a name.
 
-    Raises ArgumentError for anything else.
+    Raises ArgumentError for any other text.
 
     >>> print(parse("batch"), parse("2*n - 1"))
     batch 2*n - 1
     """
-    found, position = Polynomial({}), 0
+    polynomial, position = Polynomial({}), 0
     while position < len(text) or not position:
         match = _TERM.match(text, position)
         if match is None or (position and not match[1]):
             raise ArgumentError(
-                f"{text!r} is no extent: write an integer, a name such as 'batch', or a sum such as '2*n + 1'"
+                f"{text!r} is not an extent: write an integer, a name like 'batch', or a sum like '2*n + 1'"
             )
         sign, number, factor, name = match.groups()
         name = name or factor
         if name in RESERVED:
             raise ArgumentError(f"{text!r}: {name!r} cannot name an extent; choose another name")
         term = Polynomial({(name,) if name else (): int(number or 1)})
-        found += term * (-1 if sign == "-" else 1)
+        polynomial += term * (-1 if sign == "-" else 1)
         position = match.end()
-    return found
+    return polynomial
 
 
 def solve(polynomial: Polynomial, value: int) -> tuple[str, int] | None:
-    """The name and the extent for which a polynomial in one name, of degree 1, has this value; None if there
-    is none.
+    """Solve for the extent at which a polynomial in one name, of degree 1, has this value.
+
+    Returns the name and the extent; None if no nonnegative integer is a solution.
 
     >>> solve(parse("2*n + 1"), 7), solve(parse("2*n + 1"), 8)
     (('n', 3), None)
@@ -154,25 +155,26 @@ def solve(polynomial: Polynomial, value: int) -> tuple[str, int] | None:
 
 
 def monomials(names: Iterable[str]) -> list[Monomial]:
-    """The products of up to three names, each at most twice.
+    """List the products of up to three names in which no name occurs more than twice.
 
     >>> monomials("n")
     [(), ('n',), ('n', 'n')]
     """
     ordered = sorted(names)
-    found: list[Monomial] = []
+    products: list[Monomial] = []
     for degree in range(4):
         for product in itertools.combinations_with_replacement(ordered, degree):
             if all(product.count(name) <= 2 for name in product):
-                found.append(product)
-    return found
+                products.append(product)
+    return products
 
 
 def fit(
     points: Sequence[Extents], values: Sequence[int | Fraction], basis: Sequence[Monomial]
 ) -> Polynomial | None:
-    """The polynomial of these monomials that has these values at these points; None if there is none, or
-    more than one.
+    """Interpolate: return the polynomial of these monomials that has these values at these points.
+
+    Returns None if there is none, or more than one.
     """
     rows = [
         [*(Polynomial({m: 1}).value(point) for m in basis), Fraction(value)]

@@ -1,14 +1,14 @@
-"""The IR: small immutable records with identity, in the user's order.
+"""The IR in static single assignment form: small immutable records that are compared by identity.
 
-- `Value`: a result computed once; compared by identity, named only by the printer.
+- `Value`: the result of a node, or an input; only the printer assigns names.
 - `Node`: one application of an operator. `attrs` is never mutated.
-- `Graph`: ``inputs``, ``nodes`` in the user's order (every value is defined before it is used),
-  ``outputs``, and ``effects``: "after this call the storage bound to input `target` holds `value`".
+- `Graph`: ``inputs``, ``nodes`` in program order, ``outputs``, and ``effects``: "after this call the storage
+  bound to input `target` contains `value`".
 
-What always holds (checked by `verify`): every value has one definition, uses come after definitions, types
-are what the operator's typing rule says, an effect's target is an input and has its value's shape and dtype.
+Invariants, checked by `verify`: every value has one definition, which precedes its uses; types agree with the
+operator's typing rule; the target of an effect is an input of the value's shape and dtype.
 
-`Builder` appends nodes; recording, gradients and every rewriting pass use it.
+`Builder` appends nodes. Recording, gradients and all rewriting passes use it.
 
 >>> from tracejit.ops import add
 >>> from tracejit.ir.types import ArrayType
@@ -36,7 +36,7 @@ from tracejit.ir.types import ArrayType
 
 
 class Value:
-    """A result that is computed once. Values of one type differ only by identity."""
+    """An input of a graph or a result of a node. Values of one type differ only by identity."""
 
     __slots__ = ("__weakref__", "type")
 
@@ -49,9 +49,9 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One application of `op`. `location` is the user's ``file:line`` and never part of a key.
+    """One application of `op`. `location` is the user's ``file:line``, which is never part of a key.
 
-    It is immutable, which is not enforced: construction would take four times as long.
+    Immutable by convention: enforcing it would make construction four times slower.
     """
 
     op: Op
@@ -62,14 +62,17 @@ class Node:
 
     @property
     def output(self) -> Value:
-        """The only output."""
+        """The output of a node with a single output."""
         (value,) = self.outputs
         return value
 
 
 class Copied(NamedTuple):
-    """Nodes that are known to be copies: all with one `kind`, an object, do the same in the same order, each
-    to its own `inputs`, which are what they use and do not compute. `outputs` are all that they compute.
+    """A sequence of nodes that is known to be one of several copies.
+
+    kind:    an object; all sequences with the same kind apply the same operations in the same order.
+    inputs:  the values that the nodes use but do not compute.
+    outputs: all values that the nodes compute.
     """
 
     kind: object
@@ -80,7 +83,7 @@ class Copied(NamedTuple):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Effect:
-    """The content of a storage after the call: that bound to input `target` holds `value`."""
+    """A write: after the call, the storage bound to input `target` contains `value`."""
 
     target: Value
     value: Value
@@ -88,13 +91,12 @@ class Effect:
 
 @dataclass(eq=False)
 class Graph:
-    """A pure function in single-assignment form, plus effects on the storages of its inputs.
+    """A pure function in single-assignment form, with effects on the storages of its inputs.
 
-    notes: what any floor has worked out of this graph, by name: a cache, but for ``runs``, ``cuts``,
-           ``ranges`` and ``unrolled``, which passes read, and ``copied``, a list of `Copied`, which spares
-           them a search; those nodes stand in a row, apart from constants, or are not in the graph. Nothing
-           there refers to the graph itself: such a cycle could keep large arrays alive until a garbage
-           collection.
+    notes: analysis results of any layer by name. They are a cache, except ``runs``, ``cuts``, ``ranges`` and
+           ``unrolled``, which passes read, and ``copied``, a list of `Copied`, which saves passes a search;
+           the nodes of each are consecutive except for constants, or are not in the graph. Notes do not refer
+           to the graph itself: such a cycle could keep large arrays alive until a garbage collection.
     """
 
     inputs: tuple[Value, ...]
@@ -107,12 +109,12 @@ class Graph:
         return print_graph(self)
 
     def results(self) -> tuple[Value, ...]:
-        """Everything that must be computed: outputs, then the values of the effects."""
+        """All values that must be computed: the outputs, then the values of the effects."""
         return self.outputs + tuple(effect.value for effect in self.effects)
 
 
 class Builder:
-    """Appends nodes to a graph under construction; types are inferred, errors carry the location."""
+    """Appends nodes to a graph under construction. Types are inferred; errors contain the location."""
 
     def __init__(self) -> None:
         self.inputs: list[Value] = []
@@ -131,15 +133,15 @@ class Builder:
     def append(
         self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Mapping[str, Any]
     ) -> Any:
-        """Append one node, like `emit`, with its inputs and attributes as containers."""
+        """Append one node like `emit`, with inputs and attributes passed as containers."""
         try:
             types = op.infer(*[v.type for v in inputs], **attrs)
         except TracejitError as error:
             raise locate(error, location) from None
-        several = isinstance(types, tuple)
-        outputs = tuple([Value(t) for t in types]) if several else (Value(types),)
+        has_several = isinstance(types, tuple)
+        outputs = tuple([Value(t) for t in types]) if has_several else (Value(types),)
         self.nodes.append(Node(op, inputs, outputs, attrs, location))
-        return outputs if several else outputs[0]
+        return outputs if has_several else outputs[0]
 
     def copy(self, node: Node, inputs: Iterable[Value]) -> tuple[Value, ...]:
         """Append `node` applied to other inputs of the same types; return its new outputs."""
@@ -152,15 +154,15 @@ class Builder:
         return outputs
 
     def graph(self, outputs: Iterable[Value], effects: Iterable[Effect] = ()) -> Graph:
-        """The finished graph."""
+        """Return the finished graph."""
         return Graph(tuple(self.inputs), tuple(self.nodes), tuple(outputs), tuple(effects))
 
 
 def producers_of(nodes: Iterable[Node]) -> dict[Value, Node]:
-    """The nodes by the values that they make."""
+    """Map each value to the node that computes it."""
     return {value: node for node in nodes for value in node.outputs}
 
 
 def constant_of(value: Any, dtype: np.dtype) -> dict[str, Any]:
-    """Attributes of a `constant` node: a Python number that prints and hashes the same everywhere."""
+    """Return the attributes of a `constant` node, whose value is a Python number rounded to the dtype."""
     return {"value": np.dtype(dtype).type(value).item(), "dtype": np.dtype(dtype)}

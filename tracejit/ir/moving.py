@@ -1,10 +1,10 @@
-"""Whole numbers that differ from round to round of a loop: extents, offsets and what is computed from them.
+"""Integers that vary over the iterations of a loop: extents, offsets and values computed from them.
 
-The body of a loop is one graph for all of its rounds. Where ``A[i, :i]`` is read, offset and extent of the
-view are `Moving`: they hold the number of each round. Passes and code generation compute with them as
-with integers, for all rounds at once, and a comparison answers only if its answer is the same in all rounds.
-So what they decide is what they would decide for each round alone; where rounds decide differently, `Differs`
-says from which on, and the loop is cut there.
+The body of a loop is one graph for all iterations. For a read of ``A[i, :i]``, offset and extent of the view
+are `Moving`: they store the number of each iteration. Passes and code generation compute with them like with
+integers, elementwise over the iterations, and a comparison returns a result only if it is the same in all
+iterations. So every decision is the one that they would make for each single iteration. If iterations require
+different decisions, `Differs` reports where they change, and the loop is split there.
 
 >>> i = whole([2, 3, 4])
 >>> i * 10 + 1, i > 1, i - i
@@ -13,8 +13,8 @@ says from which on, and the loop is cut there.
 Traceback (most recent call last):
 tracejit.ir.moving.Differs: rounds differ from round 1 on
 
-A nested loop runs once in each round of the loop around it; its numbers are those of all its rounds, one run
-behind the other. `runs` says how many each has: an integer if all have as many.
+A nested loop runs once in each iteration of the enclosing loop. Its numbers are those of all its iterations,
+the runs concatenated. `runs` is the trip count of each run: an integer if all are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ import numpy as np
 
 
 class Differs(Exception):
-    """Rounds of a loop need different decisions; `rounds` are those that differ from the round before."""
+    """Raised if iterations of a loop require different decisions.
+
+    rounds: the iterations that differ from the preceding one.
+    """
 
     def __init__(self, rounds: Sequence[int]):
         super().__init__(f"rounds differ from round {rounds[0]} on")
@@ -35,10 +38,13 @@ class Differs(Exception):
 
 
 class Moving:
-    """A number for each round; see the module's docstring. `each`: int64, never all the same. Immutable."""
+    """An integer for each iteration; see the module's docstring. Immutable.
+
+    each: int64; not all elements are equal.
+    """
 
     __slots__ = ("_hash", "each")
-    __array_ufunc__ = None  # numbers of NumPy leave the arithmetic to this class
+    __array_ufunc__ = None  # NumPy scalars defer arithmetic to this class
 
     def __init__(self, each: np.ndarray):
         self.each = each
@@ -63,14 +69,14 @@ class Moving:
         raise Differs(_change(self.each))
 
 
-def _arithmetic(function: Callable[[Any, Any], Any], *, turned: bool = False) -> Callable[[Any, Any], Any]:
-    """An operator of `Moving`; `turned`: with its operands exchanged."""
+def _arithmetic(function: Callable[[Any, Any], Any], *, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """Return an arithmetic method of `Moving`. swapped: for the reflected operator."""
 
     def apply(self: Moving, other: Any) -> Any:
         if not isinstance(other, int | np.integer | Moving):
             return NotImplemented
         theirs = other.each if isinstance(other, Moving) else other
-        return whole(function(theirs, self.each) if turned else function(self.each, theirs))
+        return whole(function(theirs, self.each) if swapped else function(self.each, theirs))
 
     return apply
 
@@ -86,20 +92,20 @@ def _comparison(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
 
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(Moving, f"__{_name}__", _arithmetic(getattr(operator, _name)))
-    setattr(Moving, f"__r{_name}__", _arithmetic(getattr(operator, _name), turned=True))
+    setattr(Moving, f"__r{_name}__", _arithmetic(getattr(operator, _name), swapped=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Moving, f"__{_name}__", _comparison(getattr(operator, _name)))
 
 
 def whole(each: Sequence[int] | np.ndarray) -> Any:
-    """The number that is `each` in the rounds: an integer if it is the same in all of them."""
+    """Create the number that is `each` over the iterations: an integer if all elements are equal."""
     numbers = np.asarray(each, np.int64)
     first = numbers[0]
     return int(first) if (numbers == first).all() else Moving(numbers)
 
 
 def most(number: Any) -> int:
-    """The largest number of all rounds."""
+    """The maximum over all iterations."""
     return int(number.each.max()) if type(number) is Moving else number
 
 
@@ -119,17 +125,17 @@ def _change(each: np.ndarray) -> list[int]:
 
 
 def total(runs: Any, outer: int) -> int:
-    """The rounds of a nested loop in `outer` rounds of the loop around it."""
+    """The total trip count of a nested loop over `outer` iterations of the enclosing loop."""
     return int(runs.each.sum()) if type(runs) is Moving else runs * outer
 
 
 def before(runs: Any, outer: int) -> int:
-    """The rounds of a nested loop before round `outer` of the loop around it."""
+    """The number of iterations of a nested loop before iteration `outer` of the enclosing loop."""
     return int(runs.each[:outer].sum()) if type(runs) is Moving else runs * outer
 
 
 def rounds_around(rounds: Sequence[int], runs: Any) -> list[int]:
-    """The rounds of the loop around in which `rounds` of a nested loop are."""
+    """The iterations of the enclosing loop that contain the given iterations of a nested loop."""
     if type(runs) is Moving:
         around: list[int] = np.searchsorted(np.cumsum(runs.each), rounds, side="right").tolist()
         return list(dict.fromkeys(around))
@@ -137,28 +143,29 @@ def rounds_around(rounds: Sequence[int], runs: Any) -> list[int]:
 
 
 def spread(number: Any, runs: Any) -> Any:
-    """A number of the loop around as one of the nested loop."""
+    """Convert a number of the enclosing loop to one of the nested loop."""
     if type(number) is not Moving:
         return number
     return Moving(np.repeat(number.each, runs.each if type(runs) is Moving else runs))
 
 
 def slope(number: Any, runs: Any) -> tuple[Any, Any]:
-    """First number and increment of a nested loop, as numbers of the loop around; for an outermost loop both
-    are integers. Raises `Differs` where it does not grow evenly.
+    """Decompose a number of a nested loop into start and increment, which are numbers of the enclosing loop.
+
+    For an outermost loop both are integers. Raises `Differs` if the increments within a run differ.
     """
     if type(number) is not Moving:
         return number, 0
     each = number.each
-    counts = runs.each if type(runs) is Moving else np.full(len(each) // runs, runs)
-    starts = np.cumsum(counts) - counts
-    steps = np.where(counts > 1, each[np.minimum(starts + 1, len(each) - 1)] - each[starts], 0)
-    if (counts == 1).any() and (counts > 1).any():
-        steps[counts == 1] = steps[counts > 1][0]  # it is added behind the only round
-    inside = np.arange(len(each)) - np.repeat(starts, counts)
-    wrong = each != np.repeat(each[starts], counts) + inside * np.repeat(steps, counts)
-    if wrong.any():
+    lengths = runs.each if type(runs) is Moving else np.full(len(each) // runs, runs)
+    starts = np.cumsum(lengths) - lengths
+    steps = np.where(lengths > 1, each[np.minimum(starts + 1, len(each) - 1)] - each[starts], 0)
+    if (lengths == 1).any() and (lengths > 1).any():
+        steps[lengths == 1] = steps[lengths > 1][0]  # the increment of a single iteration is arbitrary
+    iteration = np.arange(len(each)) - np.repeat(starts, lengths)
+    irregular = each != np.repeat(each[starts], lengths) + iteration * np.repeat(steps, lengths)
+    if irregular.any():
         changes = np.diff(each, prepend=each[0])
-        uneven = (inside > 1) & (changes != np.roll(changes, 1))
-        raise Differs(np.flatnonzero(uneven | wrong & (inside == 0)).tolist())
+        uneven = (iteration > 1) & (changes != np.roll(changes, 1))
+        raise Differs(np.flatnonzero(uneven | irregular & (iteration == 0)).tolist())
     return whole(each[starts]), whole(steps)

@@ -1,6 +1,6 @@
-"""The text form of a graph: deterministic, names are numbers in order of definition.
+"""Prints a graph as deterministic text, in which values are numbered in order of definition.
 
-Golden tests, `f.graph()`, `TRACEJIT_DUMP` and the kernel store use it. Nested graphs are indented.
+Golden tests, `f.graph()`, `TRACEJIT_DUMP` and the kernel store use this form. Nested graphs are indented.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ValueNames:
-    """Hands out ``%0``, ``%1``, ... in the order in which values are first named."""
+    """Assigns ``%0``, ``%1``, ... to values in the order of their first use."""
 
     def __init__(self) -> None:
         self._names: dict[Value, str] = {}
@@ -26,9 +26,10 @@ class ValueNames:
 
 
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
-    """`graph` as text; with `locations`, each node's user line as a comment.
+    """Print a graph.
 
-    indent: of all lines but the first.
+    locations: whether to append each node's user line as a comment.
+    indent:    of all lines except the first.
     """
 
     def node_text(node: Node, name: ValueNames) -> str:
@@ -43,7 +44,7 @@ def graph_text(
     node_text: Callable[[Node, ValueNames], str],
     indent: str,
 ) -> str:
-    """The text of a graph of which functions write types and nodes."""
+    """Write a graph, with functions that write its types and nodes."""
     name = ValueNames()
     inputs = ", ".join(f"{name(v)}: {type_text(v.type)}" for v in graph.inputs)
     lines = [f"graph({inputs}) {{"]
@@ -77,7 +78,7 @@ def _print_node(node: Node, name: ValueNames, locations: bool, indent: str) -> s
 
 
 def print_attribute(value: Any) -> str:
-    """An attribute as text."""
+    """Print an attribute."""
     if isinstance(value, np.dtype | float | int | str | bool | type(None)):
         return str(value)
     if isinstance(value, tuple | list):

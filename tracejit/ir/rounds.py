@@ -1,9 +1,9 @@
-"""One graph for rounds that differ in integers only, and the graph of one of these rounds.
+"""Merges the graphs of loop iterations that differ in integers only, and extracts those of some iterations.
 
     merge([View(0, (2,), (1,)), View(60, (3,), (1,))], [1, 1])  =>  View(0..60, (2..3,), (1,))
 
-Numbers become `Moving`, in types, views and other attributes. A merged item may represent several
-rounds itself, as the body of a nested loop does: `runs` has the number of rounds of each.
+Integers that differ become `Moving`, in types, views and other attributes. A merged item may itself represent
+several iterations, like the body of a nested loop: `runs` contains the number of iterations of each item.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracejit.ir.view import View
 
 
 class Unlike(Exception):
-    """Raised for rounds that differ; the message says where."""
+    """Raised for iterations that differ in more than integers; the message names the difference."""
 
     def __init__(self, message: str, location: str | None):
         super().__init__(message)
@@ -28,7 +28,7 @@ class Unlike(Exception):
 
 
 def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
-    """One object for `items`. Raises `Unlike` where more than integers differ."""
+    """Merge `items` into one object; raise `Unlike` if more than integers differ."""
     first = items[0]
     if isinstance(first, int | Moving) and not isinstance(first, bool):
         return _number(items, runs)
@@ -52,12 +52,12 @@ _VIEW = ("offset", "shape", "strides")
 def _number(items: Sequence[Any], runs: Sequence[int]) -> Any:
     if len(items) == sum(runs) and Moving not in set(map(type, items)):
         return whole(items)
-    each = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
-    return whole(np.concatenate(each))
+    per_item = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
+    return whole(np.concatenate(per_item))
 
 
 def merge_attributes(nodes: Sequence[Node], runs: Sequence[int]) -> dict[str, Any]:
-    """The attributes of one node in several rounds."""
+    """Merge the attributes of one node from several iterations."""
     attrs = {name: merge([n.attrs[name] for n in nodes], runs) for name in nodes[0].attrs if name != "body"}
     if "body" in nodes[0].attrs:
         inner = [total(n.attrs["rounds"], count) for n, count in zip(nodes, runs, strict=True)]
@@ -66,16 +66,16 @@ def merge_attributes(nodes: Sequence[Node], runs: Sequence[int]) -> dict[str, An
 
 
 def _graph(graphs: Sequence[Graph], runs: Sequence[int]) -> Graph:
-    """Graphs that are wired alike as one."""
+    """Merge graphs with the same operators and data flow."""
     first = graphs[0]
     if all(graph is first for graph in graphs) and not moves(first):
         return first
     new: dict[Value, Value] = {}
 
     def values(column: Sequence[Sequence[Value]]) -> tuple[Value, ...]:
-        made = [Value(merge([v.type for v in same], runs)) for same in zip(*column, strict=True)]
-        new.update(zip(column[0], made, strict=True))
-        return tuple(made)
+        new_values = [Value(merge([v.type for v in same], runs)) for same in zip(*column, strict=True)]
+        new.update(zip(column[0], new_values, strict=True))
+        return tuple(new_values)
 
     inputs = values([graph.inputs for graph in graphs])
     nodes = []
@@ -90,30 +90,30 @@ def _graph(graphs: Sequence[Graph], runs: Sequence[int]) -> Graph:
 
 
 def moves(graph: Graph) -> bool:
-    """Whether numbers of a body differ from round to round."""
+    """Whether a body contains numbers that vary over the iterations."""
     known = graph.notes.get("moves")
     if known is None:
-        held = [v.type for v in graph.inputs] + [v.type for n in graph.nodes for v in n.outputs]
-        known = any(map(_holds, held)) or any(_holds(a) for n in graph.nodes for a in n.attrs.values())
+        types = [v.type for v in graph.inputs] + [v.type for n in graph.nodes for v in n.outputs]
+        known = any(map(_varies, types)) or any(_varies(a) for n in graph.nodes for a in n.attrs.values())
         graph.notes["moves"] = known
     return bool(known)
 
 
-def _holds(item: Any) -> bool:
+def _varies(item: Any) -> bool:
     if isinstance(item, tuple):
-        return any(map(_holds, item))
+        return any(map(_varies, item))
     if isinstance(item, View):
-        return any(map(_holds, (item.offset, item.shape, item.strides)))
+        return any(map(_varies, (item.offset, item.shape, item.strides)))
     if isinstance(item, ArrayType):
-        return any(map(_holds, item.shape))
+        return any(map(_varies, item.shape))
     return moves(item) if isinstance(item, Graph) else type(item) is Moving
 
 
 def part(item: Any, start: int, stop: int) -> Any:
-    """The part of `item` for the rounds from `start` to `stop` of its own."""
+    """Restrict `item` to its iterations from `start` to `stop`."""
     if type(item) is Moving:
         return whole(item.each[start:stop])
-    if not _holds(item):
+    if not _varies(item):
         return item
     if isinstance(item, tuple):
         return tuple([part(x, start, stop) for x in item])
@@ -127,9 +127,9 @@ def part(item: Any, start: int, stop: int) -> Any:
 def _part_of_graph(graph: Graph, start: int, stop: int) -> Graph:
     new: dict[Value, Value] = {}
 
-    def values(those: Sequence[Value]) -> tuple[Value, ...]:
-        made = tuple([Value(part(v.type, start, stop)) for v in those])
-        new.update(zip(those, made, strict=True))
+    def values(old_values: Sequence[Value]) -> tuple[Value, ...]:
+        made = tuple([Value(part(v.type, start, stop)) for v in old_values])
+        new.update(zip(old_values, made, strict=True))
         return made
 
     inputs = values(graph.inputs)

@@ -1,4 +1,4 @@
-"""Structural equality of graphs: a key that is equal for graphs that compute the same, and copies.
+"""Structural equality of graphs: a key that is equal for graphs with the same operations; copies of graphs.
 
 >>> from tracejit.ir.graph import Builder
 >>> from tracejit.ir.types import ArrayType
@@ -20,46 +20,48 @@ from tracejit.ir.graph import Effect, Graph, Node, Value
 
 
 def structure(graph: Graph, *, locations: bool = False) -> Hashable:
-    """Operators, attributes, wiring and input types of a graph, and with `locations` the user's lines.
+    """Return a key of a graph: operators, attributes, data flow and input types.
 
-    Identities of values do not count. Types of other values follow from these.
+    Identities of values are irrelevant. Types of other values follow from the input types.
+
+    locations: whether to include the user's lines.
     """
-    number = {value: i for i, value in enumerate(graph.inputs)}
-    parts: list[Hashable] = [len(number)]
+    index_of = {value: i for i, value in enumerate(graph.inputs)}
+    items: list[Hashable] = [len(index_of)]
     for value in graph.inputs:
-        parts += type_facts(value)
+        items += type_facts(value)
     for node in graph.nodes:
-        parts.append(node.op)
-        parts += [number[value] for value in node.inputs]
+        items.append(node.op)
+        items += [index_of[value] for value in node.inputs]
         if node.attrs:
-            parts += facts(node)
+            items += facts(node)
         for value in node.outputs:
-            number[value] = len(number)
+            index_of[value] = len(index_of)
         if locations:
-            parts.append(node.location)
-    parts.append(len(graph.outputs))
-    parts += [number[v] for v in graph.outputs]
+            items.append(node.location)
+    items.append(len(graph.outputs))
+    items += [index_of[v] for v in graph.outputs]
     for effect in graph.effects:
-        parts += (number[effect.target], number[effect.value])
-    return tuple(parts)
+        items += (index_of[effect.target], index_of[effect.value])
+    return tuple(items)
 
 
 def facts(node: Node) -> tuple[Hashable, ...]:
-    """The attributes of a node for a structure."""
-    found: list[Hashable] = []
+    """Return the attributes of a node as items of a key."""
+    items: list[Hashable] = []
     for name, attribute in node.attrs.items():
-        found += (name, repr(attribute) if attribute.__class__ is float else attribute)
-    return tuple(found)
+        items += (name, repr(attribute) if attribute.__class__ is float else attribute)
+    return tuple(items)
 
 
 def type_facts(value: Value) -> tuple[Hashable, ...]:
-    """The type of an input for a structure."""
-    kind = value.type
-    return kind.shape, kind.dtype, kind.device.kind, kind.device.index
+    """Return the type of an input as items of a key."""
+    type_ = value.type
+    return type_.shape, type_.dtype, type_.device.kind, type_.device.index
 
 
 def copied(graph: Graph) -> Graph:
-    """A copy of the graph, on new values."""
+    """Copy a graph, with new values."""
     new = {value: Value(value.type) for value in graph.inputs}
     inputs = tuple(new.values())
     nodes: list[Node] = []

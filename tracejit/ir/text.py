@@ -1,10 +1,10 @@
-"""The text form of graphs that is kept: written without loss, and read back strictly.
+"""The serialised text form of graphs, which is lossless and parsed strictly.
 
-The printer's form is for eyes; this one is for files. Attributes are plain data: numbers, strings, tuples,
-dtypes, devices, types, views, nested graphs. `parse_graph` runs every typing rule again and compares.
+The printer's form is for display, this one is for files. Attributes are plain data: numbers, strings, tuples,
+dtypes, devices, types, views, nested graphs. `parse_graph` applies every typing rule and compares the types.
 
-Integers may be polynomials of named extents (`ir.extents`): such a text is a graph for all extents, and is
-read for some of them, or with the names in the place of integers, to be looked at.
+Integers may be polynomials of named extents (`ir.extents`). Such a text represents a graph for all extents.
+It is parsed for specific extents, or, for display, with the polynomials.
 
     graph(%0: float32[batch,4]) {
       %1: float32[4,batch] = view(%0) [view=0+[4,batch]:[1,4]] at "model.py:12"
@@ -12,7 +12,7 @@ read for some of them, or with the names in the place of integers, to be looked 
     }
 
 >>> text = "graph(%0: float32[n,4]) {\\n  %1: float32[4,n] = view(%0) [view=0+[4,n]:[1,4]]\\n  return %1\\n}"
->>> import tracejit.ops  # which registers the operators
+>>> import tracejit.ops  # registers the operators
 >>> print(parse_graph(text, {"n": 3}))
 graph(%0: float32[3,4]) {
   %1: float32[4,3] = view(%0) [view=0+[4,3]:[1,4]]
@@ -45,10 +45,7 @@ from tracejit.ir.view import View
 
 
 def write_graph(graph: Graph, indent: str = "") -> str:
-    """`graph` as text, with the user's lines.
-
-    Raises ArgumentError for an attribute that is no plain data.
-    """
+    """Write a graph, with the user's lines; raise ArgumentError if an attribute is not plain data."""
     return graph_text(graph, write_type, lambda node, name: _write_node(node, name, indent + "  "), indent)
 
 
@@ -62,7 +59,7 @@ def _write_node(node: Node, name: ValueNames, indent: str) -> str:
 
 
 def write_type(type: ArrayType) -> str:
-    """A type as text; numbers on the host have no brackets."""
+    """Write a type; that of a number on the host has no brackets."""
     if type.on_host:
         return str(type.dtype)
     where = "" if type.device == CPU else f"@{type.device}"
@@ -70,9 +67,7 @@ def write_type(type: ArrayType) -> str:
 
 
 def write(value: Any, indent: str = "") -> str:
-    """Plain data as text.
-
-    Raises ArgumentError for anything else.
+    """Write plain data; raise ArgumentError for other objects.
 
     >>> write((1, -0.0, "a", None, np.dtype("int8"), View(2, (3,), (0,), False)))
     '(1, -0.0, "a", None, int8, 2+[3]:[0]:r)'
@@ -85,7 +80,7 @@ def write(value: Any, indent: str = "") -> str:
     if isinstance(value, Graph):
         return write_graph(value, indent)
     if writer is None:
-        raise ArgumentError(f"an attribute of type {type(value).__name__} is no plain data: {value!r}")
+        raise ArgumentError(f"an attribute of type {type(value).__name__} is not plain data: {value!r}")
     return writer(value)
 
 
@@ -98,7 +93,7 @@ def _write_view(view: View) -> str:
 
 
 class Quotient(NamedTuple):
-    """A float of which only the extents are missing."""
+    """A float that depends on extents, in a graph with named extents."""
 
     above: Polynomial | float
     below: Polynomial
@@ -127,32 +122,32 @@ TOKEN = re.compile(
     r"|[A-Za-z_]\w*|<-|[][(){}:,=*+@-])",
     re.ASCII,
 )
-"""One token of the text form, with the space before it."""
+"""A token of the text form, with the preceding white space."""
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?(?:\d.*[.e].*|inf|nan)")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-DIGITS = 40  # the most digits of an integer: a number of the graph has less
+DIGITS = 40  # maximum digits of an integer; those of graphs have fewer
 _DTYPES = {str(dtype): dtype for dtype in DTYPES}
 _DEVICE = re.compile("|".join((*KINDS, HOST_NAME)))
 
 
 Token = tuple[str, int]
-"""A token and where it ends. (No named tuple: it is made while calls are recorded, and the code of these is
-watched, as it is none of this package.)
+"""A token and its end position. (Not a named tuple: tokens are created while calls are recorded, and the code
+of a named tuple would be traced, as it does not belong to this package.)
 """
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of a text; raises ArgumentError where it has something else."""
-    found: list[Token] = []
+    """Split a text into tokens; raise ArgumentError for invalid characters."""
+    tokens: list[Token] = []
     position, end = 0, len(text.rstrip())
     while position < end:
         match = TOKEN.match(text, position)
         if match is None:
             raise ArgumentError(f"line {_line(text, position)} is no text of a graph")
         position = match.end()
-        found.append((match["token"], position))
-    return found
+        tokens.append((match["token"], position))
+    return tokens
 
 
 def _line(text: str, position: int) -> int:
@@ -160,10 +155,10 @@ def _line(text: str, position: int) -> int:
 
 
 class Parser:
-    """Reads a text from its first token on.
+    """A recursive-descent parser of the text form.
 
-    extents: integers for the names; None: names stay, as polynomials, and no typing rule is run.
-    moved:   devices by those that the text names, where they are others.
+    extents: values of the named extents; None: keep polynomials, and apply no typing rules.
+    moved:   replacements of devices that the text names.
     """
 
     def __init__(
@@ -176,7 +171,7 @@ class Parser:
     # -- tokens ----------------------------------------------------------------------------------------------
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise ArgumentError: something else was expected at the next token."""
+        """Raise ArgumentError for the next token. expected: a description of valid tokens."""
         if self.position < len(self.tokens):
             token, end = self.tokens[self.position]
             line = _line(self.text, end)
@@ -184,12 +179,12 @@ class Parser:
         raise ArgumentError(f"the text ends where {expected} is expected")
 
     def peek(self, ahead: int = 0) -> str:
-        """The next token; empty at the end."""
-        place = self.position + ahead
-        return self.tokens[place][0] if place < len(self.tokens) else ""
+        """The token `ahead` of the next one; empty at the end."""
+        index = self.position + ahead
+        return self.tokens[index][0] if index < len(self.tokens) else ""
 
     def next(self, pattern: re.Pattern[str], expected: str) -> str:
-        """Take the next token, which matches."""
+        """Consume and return the next token, which must match a pattern."""
         token = self.peek()
         if not pattern.fullmatch(token):
             self.fail(expected)
@@ -197,31 +192,31 @@ class Parser:
         return token
 
     def take(self, token: str) -> None:
-        """Take this token."""
+        """Consume the next token, which must be this one."""
         if not self.takes(token):
             self.fail(repr(token))
 
     def takes(self, token: str) -> bool:
-        """Take this token, if it is the next one."""
+        """Consume the next token if it is this one; return whether it is."""
         if self.peek() != token:
             return False
         self.position += 1
         return True
 
     def end(self) -> None:
-        """Raise unless the text is over."""
+        """Raise ArgumentError unless all tokens are consumed."""
         if self.peek():
             self.fail("the end")
 
     def listed(self, item: Callable[[], Any], end: str) -> tuple[Any, ...]:
-        """Items with commas between them, one more after the last perhaps, up to the token `end`."""
-        found = []
+        """Parse items separated by commas, with an optional trailing comma, up to the token `end`."""
+        items = []
         while not self.takes(end):
-            found.append(item())
+            items.append(item())
             if not self.takes(","):
                 self.take(end)
                 break
-        return tuple(found)
+        return tuple(items)
 
     # -- integers --------------------------------------------------------------------------------------------
 
@@ -231,7 +226,7 @@ class Parser:
         return int(self.next(_INTEGER, "an integer"))
 
     def _term(self) -> Polynomial:
-        """A product of an integer and names."""
+        """Parse a product of an integer and names."""
         sign = -1 if self.takes("-") else 1
         product = Polynomial({(): sign * (self._number() if _INTEGER.fullmatch(self.peek()) else 1)})
         if not _INTEGER.fullmatch(self.tokens[self.position - 1][0]):
@@ -241,7 +236,7 @@ class Parser:
         return product
 
     def polynomial(self) -> Polynomial:
-        """A sum of terms, maybe divided."""
+        """Parse a sum of terms, optionally divided by an integer."""
         if self.peek() == "div" and self.peek(1) == "(":
             self.position += 2
             total = self.polynomial()
@@ -262,16 +257,16 @@ class Parser:
         return total
 
     def integer(self) -> Any:
-        """An integer, of which only a text without extents has a polynomial."""
+        """Parse an integer or polynomial; the result is an integer if it is constant or extents are known."""
         if _INTEGER.fullmatch(self.peek()) and self.peek(1) not in ("*", "+", "-"):
-            return self._number()  # most are
+            return self._number()  # the common case
         total = self.polynomial()
         return total.at(self.extents) if self.extents is not None else simplest(total)
 
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self) -> Any:
-        """Plain data."""
+        """Parse plain data."""
         token = self.peek()
         if token.startswith('"'):
             self.position += 1
@@ -296,7 +291,7 @@ class Parser:
         return self._view(number) if self.peek() == "+" else number
 
     def _function(self) -> Any:
-        """A float computed of extents, or a complex number."""
+        """Parse a float that depends on extents, or a complex number."""
         name = self.peek()
         self.position += 2
         if name == "complex":
@@ -328,7 +323,7 @@ class Parser:
         return self.moved.get(device, device)
 
     def type(self) -> ArrayType:
-        """The type of a value."""
+        """Parse the type of a value."""
         dtype = self._dtype()
         if not self.takes("["):
             return ArrayType((), dtype, HOST)
@@ -354,7 +349,7 @@ class Parser:
     # -- graphs ----------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """A graph."""
+        """Parse a graph."""
         names: dict[str, Value] = {}
         builder = Builder()
         self.take("graph")
@@ -397,7 +392,7 @@ class Parser:
         return names[name]
 
     def _node(self, builder: Builder, names: dict[str, Value]) -> None:
-        """One node: its types must be what its typing rule says."""
+        """Parse a node, whose types must agree with its typing rule."""
         results = []
         while self.peek().startswith("%"):
             results.append(self._typed_name())
@@ -431,7 +426,7 @@ class Parser:
             self._define(names, name, value)
 
     def _append(self, builder: Builder, op: Any, inputs: Any, location: Any, attrs: Any) -> tuple[Value, ...]:
-        """Append a node; other errors of its typing rule are raised as errors of ours."""
+        """Append a node; unexpected exceptions of its typing rule become ArgumentError."""
         try:
             values = builder.append(op, inputs, location, attrs)
         except TracejitError:
@@ -451,9 +446,10 @@ _CONSTANTS = {"None": None, "True": True, "False": False}
 
 
 def parse_graph(text: str, extents: Extents | None = None) -> Graph:
-    """The graph that a text says, with these extents for its names; None: with polynomials of them.
+    """Parse a graph.
 
-    Raises ArgumentError for text that `write_graph` does not write, and what the typing rules raise.
+    extents: values of the named extents; None: keep polynomials, and apply no typing rules.
+    Raises ArgumentError for an invalid text, and the errors of typing rules.
     """
     parser = Parser(text, extents)
     graph = parser.graph()

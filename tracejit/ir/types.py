@@ -1,6 +1,6 @@
 """The type of a value: shape, dtype and device.
 
-A value on the device `HOST` is a number: 0-d, and it travels in a kernel's argument block instead of in
+A value on the device `HOST` is a number: it is 0-d, and is passed in a kernel's argument block instead of in
 memory. Literals and the run-time numbers of a call (a learning rate) are such values.
 
 >>> str(ArrayType((3, 4), np.dtype("float32"), CPU))
@@ -23,7 +23,7 @@ from tracejit.device_kinds import CPU_KIND, HOST_NAME, KINDS
 
 @dataclass(slots=True, unsafe_hash=True)
 class Device:
-    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Immutable.
+    """A device that stores values: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Immutable.
 
     >>> import tracejit as tj
     >>> print(tj.zeros(2).device)
@@ -35,7 +35,7 @@ class Device:
 
     @property
     def number(self) -> int:
-        """The number of the device among those of the engine.
+        """The number of the device in the engine.
 
         >>> import tracejit as tj
         >>> tj.cpu(1).number
@@ -45,7 +45,7 @@ class Device:
 
     @property
     def is_addressable(self) -> bool:
-        """Whether the processor reads the device's memory: no copy is needed for it.
+        """Whether the CPU can access the device's memory without a copy.
 
         >>> import tracejit as tj
         >>> tj.cpu(1).is_addressable
@@ -75,7 +75,7 @@ HALVES = frozenset({FLOAT16, BFLOAT16})
 
 
 def is_floating(dtype: np.dtype) -> bool:
-    """Whether this is a dtype of real floating-point numbers. Of bfloat16 NumPy says the kind "V".
+    """Whether this is a real floating-point dtype, bfloat16 included (whose NumPy kind is "V").
 
     >>> is_floating(BFLOAT16), is_floating(np.dtype("complex64"))
     (True, False)
@@ -84,7 +84,7 @@ def is_floating(dtype: np.dtype) -> bool:
 
 
 def is_inexact(dtype: np.dtype) -> bool:
-    """Whether this is a floating dtype, a real or a complex one.
+    """Whether this is a real or complex floating-point dtype.
 
     >>> is_inexact(np.dtype("complex64")), is_inexact(np.dtype("int8"))
     (True, False)
@@ -94,16 +94,16 @@ def is_inexact(dtype: np.dtype) -> bool:
 
 @functools.cache
 def name_of(dtype: np.dtype) -> str:
-    """NumPy's name of a dtype, cached: NumPy takes 2 us."""
+    """NumPy's name of a dtype, cached because NumPy takes 2 us to compute it."""
     return str(dtype)
 
 
 @dataclass(slots=True, unsafe_hash=True, init=False)
 class ArrayType:
-    """Shape, dtype and device of a `Value`. Immutable, which is not enforced (see `View`).
+    """Shape, dtype and device of a `Value`. Immutable by convention (see `View`).
 
-    size, nbytes: elements and bytes of a C-contiguous array.
-    on_host:      whether this is a number that travels in the argument block.
+    size, nbytes: number of elements and bytes of a C-contiguous array.
+    on_host:      whether the value is a number, which is passed in the argument block.
     """
 
     shape: tuple[int, ...]

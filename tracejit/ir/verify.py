@@ -1,5 +1,4 @@
-"""The verifier: the invariants of a graph, checked between passes in tests and with
-``TRACEJIT_VERIFY=1``."""
+"""The verifier of graph invariants, which runs between passes in tests and with ``TRACEJIT_VERIFY=1``."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def verify(graph: Graph) -> Graph:
     targets: set[Value] = set()
     for effect in graph.effects:
         if effect.target not in graph.inputs:
-            raise VerificationError(f"effect on {effect.target}, which is no input")
+            raise VerificationError(f"effect on {effect.target}, which is not an input")
         if effect.target in targets:
             raise VerificationError(f"two effects on {effect.target}")
         if effect.target.type != effect.value.type:

@@ -1,8 +1,8 @@
 """Affine views: maps from indices to elements of a C-contiguous base.
 
-A `View` is offset, shape and strides, all in elements. Basic slicing, transposition, broadcasting, flips and
-reshapes that need no copy are functions from view to view; the frontend composes them in Python and only the
-final view is recorded, as one `view` node. `compose` does the same for two recorded nodes.
+A `View` consists of offset, shape and strides, in units of elements. Basic slicing, transposition,
+broadcasting, flips and reshapes without copy are functions from view to view. The frontend composes them in
+Python, and records the final view as a single `view` node. `compose` does the same for two recorded nodes.
 
 >>> v = View.of_shape((4, 6))
 >>> v.permute((1, 0)).slice_axis(0, 5, None, -2)
@@ -27,7 +27,7 @@ from tracejit.ir.moving import Differs, Moving
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides (in elements) of a C-contiguous array."""
+    """The strides of a C-contiguous array, in elements."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
@@ -48,12 +48,12 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(slots=True, unsafe_hash=True)
 class View:
-    """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
+    """An affine index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
 
-    It is immutable, which is not enforced: construction would take six times as long.
+    Immutable by convention: enforcing it would make construction six times slower.
 
-    writable: false for broadcast views, and for views of them: as in NumPy, nothing is written through them.
-              Views in graphs ignore it.
+    writable: false for broadcast views and views of them, which are read-only as in NumPy. Views in graphs
+              ignore it.
     """
 
     offset: int
@@ -62,71 +62,72 @@ class View:
     writable: bool = field(default=True, repr=False)
     _facts: tuple[int, bool, tuple[int, int]] = field(init=False, repr=False, compare=False)
 
-    def _find(self) -> tuple[int, bool, tuple[int, int]]:
-        """Size, whether contiguous, and span: computed once."""
+    def _derived(self) -> tuple[int, bool, tuple[int, int]]:
+        """Size, whether contiguous, and span; cached."""
         try:
             return self._facts
         except AttributeError:
             size, contiguous = math.prod(self.shape), _is_contiguous(self.shape, self.strides)
-            span = (self.offset, self.offset + size) if contiguous else self._find_span()
+            span = (self.offset, self.offset + size) if contiguous else self._compute_span()
             self._facts = size, contiguous, span
             return self._facts
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
-        """The identity view of a C-contiguous base of `shape`, cached."""
+        """Return the identity view of a C-contiguous base of `shape`; cached."""
         return _whole(tuple(shape))
 
     @property
     def size(self) -> int:
-        return self._find()[0]
+        return self._derived()[0]
 
     def known(self) -> View:
-        """The view, after which nothing about it is left to be found (see `LateView`)."""
+        """Resolve a lazy view (see `LateView`) and return it."""
         return self
 
     def read_only(self) -> View:
-        """The same elements, which cannot be written through the view."""
+        """Return a view of the same elements that is not writable."""
         return View(self.offset, self.shape, self.strides, False)
 
     def moved(self, by: int) -> View:
-        """The same elements of a base that begins `by` elements earlier."""
+        """Return the view of the same elements in a base that begins `by` elements earlier."""
         return View(self.offset + by, self.shape, self.strides, self.writable)
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""
-        return self._find()[1]
+        """Whether the elements are in C order without gaps (the strides of extents 1 are irrelevant)."""
+        return self._derived()[1]
 
     def is_whole(self, base_shape: tuple[int, ...], start: int = 0) -> bool:
-        """Whether this is the identity on a base of `base_shape`, in all rounds of a loop; if the base begins
-        at element `start`, on that.
+        """Whether this is the identity on a base of `base_shape` in all iterations of a loop.
+
+        start: the element at which the base begins
         """
         try:
-            return self.offset == start and self.shape == base_shape and self._find()[1]
+            return self.offset == start and self.shape == base_shape and self._derived()[1]
         except Differs:
             return False
 
     def covers(self, base_shape: Sequence[int]) -> bool:
-        """Whether every element of the base is hit exactly once."""
+        """Whether every element of the base is mapped exactly once."""
         return self.size == math.prod(base_shape) and not self.overlaps_itself()
 
     def overlaps_itself(self) -> bool:
-        """Whether two indices may mean one element (broadcast or overlapping strides); conservative."""
+        """Whether two indices may map to one element (broadcast or overlapping strides); conservative."""
         if self.is_contiguous():
             return False
-        reach = 0
-        steps = ((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
-        for stride, extent in sorted(steps):
-            if stride <= reach:
+        extent_so_far = 0
+        dimensions = ((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+        for stride, extent in sorted(dimensions):
+            if stride <= extent_so_far:
                 return True
-            reach += stride * (extent - 1)
+            extent_so_far += stride * (extent - 1)
         return False
 
     def span(self) -> tuple[int, int]:
-        """Lowest element used and one past the highest; (offset, offset) for an empty view."""
-        return self._find()[2]
+        """The range of elements, from the lowest to one past the highest; (offset, offset) if empty."""
+        return self._derived()[2]
 
-    def _find_span(self) -> tuple[int, int]:
+    def _compute_span(self) -> tuple[int, int]:
         low = high = self.offset
         for extent, stride in zip(self.shape, self.strides, strict=True):
             if extent == 0:
@@ -138,7 +139,7 @@ class View:
         return low, high + 1
 
     def permute(self, axes: Sequence[int]) -> View:
-        """Reorder dimensions."""
+        """Permute dimensions."""
         return View(self.offset, *self._take(axes), self.writable)
 
     def expand(self, axis: int) -> View:
@@ -152,11 +153,11 @@ class View:
 
     def drop(self, axes: Sequence[int]) -> View:
         """Remove dimensions of extent 1."""
-        kept = [a for a in range(len(self.shape)) if a not in set(axes)]
-        return self.permute(kept)
+        axes_left = [a for a in range(len(self.shape)) if a not in set(axes)]
+        return self.permute(axes_left)
 
     def broadcast(self, shape: Sequence[int]) -> View:
-        """NumPy's broadcasting to `shape`, which must be compatible."""
+        """Broadcast to a compatible `shape`, as in NumPy."""
         lead = len(shape) - len(self.shape)
         strides = [0] * lead + [
             s if n == m else 0 for s, n, m in zip(self.strides, self.shape, shape[lead:], strict=True)
@@ -164,12 +165,12 @@ class View:
         return View(self.offset, tuple(shape), tuple(strides), self.writable)
 
     def select(self, axis: int, index: int) -> View:
-        """Fix a dimension at `index` (already non-negative and in range)."""
-        rest = [a for a in range(len(self.shape)) if a != axis]
-        return View(self.offset + index * self.strides[axis], *self._take(rest), self.writable)
+        """Fix a dimension at `index`, which is non-negative and in range."""
+        other_axes = [a for a in range(len(self.shape)) if a != axis]
+        return View(self.offset + index * self.strides[axis], *self._take(other_axes), self.writable)
 
     def slice_axis(self, axis: int, start: int | None, stop: int | None, step: int | None = None) -> View:
-        """Python's slice along one dimension."""
+        """Slice one dimension, as in Python."""
         start, stop, step = slice(start, stop, step).indices(self.shape[axis])
         extent = len(range(start, stop, step))
         offset = self.offset + (start * self.strides[axis] if extent else 0)
@@ -181,7 +182,7 @@ class View:
         return tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
 
     def merged(self) -> View:
-        """The same elements in the same order with as few dimensions as possible."""
+        """Return a view of the same elements in the same order with as few dimensions as possible."""
         shape: list[int] = []
         strides: list[int] = []
         for extent, stride in zip(self.shape, self.strides, strict=True):
@@ -196,35 +197,37 @@ class View:
         return View(self.offset, tuple(shape), tuple(strides))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
-        """The same elements in C order under another shape of the same size; None where that needs a copy."""
+        """Return a view of the same elements in C order with another shape; None if that requires a copy."""
         shape = tuple(shape)
         if self.size == 0:
             return View(self.offset, shape, contiguous_strides(shape), self.writable)
         groups = self.merged()
         strides: list[int] = []
-        g, left = len(groups.shape) - 1, 1
+        g, remaining = len(groups.shape) - 1, 1
         stride = groups.strides[g] if groups.shape else 1
-        left = groups.shape[g] if groups.shape else 1
+        remaining = groups.shape[g] if groups.shape else 1
         for extent in reversed(shape):
             if extent == 1:
                 strides.append(0)
                 continue
-            if left == 1:
+            if remaining == 1:
                 g -= 1
-                stride, left = groups.strides[g], groups.shape[g]
-            if left % extent:
+                stride, remaining = groups.strides[g], groups.shape[g]
+            if remaining % extent:
                 return None
             strides.append(stride)
-            stride, left = stride * extent, left // extent
+            stride, remaining = stride * extent, remaining // extent
         return View(self.offset, shape, tuple(reversed(strides)), self.writable)
 
     def compose(self, outer: View) -> View | None:
-        """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not
-        affine."""
+        """Compose with `outer`, a view of the C-contiguous result of this view.
+
+        Returns a view of the base, or None if the composition is not affine.
+        """
         return _composed(self, outer)
 
     def read(self, base: np.ndarray) -> np.ndarray:
-        """The elements of C-contiguous `base` this view means, as a NumPy view."""
+        """Return a NumPy view of a C-contiguous array `base`."""
         if self.size == 0:
             return np.empty(self.shape, base.dtype)
         item = base.itemsize
@@ -236,7 +239,7 @@ class View:
 
 
 class LateView(View):
-    """A lazily evaluated view: `_resolve` makes a `View` of it at the first use."""
+    """A lazily evaluated view: `_resolve` turns it into a `View` at the first use."""
 
     __slots__ = ()
 
@@ -244,9 +247,9 @@ class LateView(View):
         self._resolve()
         return getattr(self, name)
 
-    def _find(self) -> tuple[int, bool, tuple[int, int]]:
+    def _derived(self) -> tuple[int, bool, tuple[int, int]]:
         self._resolve()
-        return View._find(self)
+        return View._derived(self)
 
     def known(self) -> View:
         self._resolve()
@@ -269,9 +272,9 @@ class LateView(View):
 
 
 class NumPyView(LateView):
-    """The view of a NumPy view of a C-contiguous NumPy array: `_facts` holds both.
+    """The view that a NumPy view of a C-contiguous array represents; `_facts` contains both arrays.
 
-    Most views of small arrays are read or written through NumPy only.
+    Most views of small arrays are accessed through NumPy only, and never resolved.
     """
 
     __slots__ = ()
@@ -279,16 +282,16 @@ class NumPyView(LateView):
     def _resolve(self) -> None:
         with _lock:
             if type(self) is not NumPyView:
-                return  # another thread was sooner
-            held: Any = self._facts
-            seen, base = held
+                return  # another thread has resolved it
+            arrays: Any = self._facts
+            array, base = arrays
             item = base.itemsize
-            distance = seen.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-            self.offset, self.shape = distance // item if seen.size else 0, seen.shape
-            self.strides = tuple([s // item for s in seen.strides])
-            if not seen.size:
-                self.strides = contiguous_strides(seen.shape)
-            self.writable = seen.flags.writeable
+            distance = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            self.offset, self.shape = distance // item if array.size else 0, array.shape
+            self.strides = tuple([s // item for s in array.strides])
+            if not array.size:
+                self.strides = contiguous_strides(array.shape)
+            self.writable = array.flags.writeable
             del self._facts
             self.__class__ = View  # type: ignore[assignment]
 
@@ -297,7 +300,7 @@ _lock = make_rlock()
 
 
 WHOLE: dict[tuple[int, ...], View] = {}
-"""Identity views of some shapes, for those who look up many (`View.of_shape`)."""
+"""Identity views by shape, for inlined lookups in hot paths (see `View.of_shape`)."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -311,19 +314,18 @@ def _whole(shape: tuple[int, ...]) -> View:
 
 @functools.lru_cache(maxsize=8192)
 def _composed(view: View, outer: View) -> View | None:
-    """`View.compose`, cached: growing kernels compose the same views again.
+    """Implement `View.compose`, cached because fusion composes the same views repeatedly.
 
-    Along a dimension without elements nothing moves, but a kernel that reduces it still stores what it finds
-    elsewhere, so the other dimensions count.
+    Dimensions without elements are composed, too: a kernel that reduces one stores results along the others.
     """
     if view.size == 0:
         return View(view.offset, outer.shape, (0,) * len(outer.shape))
     inner = view.merged()
     dims = list(zip(inner.shape, contiguous_strides(inner.shape), inner.strides, strict=True))
-    position, rest = [], outer.offset
+    position, remainder = [], outer.offset
     for _extent, unit, _stride in dims:
-        position.append(rest // unit)
-        rest %= unit
+        position.append(remainder // unit)
+        remainder %= unit
     offset = inner.offset + sum(p * d[2] for p, d in zip(position, dims, strict=True))
     strides = []
     lowest, highest = list(position), list(position)
@@ -335,9 +337,9 @@ def _composed(view: View, outer: View) -> View | None:
         if axis is None:
             return None
         steps = stride // dims[axis][1]
-        reach = steps * (extent - 1)
-        lowest[axis] += min(reach, 0)
-        highest[axis] += max(reach, 0)
+        distance = steps * (extent - 1)
+        lowest[axis] += min(distance, 0)
+        highest[axis] += max(distance, 0)
         strides.append(steps * dims[axis][2])
     if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
         return None if outer.size else View(view.offset, outer.shape, (0,) * len(strides))
@@ -345,7 +347,7 @@ def _composed(view: View, outer: View) -> View | None:
 
 
 class UncountedView(LateView):
-    """A lazy view of all of an array of unknown extent: `_facts` is a function that returns its shape."""
+    """The lazy identity view of an array of unknown extent; `_facts` is a function that returns its shape."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Gradient compression to two bits with a residual (Seide et al., 1-bit SGD, 2014; as in MXNet).
 
-Of each element -t, 0 or t is sent, for a threshold t; what that leaves out, the *residual*, is added to the
-next gradient of the same key and place. So nothing is lost, it only comes later.
+For each element -t, 0 or t is sent, for a threshold t. The difference, the *residual*, is added to the next
+gradient of the same key and position in the list of values. So no gradient is lost, only delayed.
 
     residual  0.0   gradient 0.3, t = 0.5   ->  sent 0,    residual 0.3
     residual  0.3   gradient 0.3            ->  sent 0.5,  residual 0.1
@@ -18,12 +18,12 @@ from tracejit.frontend.recording.location import user_location
 
 
 def threshold_of(parameters: Mapping[str, Any]) -> float:
-    """The threshold in the parameters of `KVStore.set_gradient_compression`."""
+    """Check the parameters of `KVStore.set_gradient_compression` and return the threshold."""
     unknown = sorted(set(parameters) - {"type", "threshold"})
     kind, threshold = parameters.get("type"), parameters.get("threshold", 0.5)
     if unknown or kind != "2bit":
-        what = f"type {kind!r}" if kind != "2bit" else f"parameters {', '.join(unknown)}"
-        message = f"set_gradient_compression: {what}; expected {{'type': '2bit', 'threshold': a number}}"
+        problem = f"type {kind!r}" if kind != "2bit" else f"parameters {', '.join(unknown)}"
+        message = f"set_gradient_compression: {problem}; expected {{'type': '2bit', 'threshold': a number}}"
         raise locate(ArgumentError(message), user_location())
     if not isinstance(threshold, (int, float)) or not threshold > 0:
         message = f"set_gradient_compression: the threshold must be a number above 0, got {threshold!r}"
@@ -32,7 +32,7 @@ def threshold_of(parameters: Mapping[str, Any]) -> float:
 
 
 def compressed(gradient: Any, residual: Any, threshold: float) -> Any:
-    """The part of `gradient` to send; `residual` keeps the rest."""
+    """Return the compressed gradient to send, and update `residual` in place."""
     residual += gradient
     sent = where(residual >= threshold, threshold, where(residual <= -threshold, -threshold, 0.0))
     sent = sent.astype(gradient.dtype, copy=False)

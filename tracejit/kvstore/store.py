@@ -1,15 +1,15 @@
-"""The store: what is kept by key, and what push and pull do with it.
+"""The store: arrays by key, and the operations push and pull.
 
-Values of one key that lie on several devices are summed where the store keeps the key, in a balanced tree of
-their order, so that the bits depend on the values only. Every method is written with arrays; the store's
-dicts hold arrays that are written in place, so a traced step finds them again.
+The values of a key on several devices are summed on the device where the store keeps the key, in a balanced
+tree over their order, so the bits depend on the values only. All methods are implemented with array
+operations. The arrays in the store's dicts are written in place, so a traced step can refer to them.
 
-A store of several ranks (``"dist_sync"``, ``"dist_async"``) lies on each of them, and holds the same bits
-there: what is pushed is summed over ranks, too, in a balanced tree, and every rank makes the same update. A
-store of `staleness` s applies at a push the sum that was pushed s pushes earlier, so the exchange has s steps
-to arrive: a pull sees at least all that any rank pushed up to s steps ago (the bound of Ho et al., More
-effective distributed ML via a stale synchronous parallel parameter server, 2013), and always exactly that,
-so runs stay reproducible.
+A store of several ranks (``"dist_sync"``, ``"dist_async"``) is replicated on each rank with the same bits:
+pushed values are summed over the ranks, too, in a balanced tree, and every rank performs the same update. A
+store with `staleness` s applies at each push the sum of s pushes earlier, so the exchange has s steps to
+complete. A pull sees all values that any rank pushed at least s steps ago (the bound of Ho et al., More
+effective distributed ML via a stale synchronous parallel parameter server, 2013), and no later ones, so runs
+are reproducible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracejit.kvstore.compression import compressed, threshold_of
 from tracejit.optim.states import state_of
 
 KEYS = frozenset({int, str})
-"""Types of keys."""
+"""The types of keys."""
 
 Updater = Callable[[Any, NDArray, NDArray], object]
 
@@ -44,20 +44,21 @@ ALIASES = {
     "dist_sync_device": "dist_device_sync",
     "dist_async_device": "dist_device_async",
 }
-"""Other names of MXNet's for the same stores."""
+"""MXNet's alternative names of these stores."""
 
 COUNTERPARTS = {"nccl": "device", "horovod": "dist_sync", "byteps": "dist_sync", "p3": "dist_sync"}
-"""Stores of MXNet's that use libraries which are not used here, and what does the same."""
+"""MXNet's stores that use other libraries, and the equivalent stores."""
 
 
 def create(name: str = "local", staleness: int | None = None) -> KVStore:
-    """A store: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
+    """Create a store: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each on its own device.
 
-    ``"dist_sync"`` sums what all ranks of `tj.distributed` push; ``"dist_async"`` applies these sums
-    `staleness` pushes later (default 1), so that steps do not wait for one another. ``"dist_device_sync"``
-    and ``"dist_device_async"`` keep values as ``"device"`` does. MXNet's other names for these, such as
-    ``"local_allreduce_cpu"``, and capital letters are understood.
-    Raises ArgumentError for another name, or a staleness that is negative or of another store.
+    ``"dist_sync"`` sums the pushed values over all ranks of `tj.distributed`. ``"dist_async"`` applies these
+    sums `staleness` pushes later (default 1), so that steps do not wait for exchanges. ``"dist_device_sync"``
+    and ``"dist_device_async"`` keep values on devices like ``"device"``. MXNet's alternative names, such as
+    ``"local_allreduce_cpu"``, and capital letters are accepted.
+    Raises ArgumentError for an unknown name, a negative staleness, or one for a store that is not
+    asynchronous.
 
     >>> import tracejit as tj
     >>> tj.kvstore.create("device").type
@@ -66,21 +67,23 @@ def create(name: str = "local", staleness: int | None = None) -> KVStore:
     kind = name.lower() if isinstance(name, str) else name
     kind = ALIASES.get(kind, kind)
     if kind not in TYPES:
-        near = f"; {COUNTERPARTS[kind]!r} does the same" if kind in COUNTERPARTS else ""
+        hint = f"; {COUNTERPARTS[kind]!r} does the same" if kind in COUNTERPARTS else ""
         expected = ", ".join(map(repr, TYPES))
-        raise _refuse(f"kvstore.create: there is no store {name!r}{near}; expected one of {expected}")
+        raise _argument_error(f"kvstore.create: there is no store {name!r}{hint}; expected one of {expected}")
     is_late = kind.endswith("async")
     if staleness is not None and (not is_late or type(staleness) is not int or staleness < 0):
-        raise _refuse(f"kvstore.create: staleness is a number from 0 on, of 'dist_async'; got {staleness!r}")
-    late = 1 if staleness is None else staleness
-    return KVStore(kind, late if is_late else 0)
+        raise _argument_error(
+            f"kvstore.create: staleness must be an integer >= 0, for 'dist_async' only; got {staleness!r}"
+        )
+    delay = 1 if staleness is None else staleness
+    return KVStore(kind, delay if is_late else 0)
 
 
 class KVStore:
-    """Values by key. Keys are integers or strings; made by `create`.
+    """A store of values by key, as created by `create`. Keys are integers or strings.
 
-    Where a method takes a key, it takes a list of keys, too, with a list of as many values; a value is an
-    array or a list of arrays, one for each device.
+    Instead of a key, methods accept a list of keys with a list of as many values. A value is an array, or a
+    list of arrays, one per device.
 
     >>> import tracejit as tj
     >>> kv = tj.kvstore.create()
@@ -97,7 +100,7 @@ class KVStore:
         self.staleness = staleness
         self._is_shared = type.startswith("dist")
         self._keeps_devices = "device" in type
-        self._late: dict[Any, list[NDArray]] = {}  # sums that are to be applied, oldest first
+        self._late: dict[Any, list[NDArray]] = {}  # sums that will be applied, oldest first
         self._stored: dict[Any, NDArray] = {}
         self._updater: Updater | None = None
         self._optimizer: Callable[..., Any] | None = None
@@ -107,7 +110,7 @@ class KVStore:
         self._threshold: float | None = None
         self._residuals: dict[Any, Any] = {}
 
-    # -- facts -----------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -130,7 +133,7 @@ class KVStore:
         return distributed.size() if self._is_shared else 1
 
     def is_capable(self, capability: str) -> bool:
-        """Whether the store can do what is asked: it can update by an ``"optimizer"``.
+        """Whether the store has a capability, of which there is one: updates by an ``"optimizer"``.
 
         >>> import tracejit as tj
         >>> tj.kvstore.create().is_capable("optimizer")
@@ -139,7 +142,7 @@ class KVStore:
         return capability.lower() == "optimizer"
 
     def barrier(self) -> None:
-        """Wait for the other processes that share the store.
+        """Wait until all processes that share the store have called this method.
 
         >>> import tracejit as tj
         >>> tj.kvstore.create().barrier()
@@ -150,33 +153,33 @@ class KVStore:
     # -- values ----------------------------------------------------------------------------------------------
 
     def init(self, key: Any, value: Any) -> None:
-        """Store copies of values under keys that are new; where ranks share the store, those of rank 0.
+        """Store copies of values under new keys; if ranks share the store, the values of rank 0.
 
-        value: an array of any shape and dtype; of a list for several devices, the first is taken.
-        Raises ArgumentError for a key that is known, or that is no integer or string.
+        value: an array of any shape and dtype; of a list for several devices, the first is used.
+        Raises ArgumentError for a key that exists, or is not an integer or string.
 
         >>> import tracejit as tj
         >>> tj.kvstore.create().init([3, 5], [tj.ones(2), tj.ones((2, 2))])
         """
-        for k, values in _pairs("init", key, value):
+        for k, values in _key_value_pairs("init", key, value):
             if k in self._stored:
-                raise _refuse(f"init: the key {k!r} is known already; push a value to replace it")
-            place = self._place_of(values[0])
+                raise _argument_error(f"init: the key {k!r} is known already; push a value to replace it")
+            device = self._device_for(values[0])
             first = distributed.broadcast(values[0]) if self._is_shared else values[0]
-            self._stored[k] = first.copy() if first.device == place else first.to(place)
+            self._stored[k] = first.copy() if first.device == device else first.to(device)
             if self._state_of is not None:
                 self._states[k] = self._state_of(self._stored[k])
 
-    def _place_of(self, value: NDArray) -> Device:
+    def _device_for(self, value: NDArray) -> Device:
         return value.device if self._keeps_devices else CPU
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Update what is stored by the sum of `value` over devices, or replace it if there is no updater.
+        """Update the stored value by the sum of `value` over devices, or replace it if there is no updater.
 
-        value:    arrays of the stored shape and dtype, on any devices; of all ranks that share the store. The
-                  arrays of a list of keys travel together.
-        priority: copies and exchanges of higher priority come first, where several could run.
-        Raises ArgumentError for an unknown key, ShapeError or DTypeError for a value that does not fit.
+        value:    arrays of the stored shape and dtype, on any devices; summed over all ranks that share the
+                  store. The arrays of a list of keys are exchanged together.
+        priority: if several copies and exchanges could run, those of higher priority are first.
+        Raises ArgumentError for an unknown key, ShapeError or DTypeError for a value of another type.
 
         >>> import tracejit as tj
         >>> kv = tj.kvstore.create()
@@ -184,47 +187,47 @@ class KVStore:
         >>> kv.push(0, tj.ones(2), priority=-1)
         """
         sums: dict[Any, NDArray] = {}
-        for k, values in _grouped("push", key, value):
+        for k, values in _grouped_by_key("push", key, value):
             stored = self._known("push", k)
-            for each in values:
-                _check_fit("push", k, each, stored)
+            for array in values:
+                _check_compatible("push", k, array, stored)
             if self._threshold is not None:
                 values = self._compressed(k, values, self._threshold)
-            sums[k] = balanced_sum([_moved(each, stored.device, priority) for each in values])
+            sums[k] = balanced_sum([_moved(array, stored.device, priority) for array in values])
         if self._is_shared and distributed.size() > 1:
             sums = exchanged(sums, "sum", priority)
-        for k, received in sums.items():
-            self._apply(k, received)
+        for k, total in sums.items():
+            self._apply(k, total)
 
-    def _apply(self, k: Any, received: NDArray) -> None:
-        """Update the key by a sum: this one, or one that was pushed earlier."""
+    def _apply(self, k: Any, total: NDArray) -> None:
+        """Update a key by a sum: `total`, or with staleness an earlier one."""
         stored = self._stored[k]
         if self.staleness:
-            late = [*self._late.get(k, []), received.copy()]
-            self._late[k] = late[-self.staleness :]
-            if len(late) <= self.staleness:
+            queue = [*self._late.get(k, []), total.copy()]
+            self._late[k] = queue[-self.staleness :]
+            if len(queue) <= self.staleness:
                 return
-            received = late[0]
+            total = queue[0]
         if self._updater is not None:
-            self._updater(k, received, stored)
+            self._updater(k, total, stored)
         elif self._optimizer is not None:
             state = (self._states[k],) if k in self._states else ()
-            self._optimizer(stored, received, *state, **self._settings)
+            self._optimizer(stored, total, *state, **self._settings)
         else:
-            stored[...] = received
+            stored[...] = total
 
     def _compressed(self, key: Any, values: list[NDArray], threshold: float) -> list[NDArray]:
-        known = self._residuals.get(key, [])
-        if len(known) < len(values):
-            known = self._residuals[key] = [*known, *map(zeros_like, values[len(known) :])]
-        return [compressed(v, rest, threshold) for v, rest in zip(values, known, strict=False)]
+        residuals = self._residuals.get(key, [])
+        if len(residuals) < len(values):
+            residuals = self._residuals[key] = [*residuals, *map(zeros_like, values[len(residuals) :])]
+        return [compressed(v, residual, threshold) for v, residual in zip(values, residuals, strict=False)]
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> None:
-        """Write what is stored into `out`, where it lies.
+        """Write the stored value to `out`, on the devices of its arrays.
 
         out:      an array of the stored shape and dtype, or a list of them.
         priority: as in `push`.
-        Raises ArgumentError for an unknown key or without `out`, ShapeError or DTypeError if it does not fit.
+        Raises ArgumentError for an unknown key or without `out`, ShapeError or DTypeError if types differ.
 
         >>> import tracejit as tj
         >>> kv, out = tj.kvstore.create(), [tj.zeros(1), tj.zeros(1, device=tj.cpu(1))]
@@ -234,17 +237,17 @@ class KVStore:
         NDArray([1.], dtype=float32)
         """
         if out is None:
-            raise _refuse("pull: needs out=, the arrays to write to")
-        for k, places in _pairs("pull", key, out):
+            raise _argument_error("pull: needs out=, the arrays to write to")
+        for k, outputs in _key_value_pairs("pull", key, out):
             stored = self._known("pull", k)
-            for place in places:
-                _check_fit("pull", k, place, stored)
-                place[...] = _moved(stored, place.device, priority)
+            for output in outputs:
+                _check_compatible("pull", k, output, stored)
+                output[...] = _moved(stored, output.device, priority)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """`push`, then `pull` into `out`, or into `value` itself.
+        """Call `push`, then `pull` into `out`, or into `value` itself.
 
-        The arguments and errors are those of both.
+        Arguments and errors are those of both methods.
 
         >>> import tracejit as tj
         >>> kv, halves = tj.kvstore.create(), [tj.ones(1), tj.ones(1, device=tj.cpu(1))]
@@ -257,9 +260,9 @@ class KVStore:
         self.pull(key, value if out is None else out, priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """`init`, then `pull` into `out`.
+        """Call `init`, then `pull` into `out`.
 
-        The arguments and errors are those of both.
+        Arguments and errors are those of both methods.
 
         >>> import tracejit as tj
         >>> out = [tj.zeros(1), tj.zeros(1, device=tj.cpu(1))]
@@ -272,17 +275,17 @@ class KVStore:
 
     def _known(self, name: str, key: Any) -> NDArray:
         if key not in self._stored:
-            known = ", ".join(map(repr, list(self._stored)[:8])) or "none"
-            raise _refuse(f"{name}: the key {key!r} is not known (known: {known}); call init first")
+            shown = ", ".join(map(repr, list(self._stored)[:8])) or "none"
+            raise _argument_error(f"{name}: the key {key!r} is not known (known: {shown}); call init first")
         return self._stored[key]
 
     # -- updates ---------------------------------------------------------------------------------------------
 
     def set_updater(self, updater: Updater) -> None:
-        """Have `push` call ``updater(key, received, stored)``, which writes to `stored`.
+        """Set the updater: `push` will call ``updater(key, received, stored)``, which writes to `stored`.
 
-        `received` and `stored` are arrays of one shape and dtype, on one device.
-        Raises ArgumentError for what cannot be called.
+        `received` and `stored` are arrays of the same shape and dtype, on the same device.
+        Raises ArgumentError if `updater` is not callable.
 
         >>> import tracejit as tj
         >>> kv, out = tj.kvstore.create(), tj.zeros(1)
@@ -301,12 +304,12 @@ class KVStore:
     def set_optimizer(
         self, optimizer: Callable[..., Any], *, state: Callable[[Any], Any] | None = None, **settings: Any
     ) -> None:
-        """Have `push` update what is stored by a function of `tj.optim`, with these settings.
+        """Set the optimizer, a function of `tj.optim`, with which `push` will update stored values.
 
         optimizer: called as ``optimizer(stored, received, **settings)``, or with the key's state as third
                    argument.
-        state:     makes the state for a stored array; those of `tj.optim` are known.
-        Raises ArgumentError for what cannot be called.
+        state:     creates the state for a stored array; not needed for the functions of `tj.optim`.
+        Raises ArgumentError if `optimizer` is not callable.
 
         >>> import tracejit as tj
         >>> kv, out = tj.kvstore.create(), tj.zeros(1)
@@ -317,7 +320,9 @@ class KVStore:
         NDArray([0.5], dtype=float32)
         """
         if not callable(optimizer):
-            raise _refuse(f"set_optimizer: expected a function of tj.optim, got {type(optimizer).__name__}")
+            raise _argument_error(
+                f"set_optimizer: expected a function of tj.optim, got {type(optimizer).__name__}"
+            )
         self._optimizer, self._settings, self._updater = optimizer, settings, None
         self._state_of = state or state_of(optimizer)
         self._states = {}
@@ -325,10 +330,10 @@ class KVStore:
             self._states = {key: self._state_of(stored) for key, stored in self._stored.items()}
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
-        """Push two bits of each element, and add the rest to the next push (see `kvstore.compression`).
+        """Compress pushed gradients to two bits per element, with a residual (see `kvstore.compression`).
 
-        compression_params: ``{"type": "2bit", "threshold": 0.5}``. Within one process this changes what is
-        summed, and saves no bytes.
+        compression_params: ``{"type": "2bit", "threshold": 0.5}``. Within one process this changes the summed
+        values, but saves no bytes.
         Raises ArgumentError for other parameters.
 
         >>> import tracejit as tj
@@ -345,7 +350,7 @@ class KVStore:
         self._residuals = {}
 
     def save_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
-        """Write the optimizer's states to a file; where ranks share the store, rank 0 does, and all wait.
+        """Write the optimizer's states to a file; if ranks share the store, rank 0 writes it and all wait.
 
         Raises ArgumentError without an optimizer.
 
@@ -358,17 +363,17 @@ class KVStore:
         ...     kv.load_optimizer_states(os.path.join(folder, "states.npz"))
         """
         if self._optimizer is None:
-            raise _refuse("save_optimizer_states: there is no optimizer; call set_optimizer first")
-        from tracejit.frontend.arrays.io import save  # the module for ZIP files takes 4 ms
+            raise _argument_error("save_optimizer_states: there is no optimizer; call set_optimizer first")
+        from tracejit.frontend.arrays.io import save  # importing `zipfile` takes 4 ms
 
         if self.rank == 0:
             save(fname, [[key, state] for key, state in self._states.items()])
         self.barrier()
 
     def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
-        """Read the states that `save_optimizer_states` wrote; each goes to the device of its key.
+        """Read the states that `save_optimizer_states` wrote, and move each to the device of its key.
 
-        Raises ArgumentError without an optimizer, or if the file holds states of other keys.
+        Raises ArgumentError without an optimizer, or if the file contains states of other keys.
 
         >>> import tracejit as tj
         >>> try:
@@ -378,50 +383,54 @@ class KVStore:
         load_optimizer_states: there is no optimizer; call set_optimizer first
         """
         if self._optimizer is None:
-            raise _refuse("load_optimizer_states: there is no optimizer; call set_optimizer first")
-        from tracejit.frontend.arrays.io import load  # as in `save_optimizer_states`
+            raise _argument_error("load_optimizer_states: there is no optimizer; call set_optimizer first")
+        from tracejit.frontend.arrays.io import load  # imported late as in `save_optimizer_states`
 
-        found = dict(load(fname))
-        if found.keys() != self._states.keys():
+        loaded = dict(load(fname))
+        if loaded.keys() != self._states.keys():
             expected = list(self._states)
-            raise _refuse(f"load_optimizer_states: states of the keys {list(found)}, expected {expected}")
-        for key, state in found.items():
-            place = self._stored[key].device
-            self._states[key] = trees.map(lambda x: x.to(place) if isinstance(x, NDArray) else x, state)  # noqa: B023
+            raise _argument_error(
+                f"load_optimizer_states: states of the keys {list(loaded)}, expected {expected}"
+            )
+        for key, state in loaded.items():
+            device = self._stored[key].device
+            self._states[key] = trees.map(lambda x: x.to(device) if isinstance(x, NDArray) else x, state)  # noqa: B023
 
 
 # ------------------------------------------------------------------------------------------------- arguments
 
 
-def _refuse(message: str) -> TracejitError:
+def _argument_error(message: str) -> TracejitError:
     return locate(ArgumentError(message), user_location())
 
 
-def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
-    """Keys with the list of their arrays."""
+def _key_value_pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
+    """Check keys and values; return each key with the list of its arrays."""
     if type(key) in KEYS and type(value) is NDArray:
         return [(key, [value])]
     keys = list(key) if isinstance(key, (list, tuple)) else [key]
     values = list(value) if isinstance(key, (list, tuple)) and isinstance(value, (list, tuple)) else [value]
     if len(values) != len(keys):
-        raise _refuse(f"{name}: {len(keys)} keys and {len(values)} values; expected a value for each key")
-    found = []
+        raise _argument_error(
+            f"{name}: {len(keys)} keys and {len(values)} values; expected a value for each key"
+        )
+    pairs = []
     for k, v in zip(keys, values, strict=True):
         if type(k) not in KEYS:
-            raise _refuse(f"{name}: keys are integers or strings, got {type(k).__name__} {k!r}")
+            raise _argument_error(f"{name}: keys are integers or strings, got {type(k).__name__} {k!r}")
         arrays = list(v) if isinstance(v, (list, tuple)) else [v]
-        if not arrays or not all(isinstance(each, NDArray) for each in arrays):
-            kinds = ", ".join(type(each).__name__ for each in arrays) or "nothing"
-            is_sparse = any(hasattr(each, "nnz") or hasattr(each, "stype") for each in arrays)
-            remedy = "dense arrays, as of x.toarray()" if is_sparse else "arrays (tj.asarray)"
-            raise _refuse(f"{name}: the value of the key {k!r} is {kinds}; expected {remedy}")
-        found.append((k, arrays))
-    return found
+        if not arrays or not all(isinstance(array, NDArray) for array in arrays):
+            kinds = ", ".join(type(array).__name__ for array in arrays) or "nothing"
+            is_sparse = any(hasattr(array, "nnz") or hasattr(array, "stype") for array in arrays)
+            suggestion = "dense arrays, as of x.toarray()" if is_sparse else "arrays (tj.asarray)"
+            raise _argument_error(f"{name}: the value of the key {k!r} is {kinds}; expected {suggestion}")
+        pairs.append((k, arrays))
+    return pairs
 
 
-def _grouped(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
-    """Pairs of a key and its arrays, those of a repeated key together."""
-    pairs = _pairs(name, key, value)
+def _grouped_by_key(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
+    """Check keys and values; return each distinct key with the list of all its arrays."""
+    pairs = _key_value_pairs(name, key, value)
     if len(pairs) == 1:
         return pairs
     groups: dict[Any, list[NDArray]] = {}
@@ -430,18 +439,20 @@ def _grouped(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]
     return list(groups.items())
 
 
-def _check_fit(name: str, key: Any, array: NDArray, stored: NDArray) -> None:
-    """Raise if an array is not of the stored shape and dtype."""
+def _check_compatible(name: str, key: Any, array: NDArray, stored: NDArray) -> None:
+    """Raise ShapeError or DTypeError if an array does not have the stored shape and dtype."""
     if array.shape != stored.shape:
-        what = f"{name}: an array of shape {array.shape} for the key {key!r}, which has {stored.shape}"
-        raise locate(ShapeError(what), user_location())
+        message = f"{name}: an array of shape {array.shape} for the key {key!r}, which has {stored.shape}"
+        raise locate(ShapeError(message), user_location())
     if array.dtype != stored.dtype:
-        what = f"{name}: an array of {array.dtype} for the key {key!r}, which has {stored.dtype}; use astype"
-        raise locate(DTypeError(what), user_location())
+        message = (
+            f"{name}: an array of {array.dtype} for the key {key!r}, which has {stored.dtype}; use astype"
+        )
+        raise locate(DTypeError(message), user_location())
 
 
 def _moved(array: NDArray, device: Device, priority: int) -> NDArray:
-    """The array on `device`, copied there with a priority."""
+    """Copy an array to `device` with a priority, unless it is there already."""
     if array.device is device:
         return array
     moved: NDArray = dispatch.emit(ops.copy_to, array, device=device, priority=priority)

@@ -1,1 +1,1 @@
-"""GPUs: the table of the driver's functions, devices with their memory and streams, modules of kernels."""
+"""GPUs: the function table of the driver, devices with memory and streams, modules and graphs of kernels."""

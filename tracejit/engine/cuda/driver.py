@@ -1,10 +1,10 @@
-"""The driver of GPUs as a table of function addresses, which native code calls, and so does Python.
+"""The driver of GPUs as a table of function addresses, for calls from native code and Python.
 
-    driver = current()                          # raises DeviceError: what is missing
-    driver.call("cuStreamCreate", place, 1)     # raises DeviceError for a code other than 0
+    driver = current()                          # raises DeviceError if there is none
+    driver.call("cuStreamCreate", address, 1)   # raises DriverError for a code other than 0
     driver.addresses["cuLaunchKernel"]          # for the executor
 
-`install` puts another table in its place: tests have a driver that computes on the CPU.
+`install` replaces the table: tests use a driver that computes on the CPU.
 
 >>> try:
 ...     driver = current()
@@ -62,10 +62,10 @@ NAMES = {
     "cuGraphExecDestroy": "cuGraphExecDestroy",
     "cuGraphDestroy": "cuGraphDestroy",
 }
-"""The functions used of the driver, with the names of their versions in the library."""
+"""The driver functions in use, with their versioned symbols in the library."""
 
-OLDEST = 12000
-"""The oldest version of CUDA that a driver must support: kernels are PTX 7.8 and later."""
+MIN_VERSION = 12000
+"""The minimum version of CUDA that the driver must support: kernels are PTX 7.8 or later."""
 
 OUT_OF_MEMORY = 2
 ERRORS = {
@@ -74,11 +74,11 @@ ERRORS = {
     700: "a kernel used an address that is not its memory",
     999: "unknown",
 }
-"""Messages for error codes that have a remedy; the driver names all others."""
+"""Explanations of error codes; for all others the driver's name suffices."""
 
 
 class DriverError(DeviceError):
-    """A function of the driver returned `code`."""
+    """A driver function has returned the error `code`."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -86,44 +86,46 @@ class DriverError(DeviceError):
 
 
 class Driver:
-    """A table of functions. `addresses`: by the names above."""
+    """A driver: a table of function addresses by the names in `NAMES`.
+
+    image: creates the image of a module from a draft, instead of PTX; None: modules are PTX.
+    """
 
     def __init__(self, addresses: Mapping[str, int], keep: object = None, image: Any = None) -> None:
         self.addresses, self._keep = addresses, keep
         self.image = image
-        """A function that makes the image of a module from a draft, in the place of PTX; None: PTX."""
 
     @functools.cache  # noqa: B019  a process has one driver
     def _function(self, name: str, arity: int) -> Any:
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * arity)(self.addresses[name])
 
     def code(self, name: str, *arguments: int) -> int:
-        """The code that a function returns; all arguments are integers or addresses."""
+        """Call a function with integers or addresses as arguments; return its code."""
         return int(self._function(name, len(arguments))(*arguments))
 
     def call(self, name: str, *arguments: int) -> None:
-        """Call a function; raises DriverError unless it returns 0."""
+        """Call a function; raise DriverError unless it returns 0."""
         code = self.code(name, *arguments)
         if code:
             raise self.error(code, name)
 
     def get(self, name: str, *arguments: int) -> int:
-        """Call a function whose first argument is where its result goes; the result."""
-        place = ctypes.c_int64(0)
-        self.call(name, ctypes.addressof(place), *arguments)
-        return place.value
+        """Call a function whose first argument is the address of an output; return the output."""
+        result = ctypes.c_int64(0)
+        self.call(name, ctypes.addressof(result), *arguments)
+        return result.value
 
-    def error(self, code: int, what: str) -> DriverError:
-        """The exception for a code."""
-        known = ERRORS.get(code)
-        text = f"{what}: {self.name_of(code)}" + (f", {known}" if known else "")
+    def error(self, code: int, subject: str) -> DriverError:
+        """Return the exception for a code. subject: the function or device that the message names."""
+        hint = ERRORS.get(code)
+        text = f"{subject}: {self.name_of(code)}" + (f", {hint}" if hint else "")
         return DriverError(text, code)
 
     def name_of(self, code: int) -> str:
-        """The driver's name of a code."""
-        place = ctypes.c_char_p()
-        self.code("cuGetErrorName", code, ctypes.addressof(place))
-        return place.value.decode() if place.value else f"error {code} of the driver"
+        """Return the driver's name of a code."""
+        name = ctypes.c_char_p()
+        self.code("cuGetErrorName", code, ctypes.addressof(name))
+        return name.value.decode() if name.value else f"error {code} of the driver"
 
 
 _lock = make_lock()
@@ -131,22 +133,22 @@ _current: Driver | None = None
 
 
 def install(driver: Driver | None) -> None:
-    """Use this driver from now on; None: look for the system's again."""
+    """Use this driver from now on; None: load the system's driver again at the next use."""
     global _current
     _current = driver
 
 
 def current() -> Driver:
-    """The driver; raises DeviceError if there is none that can be used."""
+    """Return the driver in use; raise DeviceError if there is no usable one."""
     global _current
     with _lock:
         if _current is None:
-            _current = _opened()
+            _current = _open_library()
         return _current
 
 
-def _opened() -> Driver:
-    """The system's driver, ready."""
+def _open_library() -> Driver:
+    """Load and initialise the system's driver; raise DeviceError if that is impossible."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -163,9 +165,9 @@ def _opened() -> Driver:
     driver = Driver(addresses, keep=library)
     driver.call("cuInit", 0)
     version = driver.get("cuDriverGetVersion")
-    if version < OLDEST:
+    if version < MIN_VERSION:
         raise DeviceError(
             f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}, expected "
-            f"{OLDEST // 1000}.{OLDEST % 1000 // 10} at least; update the driver"
+            f"{MIN_VERSION // 1000}.{MIN_VERSION % 1000 // 10} at least; update the driver"
         )
     return driver

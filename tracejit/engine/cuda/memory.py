@@ -1,4 +1,4 @@
-"""Memory of GPUs, through the size classes of `tracejit.engine.memory`; small blocks are cut from slabs."""
+"""Memory of GPUs, in the size classes of `tracejit.engine.memory`; small blocks are carved from slabs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from tracejit.engine.cuda.driver import OUT_OF_MEMORY, DriverError
 from tracejit.engine.memory import ExhaustedError, Pool
 
-SLAB = 2 << 20  # bytes from which blocks of up to an eighth of it are cut
-BOUNDARY = 256  # bytes: where blocks begin, so that every access of 16 bytes and every line is aligned
+SLAB = 2 << 20  # bytes of a slab, from which blocks of up to an eighth of it are carved
+ALIGNMENT = 256  # bytes, so that every 16-byte access and every cache line is aligned
 
 
 class Allocation:
-    """Memory of the driver's, which is freed when nobody refers to this."""
+    """Memory allocated by the driver, which is freed with the last reference to this object."""
 
     __slots__ = ("_free", "address")
 
@@ -25,28 +25,33 @@ class Allocation:
 
 
 class DevicePool(Pool):
-    """The pool of a GPU. `name`: of the device; `allocate_here`, `free_here`: the driver's functions."""
+    """The pool of a GPU.
 
-    def __init__(self, name: str, allocate_here: Callable[[int], int], free_here: Callable[[int], None]):
+    name: of the device. allocate_on_device, free_on_device: the driver's functions for it.
+    """
+
+    def __init__(
+        self, name: str, allocate_on_device: Callable[[int], int], free_on_device: Callable[[int], None]
+    ):
         super().__init__()
-        self._name, self._allocate, self._free = name, allocate_here, free_here
+        self._name, self._allocate, self._free = name, allocate_on_device, free_on_device
         self._slab: Allocation | None = None
-        self._cut = SLAB
+        self._slab_used = SLAB
 
-    def place(self, size: int) -> tuple[int, Any]:
-        """The address of new memory, and its owner."""
-        size += -size % BOUNDARY
+    def allocate_block(self, size: int) -> tuple[int, Any]:
+        """Allocate memory of the device; return its address and its owner."""
+        size += -size % ALIGNMENT
         if size > SLAB // 8:
-            owner = self._taken_here(size)
+            owner = self._request_from_driver(size)
             return owner.address, owner
-        if self._slab is None or self._cut + size > SLAB:
-            self._slab, self._cut = self._taken_here(SLAB), 0
-        start = self._slab.address + self._cut
-        self._cut += size
+        if self._slab is None or self._slab_used + size > SLAB:
+            self._slab, self._slab_used = self._request_from_driver(SLAB), 0
+        start = self._slab.address + self._slab_used
+        self._slab_used += size
         return start, self._slab
 
-    def _taken_here(self, size: int) -> Allocation:
-        """Memory from the driver; where it has none, unused memory is returned to it first."""
+    def _request_from_driver(self, size: int) -> Allocation:
+        """Request memory from the driver; if that fails, free unused memory and retry."""
         for attempt in range(2):
             try:
                 return Allocation(self._allocate(size), self._free)
@@ -58,6 +63,6 @@ class DevicePool(Pool):
         raise ExhaustedError(f"{self._name} has no memory for {size} bytes")
 
     def trim(self) -> int:
-        """Return all unused memory to the driver; returns its size in bytes."""
-        self._slab, self._cut = None, SLAB
+        """Return all unused memory to the driver; return its size in bytes."""
+        self._slab, self._slab_used = None, SLAB
         return super().trim()
