@@ -93,32 +93,33 @@ _LATE_NAMES = {
     "vmap": "tracejit.frontend.transforms.vmap",
     "while_loop": "tracejit.frontend.transforms.control",
 }
-"""Names and the modules that have them, which are imported at their first use."""
+"""Names and the modules that define them, which are imported at their first use."""
 
 
-if not TYPE_CHECKING:  # to type checkers a name that is misspelt does not exist
+if not TYPE_CHECKING:  # so that type checkers report a misspelt name
 
     def __getattr__(name: str) -> Any:
-        """Import what not every program uses at its first use: imports at once are a fifth slower."""
+        """Import a rarely used name at its first use; eager imports would make start-up a fifth slower."""
         if name in _LATE_MODULES:
-            found = _import(_LATE_MODULES[name])
+            value = _import(_LATE_MODULES[name])
         elif name in _LATE_NAMES:
-            found = getattr(_import(_LATE_NAMES[name]), name)
+            value = getattr(_import(_LATE_NAMES[name]), name)
         else:
-            # Python adds to the error what may be meant.
+            # With `name` and `obj`, Python adds suggestions to the error.
             message = f"module 'tracejit' has no attribute {name!r}{_hint('module', name)}"
             raise AttributeError(message, name=name, obj=sys.modules[__name__])
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
 
     def __dir__() -> list[str]:
-        """Every name, also of what is imported late."""
+        """List all names, including those imported lazily."""
         return sorted({*globals(), *_LATE_MODULES, *_LATE_NAMES})
 
 
 def _import(name: str) -> ModuleType:
-    """The module of this name. A thread of its own imports it: bodies are watched in the thread that traces
-    them, and what an import executes is no part of the body that happens to use the module first."""
+    """Import a module in a separate thread. Bodies are watched in the thread that traces them, and the code
+    executed by an import is not part of the body that happens to use the module first.
+    """
     outcome: list[ModuleType | BaseException] = []
 
     def run() -> None:

@@ -1,5 +1,5 @@
-"""The command ``tracejit``: start the ranks of a program, or predict their time; look into the kernel
-store, fill, verify, clear it.
+"""The command ``tracejit``: start the ranks of a program, or predict their time; inspect, fill, verify or
+clear the kernel store.
 
     tracejit run -n 4 train.py --epochs 3
     tracejit simulate -n 8,64 train.py --epochs 1
@@ -8,7 +8,7 @@ store, fill, verify, clear it.
     tracejit cache warm train.py:warm
 
 A key may be abbreviated if it is unique; a kernel's name is accepted, too. The exit status is 0, or 1 if the
-command failed (or ``verify`` found a bad entry), or 2 for a wrong command line.
+command failed (or ``verify`` found an invalid entry), or 2 for an invalid command line.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tracejit.config import config
 from tracejit.errors import ArgumentError, TracejitError
 from tracejit.launcher import run
 
-SHORT = 12  # digits of a key in tables
-WIDE = 160  # columns of a table that goes to a file or pipe
+SHORT = 12  # number of digits of a key in tables
+WIDE = 160  # number of columns of output to a file or pipe
 
 
 def _size(nbytes: int) -> str:
@@ -52,7 +52,7 @@ def _time(seconds: float) -> str:
 
 
 def _machine(target: Sequence[str]) -> str:
-    """The readable part of a target: triple and processor, not the list of its features."""
+    """Return the readable part of a target: triple and processor, without the list of features."""
     return " ".join(target[:2])
 
 
@@ -76,20 +76,21 @@ def _kernels(count: int) -> str:
 
 
 def find(store: Store, key: str) -> Entry:
-    """The entry whose key starts with `key` or whose name it is; an error lists the candidates.
+    """Return the entry whose key starts with `key` or whose name is `key`. Otherwise raise ArgumentError,
+    which lists the candidates.
 
-    Versions of one kernel (for other targets, or compiled by another version of the packages) have keys that
-    begin alike: of these, the one used last is chosen.
+    Versions of one kernel (for other targets, or compiled by other versions of the packages) have keys with a
+    common prefix; of these, the most recently used one is returned.
     """
     entries = store.entries()
-    found = [entry for entry in entries if entry.key.startswith(key)] if key else []
-    found = found or [entry for entry in entries if entry.name == key]
-    if len({structure_of(entry.key) for entry in found}) == 1:
-        return found[0]
-    candidates = [f"  {entry.key[:SHORT]}  {entry.name}" for entry in (found or entries)[:10]]
+    matches = [entry for entry in entries if entry.key.startswith(key)] if key else []
+    matches = matches or [entry for entry in entries if entry.name == key]
+    if len({structure_of(entry.key) for entry in matches}) == 1:
+        return matches[0]
+    candidates = [f"  {entry.key[:SHORT]}  {entry.name}" for entry in (matches or entries)[:10]]
     if not candidates:
         raise ArgumentError(f"no kernel {key!r}: the store in {store.path or 'memory'} is empty")
-    what = f"{key!r} fits {len(found)} kernels" if found else f"no kernel has the key or name {key!r}"
+    what = f"{key!r} fits {len(matches)} kernels" if matches else f"no kernel has the key or name {key!r}"
     raise ArgumentError("\n".join([f"{what}; there are:", *candidates]))
 
 
@@ -116,7 +117,7 @@ def _show(store: Store, console: Console, options: argparse.Namespace) -> int:
     if options.form == "source":
         _listing(console, entry.source, "python")
     elif options.form is not None:
-        # `listing` loads Numba, which no other command needs; compile.py has its gate for the same reason.
+        # `listing` loads Numba, which no other command needs.
         listing = importlib.import_module("tracejit.codegen.objects.listing")
         if options.form == "llvm":
             _listing(console, listing.llvm_ir(entry), "llvm")
@@ -128,7 +129,7 @@ def _show(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _facts(entry: Entry) -> list[tuple[str, str]]:
-    """The facts about an entry, as labels and values."""
+    """Return the facts about an entry, as labels and values."""
     return [
         ("key", entry.key),
         ("name", entry.name),
@@ -142,7 +143,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _listing(console: Console, text: str, language: str) -> None:
-    """Print code, in colour on a terminal, unchanged into a file."""
+    """Print code, highlighted on a terminal and unchanged to a file."""
     if console.is_terminal:
         console.print(Syntax(text, language, background_color="default", word_wrap=True))
     else:
@@ -173,12 +174,12 @@ def _path(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 def load_function(text: str) -> Callable[[], Any]:
     """Import the function ``FILE.py:NAME`` or ``module:NAME``; NAME is ``warm`` by default."""
-    where, _, name = text.partition(":")
+    source, _, name = text.partition(":")
     name = name or "warm"
-    if where.endswith(".py"):
-        file = pathlib.Path(where).resolve()
+    if source.endswith(".py"):
+        file = pathlib.Path(source).resolve()
         if not file.is_file():
-            raise ArgumentError(f"warm {text}: there is no file {where}")
+            raise ArgumentError(f"warm {text}: there is no file {source}")
         sys.path.insert(0, str(file.parent))
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None
@@ -187,20 +188,20 @@ def load_function(text: str) -> Callable[[], Any]:
         spec.loader.exec_module(module)
     else:
         sys.path.insert(0, "")
-        if importlib.util.find_spec(where) is None:
-            raise ArgumentError(f"warm {text}: there is no module {where}; a file ends in .py")
-        module = importlib.import_module(where)
+        if importlib.util.find_spec(source) is None:
+            raise ArgumentError(f"warm {text}: there is no module {source}; a file ends in .py")
+        module = importlib.import_module(source)
     function = getattr(module, name, None)
     if not callable(function):
-        raise ArgumentError(f"warm {text}: {where} has no function {name!r}")
-    needed = [
+        raise ArgumentError(f"warm {text}: {source} has no function {name!r}")
+    required = [
         p.name
         for p in inspect.signature(function).parameters.values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if needed:
+    if required:
         raise ArgumentError(
-            f"warm {text}: {name} needs arguments ({', '.join(needed)}); "
+            f"warm {text}: {name} needs arguments ({', '.join(required)}); "
             f"name a function without any, such as\n"
             f"  def warm():\n      {name}.warm(tj.spec((128, 784)), ...)"
         )
@@ -239,7 +240,7 @@ def _clear(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _unusable(store: Store) -> bool:
-    """Whether the folder is unusable; prints the reason."""
+    """Return whether the folder is unusable, after printing the reason."""
     if store.problem is not None:
         print(f"tracejit: {store.path or 'the store'} cannot be used: {store.problem}", file=sys.stderr)
     return store.problem is not None
@@ -247,11 +248,11 @@ def _unusable(store: Store) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tracejit", description="Trace-and-replay array compiler.")
-    rooms = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_run(rooms)
-    _add_simulate(rooms)
-    cache = rooms.add_parser(
-        "cache", help="the kernel store", description="Look into the kernel store, fill, check or empty it."
+    groups = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(groups)
+    _add_simulate(groups)
+    cache = groups.add_parser(
+        "cache", help="the kernel store", description="Inspect, fill, verify or clear the kernel store."
     )
     commands = cache.add_subparsers(required=True, metavar="COMMAND")
 
@@ -262,49 +263,52 @@ def _parser() -> argparse.ArgumentParser:
 
     command("list", _list, "all kernels, most recently used first")
     show = command("show", _show, "one kernel")
-    show.add_argument("key", help="its key, or the beginning of it, or its name")
+    show.add_argument("key", help="its key, a prefix of its key, or its name")
     form = show.add_mutually_exclusive_group()
     for name, what in (
         ("source", "its generated source"),
-        ("llvm", "its LLVM IR, compiled again"),
-        ("asm", "its assembly, compiled again"),
+        ("llvm", "its LLVM IR, by recompilation"),
+        ("asm", "its assembly, by recompilation"),
     ):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
-    command("stats", _stats, "how much there is, and what it saved")
+    command("stats", _stats, "the size of the store, and the compile time saved")
     warm = command("warm", _warm, "call functions that compile ahead (they call `.warm` of jitted functions)")
     warm.add_argument(
         "functions", nargs="+", metavar="FILE:FUNCTION", help="or module:FUNCTION; default warm"
     )
-    command("verify", _verify, "check every kernel and remove what is damaged or foreign")
+    command("verify", _verify, "check every kernel and remove damaged or foreign entries")
     command("clear", _clear, "remove all kernels")
     command("path", _path, "the folder of the store")
     return parser
 
 
-def _add_run(rooms: Any) -> None:
+def _add_run(groups: Any) -> None:
     what = "start a program on several ranks"
-    parser = rooms.add_parser("run", help=what, description=f"{what[0].upper()}{what[1:]} (tj.distributed).")
-    parser.add_argument("-n", dest="ranks", type=int, default=1, metavar="RANKS", help="how many; default 1")
-    parser.add_argument("--restarts", type=int, default=0, help="start a job that fails again, so many times")
-    parser.add_argument("--timeout", type=float, help="end the job after so many seconds")
-    parser.add_argument("--timeline", metavar="FILE", help="write what all ranks did, for Perfetto")
+    parser = groups.add_parser("run", help=what, description=f"{what[0].upper()}{what[1:]} (tj.distributed).")
+    parser.add_argument(
+        "-n", dest="ranks", type=int, default=1, metavar="RANKS", help="number of ranks; default 1"
+    )
+    parser.add_argument("--restarts", type=int, default=0, help="how often a failed job is restarted")
+    parser.add_argument("--timeout", type=float, help="seconds after which the job is ended")
+    parser.add_argument("--timeline", metavar="FILE", help="write a timeline of all ranks, for Perfetto")
     _add_program(parser)
     parser.set_defaults(run=_run)
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
-    """Have the parser take a program of Python and its arguments: a file, ``-m module`` or ``-c text``."""
+    """Add arguments for a Python program and its arguments: a file, ``-m module`` or ``-c text``."""
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
     )
-    for flag, what in ("-m", "MODULE"), ("-c", "TEXT"):  # argparse takes no flag as a remainder's first word
+    # `program` does not cover these: argparse rejects a remainder that begins with a flag.
+    for flag, what in ("-m", "MODULE"), ("-c", "TEXT"):
         parser.add_argument(
             flag, dest="flagged", action=_Flagged, nargs=argparse.REMAINDER, metavar=what, help="as in python"
         )
 
 
 class _Flagged(argparse.Action):
-    """Keeps the flag in front of what follows it."""
+    """Stores a flag followed by the words after it."""
 
     def __call__(self, parser: Any, options: Any, values: Any, flag: str | None = None) -> None:
         options.flagged = [flag, *values]
@@ -317,9 +321,9 @@ def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
     return run(command, options.ranks, options.restarts, options.timeout, options.timeline)
 
 
-def _add_simulate(rooms: Any) -> None:
+def _add_simulate(groups: Any) -> None:
     what = "predict the time of a program's step on several ranks"
-    parser = rooms.add_parser(
+    parser = groups.add_parser(
         "simulate",
         help=what,
         description=f"{what[0].upper()}{what[1:]}, from its costs on this machine: the program runs as if "
@@ -334,7 +338,7 @@ def _add_simulate(rooms: Any) -> None:
     parser.add_argument(
         "--imitated",
         action="store_true",
-        help="a link as by TRACEJIT_LINK between ranks of one machine, which delays no messages of control",
+        help="a link imitated by TRACEJIT_LINK between ranks of one machine: control messages have no delay",
     )
     _add_program(parser)
     parser.set_defaults(run=_simulate)
@@ -352,7 +356,7 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
             "simulate: expected numbers of ranks, a link and a program, as in "
             "tracejit simulate -n 8,64 --link 5e-5,1.25e9 train.py"
         )
-    # It loads the frontend, which the commands for the store do not need.
+    # These load the frontend, which the commands for the store do not need.
     measuring = importlib.import_module("tracejit.distributed.measuring")
     simulation = importlib.import_module("tracejit.distributed.simulation")
     step = measuring.measure_program(command)
@@ -364,15 +368,19 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
     table = _table(*columns, numbers=columns)
     control, costs = (0.0, simulation.WITHIN) if options.imitated else (None, None)
     for count in ranks:
-        found = step.predict(count, latency, bandwidth, cores=options.cores, costs=costs, control=control)
-        times = [f"{1e3 * seconds:.2f}" for seconds in (found.seconds, found.alone, found.link)]
-        table.add_row(str(count), *times, f"{found.efficiency:.2f}")
+        prediction = step.predict(
+            count, latency, bandwidth, cores=options.cores, costs=costs, control=control
+        )
+        times = [
+            f"{1e3 * seconds:.2f}" for seconds in (prediction.seconds, prediction.alone, prediction.link)
+        ]
+        table.add_row(str(count), *times, f"{prediction.efficiency:.2f}")
     console.print(table)
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line, and return the exit status."""
     options = _parser().parse_args(arguments)
     console = Console()
     if not console.is_terminal:

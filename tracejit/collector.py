@@ -1,11 +1,11 @@
 """Suspension of Python's garbage collector while a call is recorded, planned and compiled.
 
-These stages create many objects that live on, and hardly any cycles: collections would take a sixth of
-Numba's time and a tenth of that of the passes. Functions that the collector calls while a body is recorded
-(finalizers, ``gc.callbacks``) would also look like calls of the body.
+These stages create many long-lived objects and hardly any cycles: collections would take a sixth of Numba's
+time and a tenth of the time of the passes. In addition, functions that the collector calls while a body is
+recorded (finalizers, ``gc.callbacks``) would be mistaken for calls of the body.
 
-At the end, the collector examines the new objects: after a call has launched its work, or, while LLVM
-compiles a kernel, when `collect_young` is called.
+The new objects are collected at the end of the suspension, after a call has launched its work, or when
+`collect_young` is called while LLVM compiles a kernel.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG = 0
-"""The collector's generation of new objects."""
+"""The collector's youngest generation."""
 
-_rests = False
+_is_suspended = False
 
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """Suspend collections in a ``with`` block. Does nothing if the collector is disabled."""
-    global _rests
+    """Suspend collections in a ``with`` block. Do nothing if the collector is already disabled."""
+    global _is_suspended
     ours = gc.isenabled()
     try:
         if ours:
             gc.disable()
-            _rests = True
+            _is_suspended = True
         yield
     finally:
         if ours:
@@ -37,13 +37,13 @@ def at_rest() -> Iterator[None]:
 
 def wake() -> None:
     """End a suspension early, before a long operation."""
-    global _rests
-    if _rests:
-        _rests = False
+    global _is_suspended
+    if _is_suspended:
+        _is_suspended = False
         gc.enable()
 
 
 def collect_young() -> None:
     """Collect the youngest generation during a suspension."""
-    if _rests:
+    if _is_suspended:
         gc.collect(YOUNG)

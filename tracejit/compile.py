@@ -1,10 +1,10 @@
-"""Graph to schedule: the passes and the memory plan, then what the targets of its devices make of it.
+"""Compilation of a graph to a schedule: the passes, the memory plan, and the jobs of the devices' targets.
 
-    graph --optimize--> kernels as nodes --legalize--> fit for memory --plan--> places and dependencies
+    graph --optimize--> kernels as nodes --legalize--> legal for memory --plan--> offsets and dependencies
           --launch, with the targets' jobs--> `Schedule`
 
-Nothing here imports Numba. Importing this module installs the engine's executor, which comes from the kernel
-store, too.
+This module does not import Numba. Importing it installs the engine's executor, which is loaded from the
+kernel store.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from tracejit.targets import job, target_of
 Aliases = Sequence[Sequence[int]]
 
 TRIES = 3
-"""The most times that loops are cut; then those whose rounds still differ are not rolled."""
+"""The number of attempts at cutting loops, after which loops whose iterations still differ are not rolled."""
 
 
 @collector.at_rest()
 def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
-    """The memory plan of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+    """Return the memory plan of `graph`. `aliases` has groups of indices of inputs whose memory may
+    overlap.
+    """
     open_devices(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
@@ -50,17 +52,19 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     with timed(times, "components"):
         naive = naive_bytes(needed, twins.weights(needed))
 
-    def planned(part: MemoryPlan, copies: Copies | None, whole: Callable[[], MemoryPlan]) -> Planned:
-        return Planned(part, copies, whole, naive, len(graph.nodes), tuple(missed), times)
+    def planned(
+        partial_plan: MemoryPlan, copies: Copies | None, full_plan: Callable[[], MemoryPlan]
+    ) -> Planned:
+        return Planned(partial_plan, copies, full_plan, naive, len(graph.nodes), tuple(missed), times)
 
     if twins.kinds and not aliases and is_legal(with_agreement(fused)):
         with timed(times, "plan"):
-            part = plan(with_changes(fused))
-        if are_copyable(part):
-            whole = functools.cache(lambda: plan(_expanded(twins, fused)))
+            partial_plan = plan(with_changes(fused))
+        if are_copyable(partial_plan):
+            full_plan = functools.cache(lambda: plan(_expanded(twins, fused)))
             if config.verify or config.dump:
-                whole()
-            return planned(part, twins.copies(fused), whole)
+                full_plan()
+            return planned(partial_plan, twins.copies(fused), full_plan)
         legal = _expanded(twins, fused)
     else:
         with timed(times, "components"):
@@ -75,7 +79,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
 
 
 def _expanded(twins: Twins, fused: Graph) -> Graph:
-    """The legal graph of all components: copies of what is legal are legal."""
+    """Return the legal graph of all components; copies of legal nodes are legal."""
     expanded = twins.expanded(fused)
     check("components", expanded)
     legal = with_changes(expanded)
@@ -85,7 +89,7 @@ def _expanded(twins: Twins, fused: Graph) -> Graph:
 
 @collector.at_rest()
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
-    """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+    """Return the schedule of `graph`. `aliases` has groups of indices of inputs whose memory may overlap."""
     anticipate()
     for tries in itertools.count():
         planned = plan_graph(graph, aliases)
@@ -99,7 +103,9 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
 def _jobs_of_loops(
     planned: Planned, *, everywhere: bool
 ) -> tuple[dict[PlannedTask, Job], set[tuple[int, int]]]:
-    """The jobs of the loops, and where runs of rounds have to be cut for them, or `everywhere`."""
+    """Return the jobs of the loops, and the positions at which sequences of iterations must be cut because
+    their iterations differ; with `everywhere`, at all positions.
+    """
     jobs: dict[PlannedTask, Job] = {}
     cuts: set[tuple[int, int]] = set()
     for task in planned.part.tasks:
@@ -112,11 +118,11 @@ def _jobs_of_loops(
 
 
 def open_devices(graph: Graph) -> None:
-    """Have the devices of a graph ready; raises `DeviceError` where one cannot be used."""
+    """Open the devices of a graph. Raise `DeviceError` if a device cannot be used."""
     values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
-    devices = {id(v.type.device): v.type.device for v in values if not v.type.on_host}  # few, often seen
+    devices = {id(v.type.device): v.type.device for v in values if not v.type.on_host}  # few, but frequent
     for device in devices.values():
         target_of(device).open(device.index)
 
 
-native.install(load_executor)  # of the host: Python tasks need it, whatever the target
+native.install(load_executor)  # the host's executor: Python tasks need it for every target

@@ -1,6 +1,6 @@
-"""Settings, read from the environment once at import; the table in ``docs/configuration.md`` lists them all.
+"""Settings, read once from the environment at import; the table in ``docs/configuration.md`` lists them all.
 
-`config` is the one mutable object: tests and users set its attributes, everything else reads them.
+`config` is the only mutable object: tests and users set its attributes, all other code only reads them.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ OFF = frozenset(["0", "false", "no", "off"])
 
 
 def _flag(name: str, default: bool = False) -> bool:
-    given = os.environ.get(name)
-    if not given:
+    text = os.environ.get(name)
+    if not text:
         return default
-    if given.lower() not in ON | OFF:
-        raise ArgumentError(f"{name}={given!r}: expected 1 or 0 (or true, yes, on, false, no, off)")
-    return given.lower() in ON
+    if text.lower() not in ON | OFF:
+        raise ArgumentError(f"{name}={text!r}: expected 1 or 0 (or true, yes, on, false, no, off)")
+    return text.lower() in ON
 
 
 def _names(name: str, *known: str) -> frozenset[str]:
-    given = os.environ.get(name, "")
-    names = frozenset(filter(None, map(str.strip, given.split(","))))
+    text = os.environ.get(name, "")
+    names = frozenset(filter(None, map(str.strip, text.split(","))))
     if not names <= set(known):
-        raise ArgumentError(f"{name}={given!r}: expected names among {', '.join(known)}")
+        raise ArgumentError(f"{name}={text!r}: expected names among {', '.join(known)}")
     return names
 
 
-def _number(name: str, default: int, least: int) -> int:
-    given = os.environ.get(name)
-    if not given:
+def _number(name: str, default: int, minimum: int) -> int:
+    text = os.environ.get(name)
+    if not text:
         return default
     try:
-        number = int(given)
+        number = int(text)
     except ValueError:
-        number = least - 1
-    if number < least:
-        raise ArgumentError(f"{name}={given!r}: expected a whole number of at least {least}")
+        number = minimum - 1
+    if number < minimum:
+        raise ArgumentError(f"{name}={text!r}: expected an integer of at least {minimum}")
     return number
 
 
 def _choice(name: str, *choices: str) -> str:
-    given = os.environ.get(name) or choices[0]
-    if given not in choices:
-        raise ArgumentError(f"{name}={given!r}: expected {' or '.join(choices)}")
-    return given
+    text = os.environ.get(name) or choices[0]
+    if text not in choices:
+        raise ArgumentError(f"{name}={text!r}: expected {' or '.join(choices)}")
+    return text
 
 
 def _link(name: str) -> tuple[float, float] | None:
-    """Latency and bandwidth."""
-    given = os.environ.get(name)
-    if not given:
+    """Return latency in seconds and bandwidth in bytes per second, or None if the variable is not set."""
+    text = os.environ.get(name)
+    if not text:
         return None
     try:
-        latency, bandwidth = map(float, given.split(","))
+        latency, bandwidth = map(float, text.split(","))
     except ValueError:
         latency = bandwidth = -1.0
     if not (latency >= 0 and bandwidth > 0):
-        raise ArgumentError(f"{name}={given!r}: expected seconds and bytes per second, such as 1e-4,1e9")
+        raise ArgumentError(f"{name}={text!r}: expected seconds and bytes per second, such as 1e-4,1e9")
     return latency, bandwidth
 
 
 def _home() -> str | None:
-    """The user's home folder; None if the system knows none."""
+    """Return the user's home folder, or None if there is none."""
     home = os.environ.get("HOME")
     if not home:
         try:
@@ -99,20 +99,20 @@ class Config:
 
     jit:      False makes `tj.jit` call the body eagerly (`TRACEJIT_JIT=0`), so that debuggers work.
     engine:   "native", or "naive" to run every task inline at its launch (`TRACEJIT_ENGINE`).
-    workers:  native worker threads of each CPU device; None: what affinity and cgroup allow, less the caller.
+    workers:  native worker threads per CPU device; None: one less than affinity and cgroup allow.
     check:    compare every replay with the NumPy evaluator (`TRACEJIT_CHECK=1`).
     verify:   run the IR verifier between passes (`TRACEJIT_VERIFY=1`).
     dump:     names of passes whose result is printed (`TRACEJIT_DUMP=cse,fuse`).
-    disable:  names of passes to leave out, for bisection (`TRACEJIT_DISABLE=fuse`).
+    disable:  names of passes to skip, for bisection (`TRACEJIT_DISABLE=fuse`).
     explain:  print the reason of every retrace when it happens (`TRACEJIT_EXPLAIN=1`).
-    verbose:  report long operations even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
+    verbose:  report long operations even if standard error is not a terminal (`TRACEJIT_VERBOSE=1`).
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
-    store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
+    store_limit: size in bytes beyond which least recently used entries are evicted (`TRACEJIT_CACHE_LIMIT`).
     exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
     link:     latency in seconds and bytes per second of a network to imitate (`TRACEJIT_LINK=1e-4,1e9`).
-    window:   bytes of memory that a rank shares with those of its machine, 0 for none (`TRACEJIT_WINDOW`).
+    window:   bytes of memory that a rank shares with ranks of its machine, 0 for none (`TRACEJIT_WINDOW`).
     direct:   whether ranks of a machine read large arrays in one another's memory (`TRACEJIT_DIRECT`).
-    signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
+    signatures: the number of signatures that one jitted function caches (`TRACEJIT_SIGNATURES`).
 
     >>> import tracejit as tj
     >>> tj.config.signatures

@@ -1,10 +1,10 @@
-"""`tj.data`: batches that are loaded while a step runs.
+"""`tj.data`: prefetching of batches while a step runs.
 
-A `Prefetch` keeps a few Python tasks of the engine ahead of its consumer, each of which takes the next item
-of the source. They share an engine variable that all of them write, so they run one after the other, in
-order, on the engine's threads; there is no thread of its own that could be left over. When the consumer lets
-go (`close`, ``break``, the end of the process), the tasks that are left take nothing any more, and the source
-is dropped with the last of them. A forked child goes on by itself with its copy of the source.
+A `Prefetch` keeps a few Python tasks of the engine ahead of its consumer, each of which fetches the next item
+of the source. All tasks write a common engine variable, so they run sequentially and in order on the engine's
+threads; there is no separate thread that could outlive the consumer. After the consumer has finished
+(`close`, ``break``, the end of the process), the remaining tasks do not fetch further items, and the last of
+them releases the source. A forked child continues independently with its copy of the source.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Fetched:
 
 
 class _Source:
-    """The iterator, which tasks take from one after the other, until it is closed."""
+    """The source iterator, from which tasks fetch items sequentially until it is closed."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self.iterator: Iterator[Any] | None = iterator
@@ -47,13 +47,13 @@ class _Source:
         _open.add(self)
 
     def request(self) -> _Fetched:
-        """A slot that the next item will be put into."""
+        """Schedule the fetch of the next item, and return the slot that will contain it."""
         slot = _Fetched()
-        engine.push(lambda: self._take(slot), writes=[self.order, slot.ready], name="prefetch")
+        engine.push(lambda: self._fetch(slot), writes=[self.order, slot.ready], name="prefetch")
         return slot
 
-    def _take(self, slot: _Fetched) -> None:
-        """Run as a task. The error, StopIteration too, is kept with its traceback for who waits."""
+    def _fetch(self, slot: _Fetched) -> None:
+        """Run as a task. An error, StopIteration included, is stored with its traceback for the consumer."""
         if not self.closed and self.iterator is not None:
             try:
                 slot.item = next(self.iterator)
@@ -64,7 +64,7 @@ class _Source:
         slot.loaded = True
 
     def close(self) -> None:
-        """Have tasks take nothing more. May be called anywhere, also by the garbage collector."""
+        """Stop fetching items. May be called in any context, including by the garbage collector."""
         self.closed = True
 
 
@@ -73,7 +73,7 @@ _open: WeakSet[_Source] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close all sources at exit: the engine waits a while for running tasks, but need not load more."""
+    """Close all sources at exit: the engine waits for running tasks, and further items are not needed."""
     for source in list(_open):
         source.close()
 
@@ -121,15 +121,15 @@ class Prefetch(Generic[T]):
             self._slots.popleft()
             if slot.error is None:
                 self._slots.append(self._source.request())
-                found: T = slot.item
-                return found
+                item: T = slot.item
+                return item
             self._slots.clear()
         if isinstance(slot.error, StopIteration):
             raise StopIteration
         raise slot.error
 
     def close(self) -> None:
-        """Load nothing more; what is loaded is dropped, and the source when a task that uses it has ended.
+        """Stop loading, drop the loaded items, and release the source after the task that uses it has ended.
 
         >>> import tracejit as tj
         >>> batches = tj.data.prefetch(range(5))
@@ -153,20 +153,21 @@ class Prefetch(Generic[T]):
 
 
 def _refuse_traces() -> None:
-    """Iterating in a traced body takes other items in each call: the body runs itself."""
+    """Abort a recording: iteration in a traced body yields different items in each call."""
     if thread.trace is not None:
         thread.trace.give_up("tj.data.prefetch gives other items in every call", remedy="iterate outside")
 
 
 def prefetch(iterable: Iterable[T], depth: int = 2) -> Prefetch[T]:
-    """An iterator over the items of `iterable`, of which the next `depth` are loaded while you compute.
+    """Return an iterator over the items of `iterable`, which loads the next `depth` items in the background.
 
-    Any iterable will do, a generator or PyTorch's ``DataLoader``. They are taken in order, one at a time, on
-    a thread of the engine, so loading may read files and make arrays; ``map(convert, loader)`` converts them
-    there. What the source raises is raised where its item is asked for, with its traceback.
-    It ends, and releases the source, at the end of a ``with`` block, by `close`, and when nothing refers to
-    it any more, as after ``break``.
-    Raises ArgumentError for what is no iterable and for a depth below 1.
+    Any iterable is accepted, such as a generator or PyTorch's ``DataLoader``. Its items are fetched in order,
+    one at a time, on a thread of the engine, so loading may read files and create arrays;
+    ``map(convert, loader)`` converts them there. An exception of the source is raised, with its traceback,
+    when the consumer requests the item.
+    Loading ends, and the source is released, at the end of a ``with`` block, by `close`, and when the
+    iterator is no longer referenced, as after ``break``.
+    Raises ArgumentError if `iterable` is not iterable or `depth` is below 1.
 
     >>> import tracejit as tj
     >>> def batches():

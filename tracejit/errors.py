@@ -1,7 +1,7 @@
-"""Errors that teach: every error is a `TracejitError` and also the builtin a Python programmer expects.
+"""The package's errors: each is a `TracejitError` and also the built-in exception that a user would expect.
 
 A message names the operator, the argument, the expectation, the user's ``file:line`` and the remedy.
-`locate` adds the location once, at the place where it is known, so that the rules themselves stay short.
+`locate` appends the location where it is known, so that the code that detects errors need not pass it.
 
 >>> issubclass(ShapeError, ValueError) and issubclass(ShapeError, TracejitError)
 True
@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError as _LinAlgError
 
 
 class TracejitError(Exception):
-    """Base of every error this package raises on purpose.
+    """The base class of every error that this package raises intentionally.
 
     >>> import tracejit as tj
     >>> issubclass(tj.errors.ShapeError, tj.TracejitError)
@@ -22,7 +22,7 @@ class TracejitError(Exception):
 
 
 class ShapeError(TracejitError, ValueError):
-    """Shapes do not fit the operator.
+    """The shapes of operands are invalid for the operator.
 
     >>> import tracejit as tj
     >>> try:
@@ -58,7 +58,7 @@ class AxisError(TracejitError, ValueError, IndexError):
 
 
 class OutOfBoundsError(TracejitError, IndexError):
-    """An index lies outside its axis, found while recording or by a running kernel.
+    """An index is out of range for its axis, detected while recording or by a running kernel.
 
     >>> import tracejit as tj
     >>> try:
@@ -70,7 +70,7 @@ class OutOfBoundsError(TracejitError, IndexError):
 
 
 class DeviceError(TracejitError, ValueError):
-    """Operands live on different devices, or a device does not exist.
+    """Operands are on different devices, or a device does not exist.
 
     >>> import tracejit as tj
     >>> try:
@@ -82,7 +82,7 @@ class DeviceError(TracejitError, ValueError):
 
 
 class ArgumentError(TracejitError, TypeError):
-    """An argument has the wrong type or a value the operator does not take.
+    """An argument has the wrong type, or a value that the operator does not accept.
 
     >>> import tracejit as tj
     >>> try:
@@ -94,9 +94,9 @@ class ArgumentError(TracejitError, TypeError):
 
 
 class AllocationError(TracejitError, MemoryError):
-    """There is no memory for an array, or for the intermediate results of a call.
+    """Memory for an array, or for the intermediate results of a call, cannot be allocated.
 
-    Raised where an array is made, or, as arrays are lazy, where it is read.
+    Raised where an array is created, or, as arrays are lazy, where it is read.
 
     >>> import tracejit as tj
     >>> try:
@@ -143,7 +143,7 @@ class LinAlgError(TracejitError, _LinAlgError):
 
 
 class EngineError(TracejitError, RuntimeError):
-    """A task failed on the engine; `__cause__` is the original exception where there is one.
+    """A task failed on the engine; `__cause__` is the original exception, if any.
 
     >>> import tracejit as tj
     >>> issubclass(tj.errors.EngineError, RuntimeError)
@@ -152,7 +152,8 @@ class EngineError(TracejitError, RuntimeError):
 
 
 class PeerError(TracejitError, ConnectionError):
-    """Another rank of `tj.distributed` has failed, has ended, does not answer, or exchanges something else.
+    """Another rank of `tj.distributed` has failed or ended, does not respond, or takes part in a different
+    exchange.
 
     >>> import tracejit as tj
     >>> issubclass(tj.errors.PeerError, ConnectionError)
@@ -160,8 +161,9 @@ class PeerError(TracejitError, ConnectionError):
     """
 
     out_of_step = True
-    """Whether exchanges are over: the remedy is to start again from a checkpoint. False where all ranks
-    failed the same step, and go on with the content that arrays had before it."""
+    """Whether no further exchanges are possible, so that the program must restart from a checkpoint. False if
+    all ranks failed the same step, and continue with the content that arrays had before it.
+    """
 
 
 class CheckError(TracejitError, AssertionError):
@@ -183,7 +185,7 @@ class VerificationError(TracejitError, AssertionError):
 
 
 def message(error: BaseException) -> str:
-    """Return the message of any exception, also of one whose ``__str__`` raises.
+    """Return the message of any exception, including one whose ``__str__`` raises.
 
     >>> message(ValueError("bang"))
     'bang'
@@ -195,7 +197,7 @@ def message(error: BaseException) -> str:
 
 
 def text(error: BaseException) -> str:
-    """Return ``type: message`` of any exception, also of one whose ``__str__`` raises.
+    """Return ``type: message`` of any exception, including one whose ``__str__`` raises.
 
     >>> text(KeyError("bang"))
     "KeyError: 'bang'"
@@ -211,7 +213,7 @@ AT = "\n  at "
 
 
 def file_and_line(location: str | None) -> tuple[str, str]:
-    """The two parts of a location ``file:line``; empty where there is none.
+    """Split a location ``file:line`` into file and line, which are empty if there is no location.
 
     >>> file_and_line("model.py:12")
     ('model.py', '12')
@@ -221,12 +223,12 @@ def file_and_line(location: str | None) -> tuple[str, str]:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error without the location that `locate` has appended."""
+    """Return the message of an error without the location that `locate` has appended."""
     return str(error).partition(AT)[0]
 
 
 def locate(error: TracejitError, location: str | None) -> TracejitError:
-    """Return `error` with ``(at file:line)`` appended to its message, once."""
+    """Append ``at file:line`` to the message of `error`, unless it contains the location, and return it."""
     if location and error.args and location not in str(error.args[0]):
         error.args = (f"{error.args[0]}{AT}{location}", *error.args[1:])
     return error

@@ -1,8 +1,9 @@
-"""Locks that are free in a forked child, whichever threads of its parent held them.
+"""Locks that are released in a forked child, even if other threads of the parent held them.
 
-A fork waits for no thread: that thread may need a lock which a fork hook of another library, such as
-`logging`, already holds. So a fork may happen while other threads, which the child does not have, hold locks.
-Locks made here are free in the child, except those of the thread that forked.
+A fork cannot wait for other threads to release their locks: such a thread may need a lock that a fork hook of
+another library, such as `logging`, already holds. A fork may therefore happen while locks are held by threads
+that do not exist in the child. Locks created here are released in the child, except those of the thread that
+forked.
 
 >>> lock = make_lock()
 >>> lock.acquire()
@@ -23,21 +24,21 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def make_lock() -> threading.Lock:
-    """A `threading.Lock` that is free in a forked child."""
+    """Create a `threading.Lock` that is released in a forked child."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 def make_rlock() -> Any:
-    """A `threading.RLock` that is free in a forked child, unless the thread that forked holds it."""
+    """Create a `threading.RLock` that is released in a forked child, unless the forking thread holds it."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 def renew() -> None:
-    """Free the locks of threads that are gone, as `threading` does with its own."""
+    """Release the locks of threads that no longer exist, as `threading` does with its own locks."""
     for lock in list(_locks):
         owned = getattr(lock, "_is_owned", None)
         if owned is None or not owned():

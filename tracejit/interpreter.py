@@ -1,6 +1,6 @@
-"""The requirements on the interpreter, checked before anything else is imported.
+"""The requirements on the interpreter, checked before other modules are imported.
 
-The engine's Python side relies on the GIL, and there is one engine per process.
+The Python code of the engine relies on the GIL, and there is one engine per process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 def check() -> None:
     """Raise `ImportError` in an interpreter in which results could be wrong."""
-    # A test of the GIL's current state would not do: in a free-threaded build any import may change it.
+    # Testing the GIL's current state is not sufficient: in a free-threaded build any import may change it.
     if "free-threading" in sys.version or getattr(sys, "abiflags", "").find("t") >= 0:
         raise ImportError(
             "tracejit needs the GIL, and this is a free-threaded build of Python: use the usual build of "
@@ -24,7 +24,7 @@ def check() -> None:
 
 
 def _is_main() -> bool:
-    for name in ("_interpreters", "_xxsubinterpreters"):  # from 3.13 on, before
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since 3.13; before
         try:
             interpreters = __import__(name)
         except ImportError:

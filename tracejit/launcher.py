@@ -1,9 +1,9 @@
-"""``tracejit run -n 4 train.py``: start the ranks of a program, and leave no process behind.
+"""``tracejit run -n 4 train.py``: start the ranks of a program, and leave no processes behind.
 
-The ranks are started by the ``mpiexec`` that belongs to this Python or is on the path, with the flags that it
-needs on a machine that is shared: no binding to processors, more ranks than processors, also as root. When
-it has ended, or is interrupted, what is left of the job is ended, too: on Linux this process adopts what its
-children leave behind.
+The ranks are started by the ``mpiexec`` of this Python's environment or on the path, with the flags needed on
+a shared machine: no binding to processors, more ranks than processors allowed, root allowed. When the job has
+ended, or is interrupted, its remaining processes are ended, too: on Linux this process adopts the orphans of
+its children.
 
 >>> flags_of("mpiexec (OpenRTE) 5.0.11")
 ['--bind-to', 'none', '--map-by', ':OVERSUBSCRIBE']
@@ -28,14 +28,14 @@ from collections.abc import Mapping, Sequence
 
 from tracejit.errors import EngineError
 
-PATIENCE = 5.0  # seconds that ranks have to end when they are asked to
+PATIENCE = 5.0  # seconds between a request to end and forced termination
 ADOPT = 36  # Linux: PR_SET_CHILD_SUBREAPER
 
 TIMELINE = "TRACEJIT_TIMELINE"
-"""The variable of the environment with the folder where ranks leave their timelines."""
+"""The environment variable with the folder to which ranks write their timelines."""
 
 OPEN_MPI = ("OpenRTE", "Open MPI", "PRRTE", "prterun")
-"""Words in the version that Open MPI's launcher prints."""
+"""Words in the version text of Open MPI's launcher."""
 
 ROOT = dict.fromkeys(
     (
@@ -46,7 +46,7 @@ ROOT = dict.fromkeys(
     ),
     "1",
 )
-"""Settings that let Open MPI start ranks for root, as in containers."""
+"""Environment variables that allow Open MPI to start ranks as root, as in containers."""
 
 
 def run(
@@ -56,13 +56,13 @@ def run(
     timeout: float | None = None,
     timeline: str | None = None,
 ) -> int:
-    """Run a program of Python on so many ranks; returns the exit status, 130 after Ctrl-C.
+    """Run a Python program on `ranks` ranks, and return the exit status, which is 130 after Ctrl-C.
 
     command:  the program and its arguments, as after ``python``.
-    restarts: how often a job that fails is started again; ``TRACEJIT_RESTART`` counts them.
+    restarts: how often a failed job is restarted; ``TRACEJIT_RESTART`` is the number of restarts so far.
     timeout:  seconds after which the job is ended, with status 124.
-    timeline: a file for the tasks of all ranks in Chrome's trace format (Perfetto shows it).
-    Raises EngineError where no MPI can start ranks.
+    timeline: a file for the tasks of all ranks in Chrome's trace format (for Perfetto).
+    Raises EngineError if there is no MPI to start ranks.
     """
     start = [sys.executable, *command]
     if ranks > 1:
@@ -84,48 +84,48 @@ def run(
 
 
 def _merge(folder: pathlib.Path, timeline: str) -> None:
-    """Write one timeline of those that the ranks have left, a process for each rank."""
-    rows: list[dict[str, object]] = []
-    for part in sorted(folder.glob("*.json"), key=lambda path: int(path.stem)):
-        rank = int(part.stem)
-        rows.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
-        rows += [{**row, "pid": rank} for row in json.loads(part.read_text())["traceEvents"]]
-    pathlib.Path(timeline).write_text(json.dumps({"traceEvents": rows}), encoding="utf-8")
+    """Merge the timelines written by the ranks into one file, with a process for each rank."""
+    events: list[dict[str, object]] = []
+    for file in sorted(folder.glob("*.json"), key=lambda path: int(path.stem)):
+        rank = int(file.stem)
+        events.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        events += [{**row, "pid": rank} for row in json.loads(file.read_text())["traceEvents"]]
+    pathlib.Path(timeline).write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
 
 
 def find_mpiexec() -> str:
-    """The launcher of MPI that belongs to this Python, or is on the path.
+    """Return the path of the MPI launcher of this Python's environment, or on the path.
 
-    Raises EngineError where there is none.
+    Raises EngineError if there is none.
     """
-    beside = pathlib.Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec") or shutil.which("mpirun")
-    if found is None:
+    sibling = pathlib.Path(sys.executable).parent / "mpiexec"
+    launcher = str(sibling) if sibling.is_file() else shutil.which("mpiexec") or shutil.which("mpirun")
+    if launcher is None:
         what = "tracejit run: no mpiexec; install MPI, for instance with pip install '.[dist]' in a checkout"
         raise EngineError(what)
-    return found
+    return launcher
 
 
 def _version(mpiexec: str) -> str:
     try:
-        shown = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30)
+        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"tracejit run: {mpiexec} cannot be started: {error}") from error
-    return shown.stdout + shown.stderr
+    return result.stdout + result.stderr
 
 
 def flags_of(version: str) -> list[str]:
-    """The flags with which a launcher of this version starts any number of ranks, bound to no processor."""
+    """Return the flags with which a launcher of this version starts any number of ranks, without binding."""
     if any(word in version for word in OPEN_MPI):
         return ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     return []
 
 
 def _job(start: Sequence[str], environment: Mapping[str, str], timeout: float | None) -> int:
-    """Run the job to its end; no process of it is left."""
+    """Run the job to its end, leaving no processes, and return its exit status."""
     _adopt_orphans()
     process = subprocess.Popen(start, env=environment, start_new_session=True)
-    stop = _Stop()
+    stop = _TerminateAsInterrupt()
     try:
         with stop:
             status = process.wait(timeout)
@@ -139,8 +139,8 @@ def _job(start: Sequence[str], environment: Mapping[str, str], timeout: float | 
         _end(process)
 
 
-class _Stop(contextlib.AbstractContextManager[None]):
-    """A context in which a request to terminate this process is an interrupt, so that it ends the job."""
+class _TerminateAsInterrupt(contextlib.AbstractContextManager[None]):
+    """A context in which SIGTERM raises KeyboardInterrupt in this process, so that it ends the job."""
 
     def __enter__(self) -> None:
         self._outer = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -150,7 +150,7 @@ class _Stop(contextlib.AbstractContextManager[None]):
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a job: asked first, then by force."""
+    """End the remaining processes of a job: first by SIGTERM, then by SIGKILL."""
     if process.poll() is None:
         _signal(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -158,8 +158,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         _signal(process.pid, signal.SIGKILL)
         process.wait()
     end = time.monotonic() + PATIENCE
-    while (left := _children()) and time.monotonic() < end:
-        for child in left:
+    while (children := _children()) and time.monotonic() < end:
+        for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
@@ -172,15 +172,15 @@ def _signal(group: int, number: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Have processes that the job leaves behind become children of this one."""
+    """Make this process the parent of orphaned processes of the job."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT, 1, 0, 0, 0)
 
 
 def _children() -> list[int]:
-    """The children of this process, on Linux: those that a job has left behind."""
-    found: list[int] = []
+    """Return the children of this process (on Linux only): the remaining processes of a job."""
+    children: list[int] = []
     for task in pathlib.Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
-    return found
+            children += map(int, task.read_text().split())
+    return children

@@ -1,10 +1,10 @@
 """NumPy's names with NumPy's defaults, for programs that are ported without changes.
 
-``import tracejit.numpy as np`` in place of ``import numpy as np`` gives arrays of ours that are float64 and
-int64 where NumPy's are, functions with NumPy's signatures (`out` included), ufuncs with `reduce`,
+``import tracejit.numpy as np`` instead of ``import numpy as np`` provides arrays of this package with NumPy's
+default dtypes float64 and int64, functions with NumPy's signatures (`out` included), ufuncs with `reduce`,
 `accumulate`, `outer` and `at`, `mgrid`, `linalg`, `fft`, dtypes and constants. `tj.zeros` and the other
-functions of `tj` keep float32. Random numbers come from `tj.random`, not from NumPy's generators. Names that
-there are not raise AttributeError; see `tracejit.frontend.arrays.numpy_names` for what they are made of.
+functions of `tj` default to float32. Random numbers come from `tj.random`, not from NumPy's generators.
+Missing names raise AttributeError; `tracejit.frontend.arrays.numpy_names` defines the available names.
 
 >>> import tracejit.numpy as np
 >>> np.linspace(0, 1, 3), np.add.reduce([1, 2, 3]), np.float32
@@ -20,14 +20,14 @@ from tracejit.frontend.arrays import numpy_names
 
 
 def __getattr__(name: str) -> Any:
-    """Make the object of a name at its first use."""
+    """Create the object for a name at its first use."""
     if name == "__all__":
         return numpy_names.names()
     try:
-        globals()[name] = found = numpy_names.find(name)
-    except AttributeError as error:  # Python adds what may be meant
+        globals()[name] = value = numpy_names.find(name)
+    except AttributeError as error:  # Python adds suggestions
         raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from None
-    return found
+    return value
 
 
 def __dir__() -> list[str]:

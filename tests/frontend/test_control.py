@@ -152,11 +152,11 @@ def x():
     [
         (lambda: tj.scan(3, x(), x()), ArgumentError, "scan: expected a function, got int"),
         (lambda: tj.scan(lambda c, a: c, x(), x()), ArgumentError, r"\(carry, y\), got float32\[2, 3\]"),
-        (lambda: tj.scan(lambda c, a: (c, a), 0.0), ArgumentError, "how many rounds there are"),
+        (lambda: tj.scan(lambda c, a: (c, a), 0.0), ArgumentError, "the number of iterations"),
         (lambda: tj.scan(lambda c, a: (c, a), 0.0, x(), length=3), ShapeError, "xs 2, length 3"),
         (lambda: tj.scan(lambda c, a: (c, a), 0.0, [x(), tj.ones(3)]), ShapeError, r"xs\[0\] 2, xs\[1\] 3"),
         (lambda: tj.scan(lambda c, a: (c, a), 0.0, tj.ones(())), ArgumentError, "xs must be an array with a"),
-        (lambda: tj.scan(lambda c, a: (c, a), 0.0, tj.ones(0)), ArgumentError, "0 rounds"),
+        (lambda: tj.scan(lambda c, a: (c, a), 0.0, tj.ones(0)), ArgumentError, "0 iterations"),
         (lambda: tj.scan(lambda c, a: ((c, c), a), 0.0, x()), ArgumentError, "its structure must stay"),
         (lambda: tj.scan(lambda c, a: (a, None), 0.0, x()), ShapeError, r"the shape \(\), and then \(3,\)"),
         (lambda: tj.fori_loop(0, 2, lambda i, c: c + 0.5, 0), DTypeError, "int64, and then float64"),
@@ -233,7 +233,7 @@ def test_a_scan_without_ys_has_a_run_time_number_of_rounds():
     for n in (9, 30, 6):
         np.testing.assert_array_equal(traced(tj.zeros(2), n), decay(tj.zeros(2), n))
     assert traced.cache_info().traces == 1
-    with pytest.raises(ArgumentError, match="0 rounds"):
+    with pytest.raises(ArgumentError, match="0 iterations"):
         traced(tj.zeros(2), 0)
 
 

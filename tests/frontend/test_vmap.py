@@ -441,7 +441,7 @@ def test_refusals(evaluator):
     def writes(x):
         one[...] = x
 
-    with pytest.raises(ArgumentError, match="one for all of them"):
+    with pytest.raises(ArgumentError, match="common to all examples"):
         tj.vmap(writes)(x)
     with pytest.raises(ArgumentError, match="writes into a NumPy array"):
         tj.vmap(lambda x: np.add(x, 1, out=np.zeros(2, np.float32)))(x)
@@ -645,7 +645,7 @@ def test_a_module_that_is_not_mapped_and_one_as_the_function():
 def test_modules_that_cannot_be_stacked():
     with pytest.raises(ArgumentError, match=r"nn\.stack: at least one module(?s:.*)test_vmap"):
         tj.nn.stack([])
-    with pytest.raises(ArgumentError, match=r"nn\.stack: modules 0 and 1 hold arrays of other names"):
+    with pytest.raises(ArgumentError, match=r"nn\.stack: modules 0 and 1 have arrays of different names"):
         tj.nn.stack([tj.nn.Linear(2, 2), tj.nn.Linear(2, 2, bias=False)])
     with pytest.raises(tj.errors.ShapeError):
         tj.nn.stack([tj.nn.Linear(2, 2), tj.nn.Linear(3, 2)])

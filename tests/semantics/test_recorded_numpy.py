@@ -152,8 +152,8 @@ def returns_its_operand(x):
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (asks_for_the_class, r"isinstance\(\) may tell"),
-        (asks_a_number, r"isscalar\(\) may tell"),
+        (asks_for_the_class, r"isinstance\(\) may distinguish"),
+        (asks_a_number, r"isscalar\(\) may distinguish"),
         (gives_bytes, r"tobytes\(\) looks at the value"),
         (handles_the_error, "handles_the_error, which handles errors"),
         (number_changes, "in-place add changes an array without dimensions"),

@@ -1,8 +1,8 @@
 """Activations: elementwise functions between layers, gates, and softmax.
 
 All are composed of array functions, so that they fuse with neighbouring operations; softmax and its logarithm
-over the last axis each become one kernel over rows. Derivatives are finite wherever those of the functions
-are, also where a power in a branch that is not taken would overflow.
+over the last axis each become one kernel over rows. Derivatives are finite wherever the mathematical
+derivatives are, even where an exponential in the unselected branch of a `where` would overflow.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ tanh: Any = elementwise.tanh
 
 
 def relu(x: Any, /) -> NDArray:
-    """The positive part: x where it is above 0, else 0; nan stays nan. The gradient at 0 is 0.
+    """Return max(x, 0); nan is propagated. The gradient at 0 is 0.
 
-    Shape and dtype stay.
-    Raises ArgumentError for what is no array or number.
+    Preserves shape and dtype.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.relu(tj.asarray([-1.0, 2.0]))
@@ -42,15 +42,15 @@ def relu(x: Any, /) -> NDArray:
 
 
 def _between(array: Any, low: Any, high: Any) -> Any:
-    """`array` cut off below `low` and above `high`; the gradient is 0 at both."""
+    """Clip `array` to [low, high]; the gradient is 0 at both bounds."""
     return where(array <= low, low, where(array >= high, high, array))
 
 
 def relu6(x: Any, /) -> NDArray:
-    """x between 0 and 6, cut off at both ends, where the gradient is 0.
+    """Clip x to [0, 6]; the gradient is 0 at and beyond the bounds.
 
-    Shape and dtype stay.
-    Raises ArgumentError for what is no array or number.
+    Preserves shape and dtype.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.relu6(tj.asarray([-1.0, 2.0, 8.0]))
@@ -60,10 +60,10 @@ def relu6(x: Any, /) -> NDArray:
 
 
 def hard_tanh(x: Any, /, low: Any = -1.0, high: Any = 1.0) -> NDArray:
-    """x between `low` and `high`, cut off at both ends, where the gradient is 0.
+    """Clip x to [low, high]; the gradient is 0 at and beyond the bounds.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.hard_tanh(tj.asarray([-3.0, 0.5, 2.0]))
@@ -73,10 +73,10 @@ def hard_tanh(x: Any, /, low: Any = -1.0, high: Any = 1.0) -> NDArray:
 
 
 def hard_sigmoid(x: Any, /) -> NDArray:
-    """(x + 3) / 6, cut off at 0 and 1.
+    """Return (x + 3) / 6, clipped to [0, 1].
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.hard_sigmoid(tj.asarray([-4.0, 0.0, 4.0]))
@@ -86,10 +86,10 @@ def hard_sigmoid(x: Any, /) -> NDArray:
 
 
 def hard_swish(x: Any, /) -> NDArray:
-    """x * hard_sigmoid(x). Howard et al., Searching for MobileNetV3, 2019.
+    """Return x * hard_sigmoid(x). Howard et al., Searching for MobileNetV3, 2019.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.hard_swish(tj.asarray([-4.0, 3.0]))
@@ -100,10 +100,10 @@ def hard_swish(x: Any, /) -> NDArray:
 
 
 def leaky_relu(x: Any, /, slope: Any = 0.01) -> NDArray:
-    """x where it is above 0, else ``slope * x``. Maas et al., Rectifier nonlinearities, 2013.
+    """Return x where x > 0, else ``slope * x``. Maas et al., Rectifier nonlinearities, 2013.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.leaky_relu(tj.asarray([-1.0, 2.0]), 0.25)
@@ -114,11 +114,12 @@ def leaky_relu(x: Any, /, slope: Any = 0.01) -> NDArray:
 
 
 def prelu(x: Any, weight: Any, /) -> NDArray:
-    """x where it is above 0, else ``weight * x``. He et al., Delving deep into rectifiers, 2015.
+    """Return x where x > 0, else ``weight * x``. He et al., Delving deep into rectifiers, 2015.
 
-    weight: one number, or one for each channel (the second dimension of `x`, or its only one).
-    Shape stays; the result has the common floating dtype.
-    Raises ShapeError for another shape of `weight`, ArgumentError for what is no array or number.
+    weight: one number, or one for each channel (the second dimension of `x`, or its only dimension).
+    Preserves the shape; the result has the common floating dtype.
+    Raises ShapeError for another shape of `weight`, ArgumentError for an operand that is not an array or a
+    number.
 
     >>> import tracejit as tj
     >>> tj.nn.prelu(tj.asarray([[-1.0, -1.0]]), tj.asarray([0.5, 0.25]))
@@ -127,22 +128,22 @@ def prelu(x: Any, weight: Any, /) -> NDArray:
     if not isinstance(dispatch.as_operand("nn.prelu", weight), ArrayCore):
         return leaky_relu(x, weight)
     array, slope = floats("nn.prelu", x, weight)
-    place = min(1, array.ndim - 1)
+    channel_axis = min(1, array.ndim - 1)
     if slope.size == 1:
         slope = reshape(slope, ())
-    elif place < 0 or slope.shape != (array.shape[place],):
+    elif channel_axis < 0 or slope.shape != (array.shape[channel_axis],):
         message = f"nn.prelu: weight has shape {slope.shape} for x of shape {array.shape}; expected "
         raise locate(ShapeError(message + "one number, or one for each channel"), user_location())
     else:
-        slope = reshape(slope, (-1, *(1,) * (array.ndim - place - 1)))
+        slope = reshape(slope, (-1, *(1,) * (array.ndim - channel_axis - 1)))
     return where(array > 0, array, array * slope)
 
 
 def elu(x: Any, /, alpha: Any = 1.0) -> NDArray:
-    """x where it is above 0, else ``alpha * (exp(x) - 1)``. Clevert et al., Exponential linear units, 2016.
+    """Return x where x > 0, else ``alpha * (exp(x) - 1)``. Clevert et al., Exponential linear units, 2016.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.elu(tj.asarray([-100.0, 2.0]))
@@ -153,15 +154,15 @@ def elu(x: Any, /, alpha: Any = 1.0) -> NDArray:
 
 
 def _exponential_part(array: Any, scale: Any) -> Any:
-    """exp(x / scale) - 1 where x is below 0, else 0, so that nothing overflows."""
+    """Return exp(x / scale) - 1 where x < 0, else 0, so that the exponential does not overflow."""
     return dispatch.apply(ops.expm1, where(array > 0, 0, array / scale))
 
 
 def celu(x: Any, /, alpha: Any = 1.0) -> NDArray:
-    """x where it is above 0, else ``alpha * (exp(x / alpha) - 1)``. Barron, CELU, 2017.
+    """Return x where x > 0, else ``alpha * (exp(x / alpha) - 1)``. Barron, CELU, 2017.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.celu(tj.asarray([-100.0, 2.0]), 0.5)
@@ -175,10 +176,11 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
 def selu(x: Any, /) -> NDArray:
-    """A scaled `elu` that keeps mean 0 and variance 1. Klambauer et al., Self-normalizing networks, 2017.
+    """Return a scaled `elu` that preserves mean 0 and variance 1. Klambauer et al., Self-normalizing
+    networks, 2017.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.selu(tj.asarray([1.0]))
@@ -189,11 +191,11 @@ def selu(x: Any, /) -> NDArray:
 
 
 def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
-    """x times the probability that a normal variable is below x; ``approximate="tanh"`` is a little faster.
+    """Return x times the probability that a normal variable is below x; ``approximate="tanh"`` is faster.
 
     Hendrycks and Gimpel, Gaussian error linear units, 2016.
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for another `approximate`, or for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for another `approximate`, or for an argument that is not a array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.gelu(tj.asarray([0.0]))
@@ -208,10 +210,10 @@ def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
 
 
 def silu(x: Any, /) -> NDArray:
-    """x * sigmoid(x), also called swish. Elfwing et al., 2017; Ramachandran et al., 2017.
+    """Return x * sigmoid(x), also called swish. Elfwing et al., 2017; Ramachandran et al., 2017.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.silu(tj.asarray([0.0, 100.0]))
@@ -225,10 +227,10 @@ swish = silu
 
 
 def softplus(x: Any, /, beta: Any = 1.0) -> NDArray:
-    """log(1 + exp(beta * x)) / beta, without overflow: a smooth `relu`. Dugas et al., 2001.
+    """Return log(1 + exp(beta * x)) / beta, without overflow: a smooth `relu`. Dugas et al., 2001.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.softplus(tj.asarray([0.0, 100.0]))
@@ -238,10 +240,10 @@ def softplus(x: Any, /, beta: Any = 1.0) -> NDArray:
 
 
 def log_sigmoid(x: Any, /) -> NDArray:
-    """The logarithm of `sigmoid`, accurate where that is small.
+    """Return the logarithm of `sigmoid`, accurate also where the sigmoid is small.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.log_sigmoid(tj.asarray([0.0, -100.0]))
@@ -251,10 +253,10 @@ def log_sigmoid(x: Any, /) -> NDArray:
 
 
 def mish(x: Any, /) -> NDArray:
-    """x * tanh(softplus(x)). Misra, Mish, 2019.
+    """Return x * tanh(softplus(x)). Misra, Mish, 2019.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.mish(tj.asarray([0.0, 100.0]))
@@ -265,10 +267,10 @@ def mish(x: Any, /) -> NDArray:
 
 
 def softsign(x: Any, /) -> NDArray:
-    """x / (1 + abs(x)).
+    """Return x / (1 + abs(x)).
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises ArgumentError for an operand that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.softsign(tj.asarray([-1.0, 3.0]))
@@ -279,25 +281,25 @@ def softsign(x: Any, /) -> NDArray:
 
 
 def glu(x: Any, /, axis: int = -1) -> NDArray:
-    """The first half of x along an axis, times the sigmoid of the second. Dauphin et al., 2017.
+    """Return the first half of x along an axis, times the sigmoid of the second half. Dauphin et al., 2017.
 
-    The axis has half its extent; floating dtypes stay, integers become floating.
-    Raises ShapeError for an odd extent, AxisError for an axis out of range, ArgumentError for what is no
-    array or number.
+    The extent of the axis is halved; floating dtypes are preserved, integers become floating.
+    Raises ShapeError for an odd extent, AxisError for an axis out of range, ArgumentError for an operand that
+    is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.glu(tj.asarray([1.0, 2.0, 0.0, 0.0]))
     NDArray([0.5, 1. ], dtype=float32)
     """
     array = floating("nn.glu", x)
-    place = normalize_axis("nn.glu", axis, array.ndim)
-    half, odd = divmod(array.shape[place], 2)
+    position = normalize_axis("nn.glu", axis, array.ndim)
+    half, odd = divmod(array.shape[position], 2)
     if odd:
         raise locate(
-            ShapeError(f"nn.glu: axis {place} of shape {array.shape} has an odd extent; it is halved"),
+            ShapeError(f"nn.glu: axis {position} of shape {array.shape} has an odd extent; it is halved"),
             user_location(),
         )
-    value, gate = (sliced(array, place, start, start + half) for start in (0, half))
+    value, gate = (sliced(array, position, start, start + half) for start in (0, half))
     return value * sigmoid(gate)
 
 
@@ -305,7 +307,7 @@ def glu(x: Any, /, axis: int = -1) -> NDArray:
 
 
 def shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """x minus its maximum over axes, through which no cotangent flows; and the axes."""
+    """Return x minus its maximum over axes, and the axes. The maximum has no gradient."""
     array = floating(name, x)
     axes = normalize_axes(name, axis, array.ndim)
     highest = dispatch.emit(ops.stop_gradient, reductions.max(array, axes, keepdims=True))
@@ -313,40 +315,43 @@ def shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
-    """exp(x), divided by its sum over `axis`, without overflow.
+    """Return exp(x) divided by its sum over `axis`, without overflow.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for an operand that is not an array
+    or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.softmax(tj.asarray([1.0, 1.0]))
     NDArray([0.5, 0.5], dtype=float32)
     """
     differences, axes = shifted("nn.softmax", x, axis)
-    powers = dispatch.apply(ops.exp, differences)
-    return powers / reductions.sum(powers, axes, keepdims=True)
+    exponentials = dispatch.apply(ops.exp, differences)
+    return exponentials / reductions.sum(exponentials, axes, keepdims=True)
 
 
 def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
-    """The logarithm of `softmax`, accurate where that is small.
+    """Return the logarithm of `softmax`, accurate also where the softmax is small.
 
-    Shape stays; floating dtypes stay, integers become floating.
-    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+    Preserves the shape and floating dtypes; integers become floating.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for an operand that is not an array
+    or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.log_softmax(tj.asarray([0.0, 0.0]))
     NDArray([-0.6931472, -0.6931472], dtype=float32)
     """
     differences, axes = shifted("nn.log_softmax", x, axis)
-    powers = dispatch.apply(ops.exp, differences)
-    return differences - dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True))
+    exponentials = dispatch.apply(ops.exp, differences)
+    return differences - dispatch.apply(ops.log, reductions.sum(exponentials, axes, keepdims=True))
 
 
 def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> NDArray:
-    """log(sum(exp(x))) over `axis` (all by default), without overflow; -inf where all elements are -inf.
+    """Return log(sum(exp(x))) over `axis` (all by default), without overflow; -inf if all elements are -inf.
 
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
-    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for an operand that is not an array
+    or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.logsumexp(tj.asarray([1000.0, 1000.0]))
@@ -356,8 +361,8 @@ def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: b
     axes = normalize_axes("nn.logsumexp", axis, array.ndim)
     highest = dispatch.emit(ops.stop_gradient, reductions.max(array, axes, keepdims=True))
     highest = where(dispatch.apply(ops.isfinite, highest), highest, 0)
-    powers = dispatch.apply(ops.exp, array - highest)
-    result = dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True)) + highest
+    exponentials = dispatch.apply(ops.exp, array - highest)
+    result = dispatch.apply(ops.log, reductions.sum(exponentials, axes, keepdims=True)) + highest
     return result if keepdims else dropped(result, *axes)
 
 

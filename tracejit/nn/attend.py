@@ -1,16 +1,16 @@
-"""Attention: averages of values, weighted by how well their keys agree with a query.
+"""Attention: averages of values, weighted by the similarity of their keys to a query.
 
 Vaswani et al., Attention is all you need, 2017. On a CPU, without dropout or broadcast operands, attention
-is one operator with a kernel of its own (`tracejit.ops.attend`).
+is one operator with its own kernel (`tracejit.ops.attend`).
 
-Else queries are taken in blocks of rows, one after the other, so that the scores of a long sequence never
-stand in memory as a whole: a block's scores are used up before those of the next need the same memory. With
-``causal=True`` a block does not look at keys that none of its rows may see, which saves nearly half of the
-products. The backward pass computes the weights of several blocks again, one block after the other, as in Dao
-et al., FlashAttention, 2022.
+Otherwise queries are processed sequentially in blocks of rows, so that the scores of a long sequence are
+never in memory simultaneously: the scores of a block are consumed before the next block reuses their memory.
+With ``causal=True`` a block skips the keys that are hidden from all of its rows, which saves nearly half of
+the products. The backward pass recomputes the weights of several blocks, one block at a time, as in Dao et
+al., FlashAttention, 2022.
 
-Several heads of queries may share one of keys and values (Ainslie et al., GQA, 2023): heads then fall into
-groups, (..., heads, rows, features) into (..., groups, heads of a group, rows, features).
+Several query heads may share one head of keys and values (Ainslie et al., GQA, 2023): the heads are then
+split into groups, (..., heads, rows, features) into (..., groups, heads per group, rows, features).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.promotion import is_zero
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
+from tracejit.frontend.transforms.checkpoint import RecomputationOrder, checkpoint_in_order
 from tracejit.frontend.transforms.custom import with_rule
 from tracejit.ir.types import Device, is_floating
 from tracejit.nn.common import check_shape, floats, where
@@ -46,10 +46,10 @@ from tracejit.nn.functional import dropout, linear
 from tracejit.tuning import tuning_of
 
 BLOCK = 1 << 20
-"""Scores of a block of rows: as many as a cache of a few megabytes holds."""
+"""Maximum number of scores in a block of rows, which then fit into a cache of a few megabytes."""
 
 MOST_BLOCKS = 32
-"""Blocks of rows at most: a traced function contains each of them."""
+"""Maximum number of blocks of rows. A traced function contains every block."""
 
 
 def attention(
@@ -63,18 +63,20 @@ def attention(
     scale: Any = None,
     dropout_rate: Any = 0.0,
 ) -> NDArray:
-    """softmax(query @ key.T * scale) @ value, over the last two dimensions; leading ones broadcast.
+    """Return softmax(query @ key.T * scale) @ value, over the last two dimensions; leading dimensions
+    broadcast.
 
     query: (..., queries, features); key: (..., keys, features); value: (..., keys, values). The third last
-    extent of the query (heads) may be a multiple of that of key and value: each of these serves as many
-    successive heads (grouped-query attention).
-    mask: what broadcasts to (..., queries, keys): bools, True where a query sees a key, or numbers that are
-    added to the scores; a query that sees no key gives zeros. causal: query i sees the keys up to i. scale: 1
-    / sqrt(features) by default. dropout_rate: see `dropout`; it acts on the weights.
+    extent of the query (heads) may be a multiple of that of key and value: each head of keys and values is
+    then shared by that many consecutive query heads (grouped-query attention).
+    mask: an array that broadcasts to (..., queries, keys): bools, True where a query attends to a key, or
+    numbers that are added to the scores. The result is zero for a query without visible keys. causal: query i
+    attends to the keys up to i. scale: 1 / sqrt(features) by default. dropout_rate: see `dropout`; it is
+    applied to the weights.
 
     Vaswani et al., Attention is all you need, 2017; Ainslie et al., GQA, 2023.
     Returns (..., queries, values) in the common floating dtype.
-    Raises ShapeError if shapes do not fit, DTypeError for a mask of integers.
+    Raises ShapeError if shapes do not match, DTypeError for a mask of integers.
 
     >>> import tracejit as tj
     >>> x = tj.asarray([[1.0], [2.0], [6.0]])
@@ -90,18 +92,20 @@ def attention(
     if is_zero(dropout_rate) and _has_kernel(q, k, v, seen, groups):
         return _by_kernel(q, k, v, seen, factor, causal)
     if groups:
-        found = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
-        return reshape(found, (*found.shape[:-4], q.shape[-3], *found.shape[-2:]))
+        result = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
+        return reshape(result, (*result.shape[:-4], q.shape[-3], *result.shape[-2:]))
     return _attention(q, k, v, seen, factor, dropout_rate, causal)
 
 
 def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
-    """Whether the kernel takes these operands: their device has it, none is empty, only a mask broadcast."""
+    """Return whether the kernel supports these operands: their device has the kernel, no operand is empty,
+    and only a mask is broadcast.
+    """
     batch = -3 if groups else -2
     if mask is not None:
         leading = mask.shape[:-2]
-        some = q.shape[len(q.shape) - 2 - len(leading) : -2]
-        if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, some, strict=True)):
+        extents = q.shape[len(q.shape) - 2 - len(leading) : -2]
+        if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, extents, strict=True)):
             return False
     return (
         "attend" in tuning_of(q.device).passes
@@ -111,7 +115,7 @@ def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
 
 
 def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> Any:
-    """Attention by one kernel over blocks of rows, see `tracejit.kernels.attention.blockwise`."""
+    """Compute attention by the kernel over blocks of rows, see `tracejit.kernels.attention.blockwise`."""
     if type(factor) not in (int, float):
         q, factor = q * factor, 1
     matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]
@@ -124,22 +128,24 @@ def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> 
 
 
 def _masks(mask: Any, q: Any, k: Any) -> tuple[Any, int]:
-    """A mask as numbers (masks, rows, keys), and how many successive matrices of queries share one."""
+    """Return a mask as numbers (masks, rows, keys), and the number of consecutive query matrices that share
+    one.
+    """
     if mask.dtype == bool:
         mask = where(mask, 0.0, -np.inf)
     mask = broadcast_to(mask, (*mask.shape[:-1], k.shape[-2]))
     leading = (1,) * (q.ndim - mask.ndim) + mask.shape[:-2]
-    differ = [axis for axis, n in enumerate(leading) if n > 1]
-    first, last = (differ[0], differ[-1] + 1) if differ else (0, 0)
+    varying = [axis for axis, n in enumerate(leading) if n > 1]
+    first, last = (varying[0], varying[-1] + 1) if varying else (0, 0)
     if leading[first:last] != q.shape[first:last]:  # an extent of 1 between others
         leading = (*leading[:first], *q.shape[first:last], *leading[last:])
         mask = broadcast_to(mask, (*leading, *mask.shape[-2:]))
     masks = reshape(mask, (math.prod(leading), *mask.shape[-2:]))
-    return dispatch.cast(masks, q.dtype), math.prod(q.shape[last:-2]) if differ else 1
+    return dispatch.cast(masks, q.dtype), math.prod(q.shape[last:-2]) if varying else 1
 
 
 def _groups(q: Any, k: Any, v: Any) -> int:
-    """The number of heads of keys, if each serves several of the queries; else 0."""
+    """Return the number of key heads if each is shared by several query heads, else 0."""
     if min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or k.shape[-3] < 2:
         return 0
     heads, groups = q.shape[-3], k.shape[-3]
@@ -147,7 +153,7 @@ def _groups(q: Any, k: Any, v: Any) -> int:
 
 
 def _grouped(groups: int, q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
-    """The operands with their heads in groups."""
+    """Return the operands with their heads split into groups."""
     heads = q.shape[-3]
     q = reshape(q, (*q.shape[:-3], groups, heads // groups, *q.shape[-2:]))
     k, v = (reshape(x, (*x.shape[:-2], 1, *x.shape[-2:])) for x in (k, v))
@@ -158,34 +164,36 @@ def _grouped(groups: int, q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, 
 
 
 def _attention(q: Any, k: Any, v: Any, seen: Any, factor: Any, dropout_rate: Any, causal: bool) -> Any:
-    """Block after block."""
+    """Compute attention in blocks of query rows, sequentially."""
     ranges = _blocks(q, k)
-    block = checkpoint_in_turn(_block, InTurn()) if len(ranges) > 1 else _block
+    block = checkpoint_in_order(_block, RecomputationOrder()) if len(ranges) > 1 else _block
     blocks: list[Any] = []
     for start, stop in ranges:
         keys = min(stop, k.shape[-2]) if causal else k.shape[-2]
         rows = q[..., start:stop, :]
         if blocks:
             rows = _following(rows, blocks[-1])
-        part = None if seen is None else _part(seen, start, stop, keys)
-        blocks.append(block(rows, k, v, part, factor, dropout_rate, start if causal else None))
+        visible = None if seen is None else _mask_block(seen, start, stop, keys)
+        blocks.append(block(rows, k, v, visible, factor, dropout_rate, start if causal else None))
     return blocks[0] if len(blocks) == 1 else concat(blocks, axis=-2)
 
 
 @with_rule
 def _first_rows(x: Any, count: int) -> Any:
-    """The first rows of matrices. Its gradient is filled with zeros only when it is needed."""
+    """Return the first rows of matrices. The gradient is allocated only after its cotangent is available."""
 
     def backward(ct: Any) -> tuple[Any, None]:
-        whole = _following(zeros_like(x), ct)
-        whole[..., :count, :] = ct
-        return whole, None
+        gradient = _following(zeros_like(x), ct)
+        gradient[..., :count, :] = ct
+        return gradient, None
 
     return x[..., :count, :], backward
 
 
 def _block(rows: Any, k: Any, v: Any, mask: Any, factor: Any, dropout_rate: Any, first: int | None) -> Any:
-    """The averages for some rows of queries; `first`: the number of the first one, if they are causal."""
+    """Compute attention for a block of query rows; `first` is the index of its first row if causal, else
+    None.
+    """
     if first is not None:
         stop = first + rows.shape[-2]
         k, v = (_first_rows(x, stop) if stop < x.shape[-2] else x for x in (k, v))
@@ -209,7 +217,7 @@ def _check(name: str, q: Any, k: Any, v: Any) -> None:
 
 
 def _mask(name: str, mask: Any, q: Any, k: Any) -> Any:
-    """A mask of two or more dimensions, checked; numbers in the dtype of the scores."""
+    """Return a checked mask of two or more dimensions, bool or in the dtype of the scores."""
     queries, keys = q.shape[-2], k.shape[-2]
     array = dispatch.as_array(name, mask)
     if array.dtype.kind != "b" and not is_floating(array.dtype):
@@ -227,7 +235,7 @@ def _mask(name: str, mask: Any, q: Any, k: Any) -> Any:
 
 
 def _blocks(q: Any, k: Any) -> list[tuple[int, int]]:
-    """First and last row of each block of queries."""
+    """Return the bounds of the row range of each block of queries."""
     queries = q.shape[-2]
     batch = math.prod(dispatch.broadcast_shape("nn.attention", [q.shape[:-2], k.shape[:-2]]))
     fitting = BLOCK // max(batch * k.shape[-2], 1)
@@ -235,14 +243,14 @@ def _blocks(q: Any, k: Any) -> list[tuple[int, int]]:
     return [(start, min(start + rows, queries)) for start in range(0, queries, rows)] or [(0, 0)]
 
 
-def _part(mask: Any, start: int, stop: int, keys: int) -> Any:
-    """The rows of a mask from `start` to `stop`, and its first keys."""
+def _mask_block(mask: Any, start: int, stop: int, keys: int) -> Any:
+    """Return the rows of a mask from `start` to `stop`, and its first `keys` columns."""
     rows = mask if mask.shape[-2] == 1 else mask[..., start:stop, :]
     return rows if mask.shape[-1] == 1 else rows[..., :keys]
 
 
 def _causal(mask: Any, start: int, stop: int, keys: int, device: Device) -> Any:
-    """A mask that also hides the keys after each query."""
+    """Return a mask that also hides the keys after each query."""
     visible = arange(keys, device=device) <= arange(start, stop, device=device)[:, None]
     if mask is None:
         return visible
@@ -250,9 +258,10 @@ def _causal(mask: Any, start: int, stop: int, keys: int, device: Device) -> Any:
 
 
 def _following(rows: Any, before: Any) -> Any:
-    """`rows`, computed after `before`: tasks that do not wait for one another get memory of their own each.
+    """Return `rows` with a dependency on `before`, so that both tasks can share memory: independent tasks
+    cannot.
 
-    What is added is a zero of either sign.
+    The dependency is the addition of a zero, which is positive if the first element of `before` is finite.
     """
     if not before.size:
         return rows
@@ -261,15 +270,15 @@ def _following(rows: Any, before: Any) -> Any:
 
 
 def _weights(scores: Any, mask: Any, rate: Any) -> Any:
-    """Softmax over keys, of those that a mask shows; zeros where it shows none."""
+    """Return the softmax over the visible keys; zeros for a query without visible keys."""
     if mask is not None:
         scores = where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     highest = dispatch.emit(ops.stop_gradient, reductions.max(scores, -1, keepdims=True))
     if mask is not None:
         highest = where(dispatch.apply(ops.isfinite, highest), highest, 0)
-    powers = dispatch.apply(ops.exp, scores - highest)
-    total = reductions.sum(powers, -1, keepdims=True)
-    weights = powers / (total if mask is None else where(total == 0, 1, total))
+    exponentials = dispatch.apply(ops.exp, scores - highest)
+    total = reductions.sum(exponentials, -1, keepdims=True)
+    weights = exponentials / (total if mask is None else where(total == 0, 1, total))
     return weights if is_zero(rate) else dropout(weights, rate)
 
 
@@ -288,14 +297,15 @@ def multi_head_attention(
     causal: bool = False,
     dropout_rate: Any = 0.0,
 ) -> NDArray:
-    """`attention` in several subspaces at once: of products with weights, then a product with another weight.
+    """Project queries, keys and values, apply `attention` in several heads, and project the result.
 
     query: (batch, queries, features); key, value: (batch, keys, features). input_weight: (3 * features,
-    features), for queries, keys and values, one below the other; input_bias: (3 * features,), or None;
-    output_weight: (features, features); output_bias: (features,), or None. heads: how many subspaces, a
-    divisor of the features. mask: what broadcasts to (batch, heads, queries, keys). Weights are PyTorch's.
+    features), the weights for queries, keys and values stacked in this order; input_bias: (3 * features,), or
+    None; output_weight: (features, features); output_bias: (features,), or None. heads: the number of heads,
+    a divisor of the features. mask: broadcasts to (batch, heads, queries, keys). The layout of weights is
+    that of PyTorch.
     Returns (batch, queries, features).
-    Raises ShapeError if shapes do not fit, ArgumentError if `heads` does not divide the features.
+    Raises ShapeError if shapes do not match, ArgumentError if `heads` does not divide the features.
 
     >>> import tracejit as tj
     >>> x, w = tj.ones((2, 5, 4)), tj.ones((12, 4))
@@ -309,24 +319,24 @@ def multi_head_attention(
     count = integer(f"{name}: heads", heads)
     if count < 1 or features % count:
         raise locate(
-            ArgumentError(f"{name}: {features} features do not fall into {count} heads of equal size"),
+            ArgumentError(f"{name}: {features} features cannot be split into {count} heads of equal size"),
             user_location(),
         )
     biases = None if input_bias is None else dispatch.as_array(name, input_bias)
     projected = []
     for i, x in enumerate((q, k, v)):
-        part = slice(i * features, (i + 1) * features)
-        found = linear(x, matrix[part], None if biases is None else biases[part])
-        projected.append(_heads(found, count))
+        block = slice(i * features, (i + 1) * features)
+        projection = linear(x, matrix[block], None if biases is None else biases[block])
+        projected.append(_heads(projection, count))
     q, k, v = projected
-    found = moveaxis(attention(q, k, v, mask, causal=causal, dropout_rate=dropout_rate), -3, -2)
-    return linear(reshape(found, (*found.shape[:-2], features)), output_weight, output_bias)
+    result = moveaxis(attention(q, k, v, mask, causal=causal, dropout_rate=dropout_rate), -3, -2)
+    return linear(reshape(result, (*result.shape[:-2], features)), output_weight, output_bias)
 
 
 def _heads(x: Any, count: int) -> Any:
-    """(..., rows, features) as (..., heads, rows, features / heads)."""
-    parts = reshape(x, (*x.shape[:-1], count, x.shape[-1] // count))
-    return moveaxis(parts, -2, -3)
+    """Reshape (..., rows, features) to (..., heads, rows, features / heads)."""
+    heads = reshape(x, (*x.shape[:-1], count, x.shape[-1] // count))
+    return moveaxis(heads, -2, -3)
 
 
 __all__ = ["attention", "multi_head_attention"]

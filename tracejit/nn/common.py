@@ -1,4 +1,6 @@
-"""Common parts of `tj.nn`: operands in a floating dtype, checks of shapes, reduced losses."""
+"""Common helpers of `tj.nn`: conversion of operands to a floating dtype, shape checks, reduction of
+losses.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +20,38 @@ from tracejit.ir.types import HALVES, is_floating
 
 
 def _floating_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of a layer's result: of small integers float32, where NumPy's functions have float16."""
-    found = promotion.floating(dtype)
-    return found if is_floating(dtype) else max(found, np.dtype("float32"))
+    """Return the dtype of a layer's result. Small integers give float32, not float16 as in NumPy's
+    functions.
+    """
+    promoted = promotion.floating(dtype)
+    return promoted if is_floating(dtype) else max(promoted, np.dtype("float32"))
 
 
 def floating(name: str, x: Any) -> Any:
-    """`x` as an array of a floating dtype."""
+    """Convert `x` to an array of a floating dtype."""
     array = dispatch.as_array(name, x)
     return dispatch.cast(array, _floating_dtype(array.dtype))
 
 
 def floats(name: str, *arrays: Any) -> list[Any]:
-    """`arrays` in their common floating dtype; None stays."""
-    found = [None if x is None else dispatch.as_array(name, x) for x in arrays]
-    dtype = _floating_dtype(promotion.common_dtype(name, tuple(x for x in found if x is not None)))
-    return [None if x is None else dispatch.cast(x, dtype) for x in found]
+    """Convert `arrays` to their common floating dtype; None is preserved."""
+    operands = [None if x is None else dispatch.as_array(name, x) for x in arrays]
+    dtype = _floating_dtype(promotion.common_dtype(name, tuple(x for x in operands if x is not None)))
+    return [None if x is None else dispatch.cast(x, dtype) for x in operands]
 
 
 def singles(name: str, *arrays: Any) -> tuple[np.dtype, list[Any]]:
-    """The common floating dtype of `arrays`, and these in it; half ones in float32, for what squares them."""
-    found = floats(name, *arrays)
-    dtype = next(x.dtype for x in found if x is not None)
+    """Return the common floating dtype of `arrays`, and the arrays in it, or in float32 if it is a half
+    dtype: squares would overflow there.
+    """
+    operands = floats(name, *arrays)
+    dtype = next(x.dtype for x in operands if x is not None)
     wide = np.dtype("float32") if dtype in HALVES else dtype
-    return dtype, [None if x is None else dispatch.cast(x, wide) for x in found]
+    return dtype, [None if x is None else dispatch.cast(x, wide) for x in operands]
 
 
 def factor(name: str, x: Any) -> Any:
-    """`x` as an operand of an operator: an array of a floating dtype, or a number, which is weak."""
+    """Convert `x` to an operand: an array of a floating dtype, or a number, which is weakly typed."""
     operand = dispatch.as_operand(name, x)
     return floating(name, operand) if isinstance(operand, ArrayCore) else operand
 
@@ -75,7 +81,7 @@ def check_choice(name: str, what: str, value: Any, choices: Sequence[str]) -> No
 
 
 def where(condition: Any, x1: Any, x2: Any) -> Any:
-    """`x1` where the condition holds, else `x2`."""
+    """Return `x1` where the condition is true, else `x2`."""
     return dispatch.apply(ops.where, condition, x1, x2)
 
 
@@ -83,14 +89,14 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def reduced(losses: Any, reduction: str) -> Any:
-    """The mean of losses, their sum, or all of them."""
+    """Return the mean of losses, their sum, or the losses themselves."""
     if reduction == "none":
         return losses
     return reductions.mean(losses) if reduction == "mean" else reductions.sum(losses)
 
 
 def by_channel(name: str, what: str, x: Any, images: Any) -> Any:
-    """`x`, one number for each channel of `images`, shaped to broadcast against them."""
+    """Reshape `x`, with one number per channel, to broadcast against `images`."""
     channels = images.shape[1]
     if x.shape != (channels,):
         raise locate(

@@ -4,9 +4,9 @@ Lines are (batch, channels, length), images (batch, channels, height, width), vo
 height, width). Strides, paddings and dilations are an integer for all dimensions or a tuple with one for
 each; a padding may also be a tuple of pairs, ((top, bottom), (left, right)) for images.
 
-The operator convolves images. A line is an image of height 1. A volume becomes images with a channel for
-every element of depth of the window. The transpose is the gradient of a convolution with respect to its
-input.
+The operator convolves images. A line is an image of height 1. A volume is converted to images in which the
+depth of the window is a factor of the channels. The transpose is the gradient of a convolution with respect
+to its input.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import by_channel, check_dimensions, floats
-from tracejit.nn.windows import Pairs, around, check_batch, padded, steps
+from tracejit.nn.windows import Pairs, check_batch, padded, padding_pairs, per_dimension
 
 
 def _padding(
     name: str, padding: Any, weight: Any, stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> Pairs:
-    """Elements around; "same" keeps the extents, where the larger part of an odd number goes to the end."""
+    """Return the padding as pairs; "same" preserves the extents, with the extra element of an odd total at
+    the end.
+    """
     count = len(stride)
     if padding != "same":
-        return around(f"{name}: padding", padding, count)
+        return padding_pairs(f"{name}: padding", padding, count)
     if any(s != 1 for s in stride) or weight.ndim != count + 2:
         dimensions = {3: "three", 4: "four", 5: "five"}[count + 2]
         raise locate(
@@ -59,14 +61,14 @@ def conv2d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> NDArray:
-    """Convolve images with `weight`: sums of products with all windows (cross-correlation, strictly).
+    """Convolve images with `weight`: sum the products with every window (strictly, a cross-correlation).
 
-    x:      (batch, channels, height, width), of any real dtype; float32 and float64 stay.
+    x:      (batch, channels, height, width), of any real dtype; float32 and float64 are preserved.
     weight: (out channels, channels / groups, window height, window width).
     bias:   (out channels,), or None.
     Returns (batch, out channels, height, width), with extents of
-    ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``; ``padding="same"`` keeps those of x
-    (stride 1 only; of an odd number, the larger part goes to the end).
+    ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``; ``padding="same"`` preserves those of
+    x (stride 1 only; the extra element of an odd total is added at the end).
     Raises ShapeError if channels do not match or a window is larger than the padded image.
 
     >>> import tracejit as tj
@@ -77,14 +79,17 @@ def conv2d(
     """
     name = "nn.conv2d"
     images, kernel, shift = floats(name, x, weight, bias)
-    strides, spread = steps(f"{name}: stride", stride, 2), steps(f"{name}: dilation", dilation, 2)
+    strides, dilations = (
+        per_dimension(f"{name}: stride", stride, 2),
+        per_dimension(f"{name}: dilation", dilation, 2),
+    )
     result = dispatch.emit(
         ops.conv2d,
         images,
         kernel,
         stride=strides,
-        padding=_padding(name, padding, kernel, strides, spread),
-        dilation=spread,
+        padding=_padding(name, padding, kernel, strides, dilations),
+        dilation=dilations,
         groups=integer(f"{name}: groups", groups),
     )
     return _biased(name, result, shift)
@@ -104,7 +109,7 @@ def conv1d(
     """Convolve lines with `weight`, as `conv2d` convolves images.
 
     x: (batch, channels, length); weight: (out channels, channels / groups, window); bias: (out channels,), or
-    None. A padding of two different numbers is ``((before, after),)``.
+    None. An asymmetric padding is ``((before, after),)``.
     Returns (batch, out channels, length).
     Raises ShapeError if channels do not match or a window is larger than the padded line.
 
@@ -116,13 +121,16 @@ def conv1d(
     lines, kernel, shift = floats(name, x, weight, bias)
     check_batch(name, lines, 1)
     check_dimensions(name, "weight", kernel, 3, "(out channels, channels / groups, window)")
-    strides, spread = steps(f"{name}: stride", stride, 1), steps(f"{name}: dilation", dilation, 1)
+    strides, dilations = (
+        per_dimension(f"{name}: stride", stride, 1),
+        per_dimension(f"{name}: dilation", dilation, 1),
+    )
     result = conv2d(
         expanded(lines, 2),
         expanded(kernel, 2),
         stride=(1, *strides),
-        padding=((0, 0), *_padding(name, padding, kernel, strides, spread)),
-        dilation=(1, *spread),
+        padding=((0, 0), *_padding(name, padding, kernel, strides, dilations)),
+        dilation=(1, *dilations),
         groups=groups,
     )
     return _biased(name, dropped(result, 2), shift)
@@ -142,8 +150,8 @@ def conv3d(
     """Convolve volumes with `weight`, as `conv2d` convolves images.
 
     x: (batch, channels, depth, height, width); weight: (out channels, channels / groups, window depth, window
-    height, window width); bias: (out channels,), or None. On the way, every element is held once for each
-    window along the depth that covers it.
+    height, window width); bias: (out channels,), or None. The intermediate copy of x contains every element
+    once for each window along the depth that covers it.
     Returns (batch, out channels, depth, height, width).
     Raises ShapeError if channels do not match or a window is larger than the padded volume.
 
@@ -155,30 +163,33 @@ def conv3d(
     volumes, kernel, shift = floats(name, x, weight, bias)
     check_batch(name, volumes, 3)
     check_dimensions(name, "weight", kernel, 5, "(out channels, channels / groups, depth, height, width)")
-    strides, spread = steps(f"{name}: stride", stride, 3), steps(f"{name}: dilation", dilation, 3)
-    depth, *sides = _padding(name, padding, kernel, strides, spread)
-    windows = _along_depth(name, padded(volumes, (depth, (0, 0), (0, 0))), kernel, strides[0], spread[0])
-    batch, places, channels, _, *extents = windows.shape
+    strides, dilations = (
+        per_dimension(f"{name}: stride", stride, 3),
+        per_dimension(f"{name}: dilation", dilation, 3),
+    )
+    depth, *sides = _padding(name, padding, kernel, strides, dilations)
+    windows = _along_depth(name, padded(volumes, (depth, (0, 0), (0, 0))), kernel, strides[0], dilations[0])
+    batch, positions, channels, _, *extents = windows.shape
     result = conv2d(
-        reshape(windows, (batch * places, channels * kernel.shape[2], *extents)),
+        reshape(windows, (batch * positions, channels * kernel.shape[2], *extents)),
         reshape(kernel, (kernel.shape[0], kernel.shape[1] * kernel.shape[2], *kernel.shape[3:])),
         stride=strides[1:],
         padding=tuple(sides),
-        dilation=spread[1:],
+        dilation=dilations[1:],
         groups=groups,
     )
-    found = moveaxis(reshape(result, (batch, places, *result.shape[1:])), 1, 2)
-    return _biased(name, found, shift)
+    volume = moveaxis(reshape(result, (batch, positions, *result.shape[1:])), 1, 2)
+    return _biased(name, volume, shift)
 
 
 def _along_depth(name: str, x: Any, weight: Any, stride: int, dilation: int) -> Any:
-    """All windows along the depth: (batch, places, channels, window, height, width)."""
+    """Return all windows along the depth: (batch, positions, channels, window, height, width)."""
     if stride < 1 or dilation < 1:
         message = f"{name}: stride {stride} and dilation {dilation} of the depth must be positive integers"
         raise locate(ArgumentError(message), user_location())
     window = weight.shape[2]
-    places = (x.shape[2] - dilation * (window - 1) - 1) // stride + 1
-    if places < 1 or not window:
+    positions = (x.shape[2] - dilation * (window - 1) - 1) // stride + 1
+    if positions < 1 or not window:
         raise locate(
             ShapeError(
                 f"{name}: a window of shape {weight.shape[2:]} with dilation {dilation} does not fit into a "
@@ -186,9 +197,9 @@ def _along_depth(name: str, x: Any, weight: Any, stride: int, dilation: int) -> 
             ),
             user_location(),
         )
-    last = stride * (places - 1) + 1
-    parts = [x[:, :, k * dilation : k * dilation + last : stride] for k in range(window)]
-    return moveaxis(stack(parts, axis=3), 2, 1)
+    last = stride * (positions - 1) + 1
+    slices = [x[:, :, k * dilation : k * dilation + last : stride] for k in range(window)]
+    return moveaxis(stack(slices, axis=3), 2, 1)
 
 
 # ---- transposed
@@ -206,17 +217,17 @@ def conv_transpose2d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> NDArray:
-    """The transpose of `conv2d`: every element adds its product with the window to all that the window
-    covers.
+    """Compute the transpose of `conv2d`: each element's product with the weight is added to the elements that
+    the window covers.
 
     x: (batch, channels, height, width); weight: (channels, out channels / groups, window height, window
-    width); bias: (out channels,), or None. `padding` is cut off around the result, `output_padding`, less
-    than the stride, is added at its ends.
+    width); bias: (out channels,), or None. `padding` is removed around the result; `output_padding`, which is
+    less than the stride, is added at its ends.
     Returns (batch, out channels, height, width), with extents of
     ``(extent - 1) * stride - padding + dilation * (window - 1) + output_padding + 1``.
     Zeiler et al., Deconvolutional networks, 2010; arguments as in PyTorch.
-    Raises ShapeError if channels do not match or nothing is left, ArgumentError for what is no integer or
-    pair.
+    Raises ShapeError if channels do not match or the result is empty, ArgumentError for an argument that is
+    not an integer or a pair.
 
     >>> import tracejit as tj
     >>> tj.nn.conv_transpose2d(tj.ones((1, 1, 2, 2)), tj.ones((1, 1, 2, 2)))
@@ -228,9 +239,12 @@ def conv_transpose2d(
     images, kernel, shift = floats(name, x, weight, bias)
     check_batch(name, images, 2)
     check_dimensions(name, "weight", kernel, 4, "(channels, out channels / groups, height, width)")
-    strides, spread = steps(f"{name}: stride", stride, 2), steps(f"{name}: dilation", dilation, 2)
-    ends = steps(f"{name}: output_padding", output_padding, 2)
-    cut = around(f"{name}: padding", padding, 2)
+    strides, dilations = (
+        per_dimension(f"{name}: stride", stride, 2),
+        per_dimension(f"{name}: dilation", dilation, 2),
+    )
+    ends = per_dimension(f"{name}: output_padding", output_padding, 2)
+    removed = padding_pairs(f"{name}: padding", padding, 2)
     if any(not 0 <= end < step for end, step in zip(ends, strides, strict=True)):
         message = f"{name}: output_padding {ends} must be at least 0 and less than the stride, {strides}"
         raise locate(ArgumentError(message), user_location())
@@ -242,11 +256,11 @@ def conv_transpose2d(
     extents = tuple(
         (n - 1) * step - sum(sides) + gap * (window - 1) + end + 1
         for n, step, sides, gap, window, end in zip(
-            images.shape[2:], strides, cut, spread, kernel.shape[2:], ends, strict=True
+            images.shape[2:], strides, removed, dilations, kernel.shape[2:], ends, strict=True
         )
     )
     if min(extents) < 1:
-        message = f"{name}: padding {cut} leaves nothing: the result would have the extents {extents}"
+        message = f"{name}: padding {removed} leaves nothing: the result would have the extents {extents}"
         raise locate(ShapeError(message), user_location())
     result = dispatch.emit(
         ops.conv2d_input_gradient,
@@ -254,8 +268,8 @@ def conv_transpose2d(
         kernel,
         extents=extents,
         stride=strides,
-        padding=cut,
-        dilation=spread,
+        padding=removed,
+        dilation=dilations,
         groups=integer(f"{name}: groups", groups),
     )
     return _biased(name, result, shift)
@@ -273,12 +287,13 @@ def conv_transpose1d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> NDArray:
-    """The transpose of `conv1d`; see `conv_transpose2d`.
+    """Compute the transpose of `conv1d`; see `conv_transpose2d`.
 
     x: (batch, channels, length); weight: (channels, out channels / groups, window); bias: (out channels,), or
     None.
     Returns (batch, out channels, length).
-    Raises ShapeError if channels do not match or nothing is left, ArgumentError for what is no integer.
+    Raises ShapeError if channels do not match or the result is empty, ArgumentError for an argument that is
+    not an integer.
 
     >>> import tracejit as tj
     >>> tj.nn.conv_transpose1d(tj.ones((1, 1, 2)), tj.asarray([[[1.0, 2.0]]]), stride=2)
@@ -291,10 +306,10 @@ def conv_transpose1d(
     result = conv_transpose2d(
         expanded(lines, 2),
         expanded(kernel, 2),
-        stride=(1, *steps(f"{name}: stride", stride, 1)),
-        padding=((0, 0), *around(f"{name}: padding", padding, 1)),
-        output_padding=(0, *steps(f"{name}: output_padding", output_padding, 1)),
-        dilation=(1, *steps(f"{name}: dilation", dilation, 1)),
+        stride=(1, *per_dimension(f"{name}: stride", stride, 1)),
+        padding=((0, 0), *padding_pairs(f"{name}: padding", padding, 1)),
+        output_padding=(0, *per_dimension(f"{name}: output_padding", output_padding, 1)),
+        dilation=(1, *per_dimension(f"{name}: dilation", dilation, 1)),
         groups=groups,
     )
     return _biased(name, dropped(result, 2), shift)
@@ -312,14 +327,14 @@ def conv_transpose3d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> NDArray:
-    """The transpose of `conv3d`; see `conv_transpose2d`.
+    """Compute the transpose of `conv3d`; see `conv_transpose2d`.
 
     x: (batch, channels, depth, height, width); weight: (channels, out channels / groups, window depth, window
-    height, window width); bias: (out channels,), or None. On the way, every depth of the window has a volume
-    of its own.
+    height, window width); bias: (out channels,), or None. The intermediate result has a separate volume for
+    each depth of the window.
     Returns (batch, out channels, depth, height, width).
-    Raises ShapeError if channels do not match or nothing is left, ArgumentError for what is no integer or
-    three.
+    Raises ShapeError if channels do not match or the result is empty, ArgumentError for an argument that is
+    not an integer or three integers.
 
     >>> import tracejit as tj
     >>> tj.nn.conv_transpose3d(tj.ones((1, 1, 2, 1, 1)), tj.ones((1, 1, 2, 1, 1))).ravel()
@@ -329,12 +344,12 @@ def conv_transpose3d(
     volumes, kernel, shift = floats(name, x, weight, bias)
     check_batch(name, volumes, 3)
     check_dimensions(name, "weight", kernel, 5, "(channels, out channels / groups, depth, height, width)")
-    step, *strides = steps(f"{name}: stride", stride, 3)
-    gap, *spread = steps(f"{name}: dilation", dilation, 3)
-    end, *ends = steps(f"{name}: output_padding", output_padding, 3)
-    (first, last), *sides = around(f"{name}: padding", padding, 3)
-    if step < 1 or gap < 1 or not 0 <= end < step:
-        message = f"{name}: stride {step}, dilation {gap} and output_padding {end} do not fit"
+    step, *strides = per_dimension(f"{name}: stride", stride, 3)
+    dilation_of_depth, *dilations = per_dimension(f"{name}: dilation", dilation, 3)
+    end, *ends = per_dimension(f"{name}: output_padding", output_padding, 3)
+    (first, last), *sides = padding_pairs(f"{name}: padding", padding, 3)
+    if step < 1 or dilation_of_depth < 1 or not 0 <= end < step:
+        message = f"{name}: stride {step}, dilation {dilation_of_depth} and output_padding {end} do not fit"
         raise locate(ArgumentError(message), user_location())
     batch, channels, deep, *image = volumes.shape
     window = kernel.shape[2]
@@ -344,18 +359,20 @@ def conv_transpose3d(
         stride=tuple(strides),
         padding=tuple(sides),
         output_padding=tuple(ends),
-        dilation=tuple(spread),
+        dilation=tuple(dilations),
         groups=groups,
     )
     out, extents = images.shape[1] // max(window, 1), images.shape[2:]
-    parts: Any = moveaxis(reshape(images, (batch, deep, out, window, *extents)), 1, 2)
-    depth = (deep - 1) * step + gap * (window - 1) + 1 + end
+    products: Any = moveaxis(reshape(images, (batch, deep, out, window, *extents)), 1, 2)
+    depth = (deep - 1) * step + dilation_of_depth * (window - 1) + 1 + end
     if depth - first - last < 1:
         message = f"{name}: padding {(first, last)} leaves nothing: the depth is {depth}"
         raise locate(ShapeError(message), user_location())
     result: Any = zeros((batch, out, depth, *extents), images.dtype, device=images.device)
     for k in range(window):
-        result[:, :, k * gap : k * gap + (deep - 1) * step + 1 : step] += parts[:, :, :, k]
+        result[:, :, k * dilation_of_depth : k * dilation_of_depth + (deep - 1) * step + 1 : step] += (
+            products[:, :, :, k]
+        )
     return _biased(name, result[:, :, first : depth - last], shift)
 
 

@@ -1,4 +1,4 @@
-"""Layers as functions: products with weights, tables of vectors, and what forgets at random.
+"""Layers as functions: products with weights, embedding tables, one-hot encoding and dropout.
 
 Weights of products have PyTorch's layout, (outputs, inputs).
 """
@@ -23,11 +23,12 @@ from tracejit.nn.common import check_dimensions, check_shape, floating, floats
 
 
 def linear(x: Any, weight: Any, bias: Any = None, /) -> NDArray:
-    """Products of the vectors along the last dimension with every row of `weight`, plus `bias`.
+    """Multiply the vectors along the last dimension by the transpose of `weight`, and add `bias`.
 
     x: (..., inputs); weight: (outputs, inputs); bias: (outputs,), or None.
     Returns (..., outputs) in the common floating dtype.
-    Raises ShapeError if a shape does not fit, ArgumentError for what is no array or number.
+    Raises ShapeError if a shape does not match, ArgumentError for an operand that is not an array or a
+    number.
 
     >>> import tracejit as tj
     >>> tj.nn.linear(tj.asarray([1.0, 2.0]), tj.asarray([[1.0, 1.0], [0.0, 1.0]]), tj.ones(2))
@@ -46,7 +47,7 @@ def linear(x: Any, weight: Any, bias: Any = None, /) -> NDArray:
 
 
 def class_numbers(name: str, labels: Any) -> Any:
-    """Class numbers as an int64 array."""
+    """Convert class numbers to an int64 array."""
     array = dispatch.as_array(name, labels)
     if array.dtype.kind not in "iu":
         raise locate(DTypeError(f"{name}: labels must be integers, not {array.dtype}"), user_location())
@@ -54,23 +55,24 @@ def class_numbers(name: str, labels: Any) -> Any:
 
 
 def in_range(name: str, labels: Any, classes: int, axis: int) -> Any:
-    """`labels`, checked at run time for their range; a negative one must not count from the end."""
+    """Return `labels` with a run-time check of their range; negative labels do not count from the end."""
     outside = dispatch.apply(ops.where, labels < 0, labels - classes, labels)
     what = f"{name}: label {{label}} is out of range; expected 0 to {{last}}"
     return dispatch.emit(ops.check_index, outside, extent=classes, axis=axis, what=what)
 
 
 def hits(labels: Any, classes: int, axis: int) -> Any:
-    """A mask, true where the position along the new dimension `axis` of extent `classes` is the label."""
+    """Return a mask, true where the index along the new dimension `axis` of extent `classes` is the label."""
     shape = (*labels.shape[:axis], classes, *labels.shape[axis:])
-    wide = ArrayCore.new(labels._storage, labels._view.expand(axis).broadcast(shape))
-    return positions(shape, axis, labels.device) == wide
+    broadcast = ArrayCore.new(labels._storage, labels._view.expand(axis).broadcast(shape))
+    return positions(shape, axis, labels.device) == broadcast
 
 
 def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = -1) -> NDArray:
-    """A new dimension of extent `num_classes` with 1 at each label and 0 elsewhere (float32 by default).
+    """Return an array with a new dimension of extent `num_classes`, 1 at each label and 0 elsewhere (float32
+    by default).
 
-    Labels outside 0 .. num_classes - 1 have zeros only.
+    The row of a label outside 0 .. num_classes - 1 is zero.
     labels: integers of any shape.
     Raises DTypeError for other labels, AxisError for an axis out of range.
 
@@ -79,18 +81,20 @@ def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = 
     NDArray([[0., 1.],
              [1., 0.]], dtype=float32)
     """
-    found = class_numbers("nn.one_hot", labels)
-    place = normalize_axis("nn.one_hot", axis, found.ndim + 1)
-    wanted = np.dtype("float32") if dtype is None else promotion.supported("nn.one_hot", dtype)
-    return dispatch.cast(hits(found, integer("nn.one_hot: num_classes", num_classes), place), wanted)
+    numbers = class_numbers("nn.one_hot", labels)
+    position = normalize_axis("nn.one_hot", axis, numbers.ndim + 1)
+    result_dtype = np.dtype("float32") if dtype is None else promotion.supported("nn.one_hot", dtype)
+    return dispatch.cast(
+        hits(numbers, integer("nn.one_hot: num_classes", num_classes), position), result_dtype
+    )
 
 
 def embedding(labels: Any, table: Any, /) -> NDArray:
-    """The rows of a table at the labels; their gradients are added up in the rows they came from.
+    """Return the rows of a table at the labels; gradients of rows read several times are summed.
 
     labels: integers of any shape, from 0 to the number of rows - 1; table: (rows, features).
-    Returns labels' shape and (features,), in the dtype of the table.
-    Raises OutOfBoundsError for a label out of range, DTypeError for labels that are no integers, ShapeError
+    Returns an array of shape (*labels.shape, features) in the dtype of the table.
+    Raises OutOfBoundsError for a label out of range, DTypeError for labels that are not integers, ShapeError
     for a table of other dimensions.
 
     >>> import tracejit as tj
@@ -100,8 +104,8 @@ def embedding(labels: Any, table: Any, /) -> NDArray:
     """
     rows = dispatch.as_array("nn.embedding", table)
     check_dimensions("nn.embedding", "table", rows, 2, "(rows, features)")
-    found = in_range("nn.embedding", class_numbers("nn.embedding", labels), rows.shape[0], 0)
-    return dispatch.emit(ops.gather, rows, found, axis=0)
+    checked = in_range("nn.embedding", class_numbers("nn.embedding", labels), rows.shape[0], 0)
+    return dispatch.emit(ops.gather, rows, checked, axis=0)
 
 
 # ---- dropout
@@ -112,8 +116,8 @@ def dropout(
 ) -> NDArray:
     """Set each element to 0 with probability `rate` and divide the others by 1 - rate; x if not `training`.
 
-    0 <= rate < 1. The elements are chosen by the stream of x's device, or by a generator (see `tj.random`).
-    Srivastava et al., Dropout, 2014. Shape stays; floating dtypes stay, integers become floating.
+    0 <= rate < 1. Random numbers come from the stream of x's device, or from a generator (see `tj.random`).
+    Srivastava et al., Dropout, 2014. Preserves the shape and floating dtypes; integers become floating.
     Raises ArgumentError for a rate outside [0, 1).
 
     >>> import tracejit as tj

@@ -1,8 +1,8 @@
 """Initial weights: `tj.nn.init`, from the stream of random numbers of the device.
 
-Every function takes a shape and gives a new array, float32 by default. Weights have PyTorch's layout,
-(outputs, inputs, *window): `fans` counts how many elements of its input one output depends on, and how many
-outputs one element of the input has a part in.
+Every function accepts a shape and returns a new array, float32 by default. Weights have PyTorch's layout,
+(outputs, inputs, *window): `fans` returns the number of inputs on which one output depends, and the number of
+outputs that depend on one input.
 
 >>> import tracejit as tj
 >>> tj.random.seed(1)
@@ -32,7 +32,7 @@ MODES = ("fan_in", "fan_out", "fan_avg")
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """Zeros.
+    """Return an array of zeros.
 
     float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
@@ -45,7 +45,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """Ones.
+    """Return an array of ones.
 
     float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
@@ -58,7 +58,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
 
 
 def constant(shape: Any, value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """Elements that are all `value`.
+    """Return an array in which all elements are `value`.
 
     float32 unless a `dtype` is given.
     Raises ShapeError for a negative extent.
@@ -71,7 +71,7 @@ def constant(shape: Any, value: Any, dtype: Any = None, *, device: Any = None) -
 
 
 def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """Numbers evenly distributed in [low, high).
+    """Return numbers uniformly distributed in [low, high).
 
     float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
@@ -84,7 +84,7 @@ def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = None, *, d
 
 
 def normal(shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """Normally distributed numbers with this mean and standard deviation.
+    """Return normally distributed numbers with this mean and standard deviation.
 
     float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
@@ -106,9 +106,9 @@ def truncated_normal(
     *,
     device: Any = None,
 ) -> NDArray:
-    """Normally distributed numbers, of which only those from `low` to `high` standard deviations occur.
+    """Return normally distributed numbers, truncated to `low` to `high` standard deviations from the mean.
 
-    By the inverse of the distribution function. The standard deviation is that of the whole distribution.
+    Computed by the inverse of the distribution function. `std` is that of the untruncated distribution.
     float32 unless a floating `dtype` is given.
     Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating or ``low >=
     high``.
@@ -127,7 +127,7 @@ def truncated_normal(
 
 
 def fans(shape: Any) -> tuple[int, int]:
-    """Fan-in and fan-out: how many inputs one output depends on, and how many outputs one input affects.
+    """Return fan-in and fan-out: the number of inputs per output, and the number of outputs per input.
 
     shape: (outputs, inputs, *window).
     Raises ShapeError for fewer than two dimensions.
@@ -150,11 +150,11 @@ GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "se
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
-    """The factor by which weights before an activation are larger, so that variances stay, as in PyTorch.
+    """Return the factor for weights before an activation that preserves variances, as in PyTorch.
 
-    nonlinearity: "linear", "sigmoid", "tanh", "relu", "selu", or "leaky_relu", of which `slope` is that below
-    0.
-    Raises ArgumentError for another one.
+    nonlinearity: "linear", "sigmoid", "tanh", "relu", "selu", or "leaky_relu"; `slope` is the slope of the
+    latter below 0.
+    Raises ArgumentError for another nonlinearity.
 
     >>> import tracejit as tj
     >>> round(tj.nn.init.gain("relu") ** 2, 6)
@@ -167,10 +167,10 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
 def _scaled(
     name: str, shape: Any, factor: float, mode: str, distribution: str, dtype: Any, device: Any
 ) -> Any:
-    """Random numbers of standard deviation ``factor / sqrt(fan)``."""
+    """Return random numbers with standard deviation ``factor / sqrt(fan)``."""
     check_choice(name, "mode", mode, MODES)
-    into, out = fans(shape)
-    fan = {"fan_in": into, "fan_out": out, "fan_avg": (into + out) / 2}[mode]
+    fan_in, fan_out = fans(shape)
+    fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
     std = factor / math.sqrt(max(fan, 1))
     if distribution == "normal":
         return normal(shape, 0.0, std, dtype, device=device)
@@ -277,10 +277,10 @@ def lecun_normal(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArra
 
 
 def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
-    """A random matrix with orthogonal rows, or columns if there are fewer of these, times `gain`.
+    """Return a random matrix with orthonormal rows, or columns if there are fewer columns, times `gain`.
 
-    Dimensions after the first count as one. Saxe et al., Exact solutions, 2014; by the QR decomposition of a
-    normal matrix. It looks at values: a traced function that calls it runs piecewise.
+    Dimensions after the first are flattened. Saxe et al., Exact solutions, 2014; computed by the QR
+    decomposition of a normal matrix. This looks at values: a traced function that calls it runs piecewise.
     float32 unless a floating `dtype` is given.
     Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
 
@@ -292,13 +292,13 @@ def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any 
     """
     fans(shape)
     extents = new_shape("nn.init.orthogonal", shape)
-    wanted = np.dtype("float32") if dtype is None else promotion.supported("nn.init.orthogonal", dtype)
+    result_dtype = np.dtype("float32") if dtype is None else promotion.supported("nn.init.orthogonal", dtype)
     rows, columns = extents[0], math.prod(extents[1:])
-    drawn = normal((max(rows, columns), min(rows, columns)), dtype=wanted, device=device)
-    basis, triangle = np.linalg.qr(drawn.numpy())
+    samples = normal((max(rows, columns), min(rows, columns)), dtype=result_dtype, device=device)
+    basis, triangle = np.linalg.qr(samples.numpy())
     basis *= np.sign(np.diag(triangle))
-    chosen = basis if rows >= columns else basis.T
-    return creation.asarray((gain * chosen).astype(wanted).reshape(extents), device=device)
+    oriented = basis if rows >= columns else basis.T
+    return creation.asarray((gain * oriented).astype(result_dtype).reshape(extents), device=device)
 
 
 glorot_uniform, glorot_normal = xavier_uniform, xavier_normal

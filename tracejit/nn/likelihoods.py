@@ -1,7 +1,7 @@
-"""Losses of many classes: labels that are class numbers or probabilities; divergence of distributions.
+"""Losses for multiple classes, with labels that are class numbers or probabilities, and divergences.
 
-Scores are shifted to a maximum of 0 before they are raised to powers, so that nothing overflows. The score at
-a label is a masked sum, not a gather, so that all of a loss is one pass over the rows.
+Scores are shifted to a maximum of 0 before exponentiation, so that nothing overflows. The score at a label is
+a masked sum, not a gather, so that a loss is computed in a single pass over the rows.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ def cross_entropy(
     label_smoothing: Any = 0.0,
     reduction: str = "mean",
 ) -> NDArray:
-    """The negative log-probability of the labels under softmax(logits); averaged over all rows by default.
+    """Return the negative log-probability of the labels under softmax(logits), averaged over rows by default.
 
-    labels: class numbers (integers, of logits' shape without `axis`; one out of range raises
-    OutOfBoundsError), or probabilities (floats, of logits' shape). weight: a factor for each class, or None.
-    ignore_index: a class number, maybe out of range, of rows that do not count. label_smoothing: the share of
-    the labels that is spread over all classes (Szegedy et al., 2016). reduction: "mean", "sum" or "none"; the
-    mean of class numbers' losses is weighted, as in PyTorch.
+    labels: class numbers (integers with the shape of the logits without `axis`; a number out of range raises
+    OutOfBoundsError), or probabilities (floats with the shape of the logits). weight: a factor for each
+    class, or None. ignore_index: a class number, possibly out of range, whose rows are ignored.
+    label_smoothing: the fraction of the label's probability that is distributed over all classes (Szegedy et
+    al., 2016). reduction: "mean", "sum" or "none"; for class numbers the mean is weighted, as in PyTorch.
     Returns a floating scalar, or for "none" an array of logits' shape without `axis`.
-    Raises ShapeError if shapes do not fit, DTypeError for bool labels, ArgumentError for another `reduction`.
+    Raises ShapeError if shapes do not match, DTypeError for bool labels, ArgumentError for another
+    `reduction`.
 
     >>> import tracejit as tj
     >>> tj.nn.cross_entropy(tj.zeros((3, 2)), tj.asarray([0, 1, 1]))
@@ -53,19 +54,19 @@ def cross_entropy(
     name = "nn.cross_entropy"
     check_choice(name, "reduction", reduction, REDUCTIONS)
     scores = floating(name, logits)
-    place = normalize_axis(name, axis, scores.ndim)
+    position = normalize_axis(name, axis, scores.ndim)
     targets = dispatch.as_array(name, labels)
-    factors = None if weight is None else _class_weights(name, weight, scores.shape[place])
+    factors = None if weight is None else _class_weights(name, weight, scores.shape[position])
     if is_floating(targets.dtype):
         if ignore_index is not None:
             message = f"{name}: ignore_index is for class numbers; labels are {targets.dtype}, probabilities"
             raise locate(ArgumentError(message), user_location())
         _check_labels(name, targets, scores, scores.shape)
-        return reduced(_soft_losses(scores, targets, factors, place, label_smoothing), reduction)
-    _check_labels(name, targets, scores, _without(scores.shape, place))
-    counted = _Counted(name, targets, scores.shape[place], place, factors, ignore_index)
-    losses = _label_losses(scores, counted, place, label_smoothing)
-    return counted.reduced(losses, reduction)
+        return reduced(_soft_losses(scores, targets, factors, position, label_smoothing), reduction)
+    _check_labels(name, targets, scores, _without(scores.shape, position))
+    weighted = _WeightedLabels(name, targets, scores.shape[position], position, factors, ignore_index)
+    losses = _label_losses(scores, weighted, position, label_smoothing)
+    return weighted.reduced(losses, reduction)
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -89,36 +90,36 @@ def _class_weights(name: str, weight: Any, classes: int) -> Any:
     return factors
 
 
-class _Counted:
-    """Class numbers in range, and how much each row counts.
+class _WeightedLabels:
+    """Checked class numbers, and the weights of the rows.
 
-    labels:  int64, checked; 0 in rows that are ignored.
-    ignored: a mask of these rows, or None.
+    labels:  int64, with a run-time check of their range; 0 in ignored rows.
+    ignored: a mask of the ignored rows, or None.
     factors: a weight for each class, or None.
     """
 
     def __init__(
         self, name: str, labels: Any, classes: int, axis: int, factors: Any, ignore_index: Any
     ) -> None:
-        found = class_numbers(name, labels)
+        numbers = class_numbers(name, labels)
         self.ignored = None
         if ignore_index is not None:
-            self.ignored = found == integer(f"{name}: ignore_index", ignore_index)
-            found = where(self.ignored, 0, found)
-        self.labels = in_range(name, found, classes, axis)
+            self.ignored = numbers == integer(f"{name}: ignore_index", ignore_index)
+            numbers = where(self.ignored, 0, numbers)
+        self.labels = in_range(name, numbers, classes, axis)
         self.factors = factors
 
     def weights(self, dtype: np.dtype) -> Any:
-        """The weight of each row; None if all count alike."""
+        """Return the weight of each row, or None if all weights are 1."""
         if self.factors is None and self.ignored is None:
             return None
         if self.factors is None:
             return 1 - dispatch.cast(self.ignored, dtype)
-        found = dispatch.cast(dispatch.emit(ops.gather, self.factors, self.labels, axis=0), dtype)
-        return found if self.ignored is None else where(self.ignored, 0, found)
+        weights = dispatch.cast(dispatch.emit(ops.gather, self.factors, self.labels, axis=0), dtype)
+        return weights if self.ignored is None else where(self.ignored, 0, weights)
 
     def reduced(self, losses: Any, reduction: str) -> Any:
-        """Losses without those of ignored rows; their mean is weighted."""
+        """Reduce the losses of the rows that are not ignored; the mean is weighted."""
         if self.ignored is not None:
             losses = where(self.ignored, 0, losses)
         weights = self.weights(losses.dtype) if reduction == "mean" else None
@@ -128,40 +129,42 @@ class _Counted:
 
 
 def _soft_losses(scores: Any, targets: Any, factors: Any, axis: int, smoothing: Any) -> Any:
-    """Losses of probabilities as labels."""
-    found = log_softmax(scores, axis)
+    """Return the losses for labels that are probabilities."""
+    logarithms = log_softmax(scores, axis)
     if factors is not None:
-        found = found * _beside(factors, found, axis)
+        logarithms = logarithms * _broadcast_along(factors, logarithms, axis)
     if not is_zero(smoothing):
         targets = targets * (1 - smoothing) + smoothing / scores.shape[axis]
-    return -reductions.sum(found * targets, axis)
+    return -reductions.sum(logarithms * targets, axis)
 
 
-def _label_losses(scores: Any, counted: _Counted, axis: int, smoothing: Any) -> Any:
-    """log(sum(exp(s))) - s[label], with s shifted to a maximum of 0, so that nothing overflows.
+def _label_losses(scores: Any, weighted: _WeightedLabels, axis: int, smoothing: Any) -> Any:
+    """Return log(sum(exp(s))) - s[label], with s shifted to a maximum of 0 to avoid overflow.
 
-    The score at the label is a masked sum, not a gather, so that all of it is one pass over the rows.
+    The score at the label is a masked sum, not a gather, so that this is a single pass over the rows.
     """
-    found, axes = shifted("nn.cross_entropy", scores, axis)
-    total = dispatch.apply(ops.log, reductions.sum(dispatch.apply(ops.exp, found), axes))
-    at_label = reductions.sum(where(hits(counted.labels, scores.shape[axis], axis), found, 0), axes)
+    scores_shifted, axes = shifted("nn.cross_entropy", scores, axis)
+    total = dispatch.apply(ops.log, reductions.sum(dispatch.apply(ops.exp, scores_shifted), axes))
+    at_label = reductions.sum(where(hits(weighted.labels, scores.shape[axis], axis), scores_shifted, 0), axes)
     losses = total - at_label
-    if counted.factors is not None:
-        losses = losses * dispatch.emit(ops.gather, counted.factors, counted.labels, axis=0)
+    if weighted.factors is not None:
+        losses = losses * dispatch.emit(ops.gather, weighted.factors, weighted.labels, axis=0)
     if is_zero(smoothing):
         return losses
-    return losses * (1 - smoothing) + _mean_loss(found, total, counted.factors, axis) * smoothing
+    return losses * (1 - smoothing) + _mean_loss(scores_shifted, total, weighted.factors, axis) * smoothing
 
 
-def _mean_loss(found: Any, total: Any, factors: Any, axis: int) -> Any:
-    """The mean loss over all classes as labels."""
+def _mean_loss(scores: Any, total: Any, factors: Any, axis: int) -> Any:
+    """Return the mean of the losses for all classes as labels."""
     if factors is None:
-        return total - reductions.mean(found, axis)
-    return total * reductions.mean(factors) - reductions.mean(found * _beside(factors, found, axis), axis)
+        return total - reductions.mean(scores, axis)
+    return total * reductions.mean(factors) - reductions.mean(
+        scores * _broadcast_along(factors, scores, axis), axis
+    )
 
 
-def _beside(factors: Any, array: Any, axis: int) -> Any:
-    """A vector along an axis of an array, shaped to broadcast against it."""
+def _broadcast_along(factors: Any, array: Any, axis: int) -> Any:
+    """Reshape a vector to broadcast against an array along an axis."""
     return reshape(factors, (-1, *(1,) * (array.ndim - axis - 1)))
 
 
@@ -175,12 +178,13 @@ def nll_loss(
     ignore_index: Any = None,
     reduction: str = "mean",
 ) -> NDArray:
-    """The negative of the log-probabilities at the labels; averaged over all rows by default.
+    """Return the negative log-probabilities at the labels, averaged over all rows by default.
 
-    labels: class numbers (integers, of the shape without `axis`; one out of range raises OutOfBoundsError).
-    weight, ignore_index, reduction: as in `cross_entropy`, which is this of `log_softmax`.
+    labels: class numbers (integers, of the shape without `axis`; a number out of range raises
+    OutOfBoundsError). weight, ignore_index, reduction: as in `cross_entropy`, which equals this function
+    applied to `log_softmax`.
     Returns a floating scalar, or for "none" an array of the shape without `axis`.
-    Raises ShapeError if shapes do not fit, DTypeError for other labels, ArgumentError for another
+    Raises ShapeError if shapes do not match, DTypeError for other labels, ArgumentError for another
     `reduction`.
 
     >>> import tracejit as tj
@@ -189,26 +193,26 @@ def nll_loss(
     """
     name = "nn.nll_loss"
     check_choice(name, "reduction", reduction, REDUCTIONS)
-    found = floating(name, log_probabilities)
-    place = normalize_axis(name, axis, found.ndim)
-    classes = found.shape[place]
+    scores = floating(name, log_probabilities)
+    position = normalize_axis(name, axis, scores.ndim)
+    classes = scores.shape[position]
     factors = None if weight is None else _class_weights(name, weight, classes)
     targets = dispatch.as_array(name, labels)
-    _check_labels(name, targets, found, _without(found.shape, place))
-    counted = _Counted(name, targets, classes, place, factors, ignore_index)
-    losses = -reductions.sum(where(hits(counted.labels, classes, place), found, 0), place)
+    _check_labels(name, targets, scores, _without(scores.shape, position))
+    weighted = _WeightedLabels(name, targets, classes, position, factors, ignore_index)
+    losses = -reductions.sum(where(hits(weighted.labels, classes, position), scores, 0), position)
     if factors is not None:
-        losses = losses * dispatch.emit(ops.gather, factors, counted.labels, axis=0)
-    return counted.reduced(losses, reduction)
+        losses = losses * dispatch.emit(ops.gather, factors, weighted.labels, axis=0)
+    return weighted.reduced(losses, reduction)
 
 
 def kl_div(
     log_probabilities: Any, target: Any, /, *, log_target: bool = False, reduction: str = "mean"
 ) -> NDArray:
-    """The Kullback-Leibler divergence's terms, ``target * (log(target) - log_probabilities)``.
+    """Return the terms of the Kullback-Leibler divergence, ``target * (log(target) - log_probabilities)``.
 
     target: probabilities, or their logarithms with ``log_target=True``. reduction: "mean", "sum", "none", or
-    "batchmean", the sum divided by the first extent, which is the divergence's definition.
+    "batchmean", the sum divided by the first extent, which is the mathematical divergence.
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
     >>> import tracejit as tj
@@ -217,15 +221,19 @@ def kl_div(
     """
     name = "nn.kl_div"
     check_choice(name, "reduction", reduction, (*REDUCTIONS, "batchmean"))
-    found, wanted = floats(name, log_probabilities, target)
-    check_shape(name, "target", wanted, found.shape, "that of the log-probabilities")
+    logarithms, targets = floats(name, log_probabilities, target)
+    check_shape(name, "target", targets, logarithms.shape, "that of the log-probabilities")
     if log_target:
-        terms = dispatch.apply(ops.exp, wanted) * (wanted - found)
+        terms = dispatch.apply(ops.exp, targets) * (targets - logarithms)
     else:
-        none = wanted == 0
-        terms = where(none, 0, wanted * (dispatch.apply(ops.log, where(none, 1, wanted)) - found))
+        is_zero_target = targets == 0
+        terms = where(
+            is_zero_target,
+            0,
+            targets * (dispatch.apply(ops.log, where(is_zero_target, 1, targets)) - logarithms),
+        )
     if reduction == "batchmean":
-        return reductions.sum(terms) / found.shape[0]
+        return reductions.sum(terms) / logarithms.shape[0]
     return reduced(terms, reduction)
 
 

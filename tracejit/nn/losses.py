@@ -1,7 +1,7 @@
-"""Losses, under PyTorch's names: distances, and those of two classes; `likelihoods` has those of more.
+"""Losses, under PyTorch's names: distances, and losses for two classes; `likelihoods` has multiple classes.
 
-``reduction="mean"`` averages over all losses, "sum" adds them, "none" gives all of them. Every loss is
-composed so that nothing overflows, and derivatives are finite wherever the loss is.
+``reduction="mean"`` averages over all losses, "sum" adds them, "none" returns all of them. The formulas avoid
+overflow, and derivatives are finite wherever the loss is finite.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tracejit.nn.common import REDUCTIONS, check_choice, check_shape, factor, fl
 
 
 def _difference(name: str, x: Any, target: Any, reduction: str) -> Any:
-    """x - target, of equal shapes."""
+    """Return x - target, after checking that the shapes are equal."""
     check_choice(name, "reduction", reduction, REDUCTIONS)
-    array, wanted = floats(name, x, target)
-    check_shape(name, "target", wanted, array.shape, "that of x")
-    return array - wanted
+    array, expected = floats(name, x, target)
+    check_shape(name, "target", expected, array.shape, "that of x")
+    return array - expected
 
 
 # ---- distances
 
 
 def mse_loss(x: Any, target: Any, /, *, reduction: str = "mean") -> NDArray:
-    """The squared difference of x and target; averaged by default.
+    """Return the squared difference of x and target, averaged by default.
 
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
@@ -44,7 +44,7 @@ def mse_loss(x: Any, target: Any, /, *, reduction: str = "mean") -> NDArray:
 
 
 def l1_loss(x: Any, target: Any, /, *, reduction: str = "mean") -> NDArray:
-    """The absolute difference of x and target; averaged by default.
+    """Return the absolute difference of x and target, averaged by default.
 
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
@@ -57,7 +57,7 @@ def l1_loss(x: Any, target: Any, /, *, reduction: str = "mean") -> NDArray:
 
 
 def huber_loss(x: Any, target: Any, /, *, delta: Any = 1.0, reduction: str = "mean") -> NDArray:
-    """Half the squared difference up to `delta`, beyond that a line of slope `delta`. Huber, 1964.
+    """Return half the squared difference up to `delta`, and a line of slope `delta` beyond. Huber, 1964.
 
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
@@ -74,7 +74,7 @@ def _huber(difference: Any, delta: Any) -> Any:
 
 
 def smooth_l1_loss(x: Any, target: Any, /, *, beta: Any = 1.0, reduction: str = "mean") -> NDArray:
-    """`huber_loss` with ``delta=beta``, divided by `beta`: for small `beta` it is `l1_loss`.
+    """Return `huber_loss` with ``delta=beta``, divided by `beta`; it approaches `l1_loss` for small `beta`.
 
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
@@ -88,9 +88,9 @@ def smooth_l1_loss(x: Any, target: Any, /, *, beta: Any = 1.0, reduction: str = 
 
 
 def cosine_similarity(x1: Any, x2: Any, /, *, axis: int = -1, epsilon: Any = 1e-8) -> NDArray:
-    """The cosine of the angle between vectors along an axis; their lengths count as at least `epsilon`.
+    """Return the cosine of the angle between vectors along an axis; lengths are at least `epsilon`.
 
-    Shapes broadcast; the result lacks the axis, and has the common floating dtype.
+    Shapes broadcast. The result has the shape without the axis, and the common floating dtype.
     Raises ShapeError if shapes do not broadcast, AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -99,25 +99,25 @@ def cosine_similarity(x1: Any, x2: Any, /, *, axis: int = -1, epsilon: Any = 1e-
     """
     name = "nn.cosine_similarity"
     first, second = broadcast_arrays(*floats(name, x1, x2))
-    place = normalize_axis(name, axis, first.ndim)
-    product = reductions.sum(first * second, place)
-    return product / (_length(first, place, epsilon) * _length(second, place, epsilon))
+    position = normalize_axis(name, axis, first.ndim)
+    product = reductions.sum(first * second, position)
+    return product / (_length(first, position, epsilon) * _length(second, position, epsilon))
 
 
-def _length(x: Any, axis: int, least: Any) -> Any:
-    """The Euclidean length along an axis, at least `least`; the derivative is 0 below that."""
+def _length(x: Any, axis: int, minimum: Any) -> Any:
+    """Return the Euclidean length along an axis, but at least `minimum`; the derivative is 0 below that."""
     squares = reductions.sum(x * x, axis)
-    return dispatch.apply(ops.sqrt, dispatch.apply(ops.maximum, squares, least * least))
+    return dispatch.apply(ops.sqrt, dispatch.apply(ops.maximum, squares, minimum * minimum))
 
 
 # ---- two classes
 
 
 def binary_cross_entropy(x: Any, target: Any, /, *, weight: Any = None, reduction: str = "mean") -> NDArray:
-    """The negative logarithm of the probability that x, in [0, 1], gives to target, in [0, 1].
+    """Return the cross entropy of probabilities x in [0, 1] with respect to targets in [0, 1].
 
-    Logarithms count as at least -100, as in PyTorch. Prefer `binary_cross_entropy_with_logits`. weight: a
-    factor for each loss, which broadcasts, or None.
+    Logarithms are clipped to at least -100, as in PyTorch. Prefer `binary_cross_entropy_with_logits`. weight:
+    a factor for each loss, which broadcasts, or None.
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
     >>> import tracejit as tj
@@ -126,14 +126,14 @@ def binary_cross_entropy(x: Any, target: Any, /, *, weight: Any = None, reductio
     """
     name = "nn.binary_cross_entropy"
     check_choice(name, "reduction", reduction, REDUCTIONS)
-    chance, wanted = floats(name, x, target)
-    check_shape(name, "target", wanted, chance.shape, "that of x")
-    losses = -(wanted * _bounded_log(chance) + (1 - wanted) * _bounded_log(1 - chance))
+    probability, expected = floats(name, x, target)
+    check_shape(name, "target", expected, probability.shape, "that of x")
+    losses = -(expected * _bounded_log(probability) + (1 - expected) * _bounded_log(1 - probability))
     return reduced(losses if weight is None else losses * factor(name, weight), reduction)
 
 
 def _bounded_log(x: Any) -> Any:
-    """log(x), at least -100; the derivative is 0 where it is cut off."""
+    """Return log(x), clipped to at least -100; the derivative is 0 where it is clipped."""
     tiny = x <= math.exp(-100)
     return where(tiny, -100, dispatch.apply(ops.log, where(tiny, 1, x)))
 
@@ -141,9 +141,9 @@ def _bounded_log(x: Any) -> Any:
 def binary_cross_entropy_with_logits(
     x: Any, target: Any, /, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> NDArray:
-    """`binary_cross_entropy` of sigmoid(x), without overflow.
+    """Return `binary_cross_entropy` of sigmoid(x), without overflow.
 
-    weight: a factor for each loss; pos_weight: one for the part of target; both broadcast, or are None.
+    weight: a factor for each loss; pos_weight: a factor for the term of target; both broadcast, or are None.
     Raises ShapeError if shapes differ, ArgumentError for another `reduction`.
 
     >>> import tracejit as tj
@@ -152,13 +152,13 @@ def binary_cross_entropy_with_logits(
     """
     name = "nn.binary_cross_entropy_with_logits"
     check_choice(name, "reduction", reduction, REDUCTIONS)
-    score, wanted = floats(name, x, target)
-    check_shape(name, "target", wanted, score.shape, "that of x")
+    score, expected = floats(name, x, target)
+    check_shape(name, "target", expected, score.shape, "that of x")
     if pos_weight is None:
-        losses = softplus(score) - score * wanted
+        losses = softplus(score) - score * expected
     else:
-        more = (factor(name, pos_weight) - 1) * wanted + 1
-        losses = (1 - wanted) * score + more * softplus(-score)
+        positive_factor = (factor(name, pos_weight) - 1) * expected + 1
+        losses = (1 - expected) * score + positive_factor * softplus(-score)
     return reduced(losses if weight is None else losses * factor(name, weight), reduction)
 
 

@@ -1,8 +1,9 @@
 """Normalization: over a batch, over the features of an example, over groups of channels, across channels.
 
-Composed of means and elementwise functions, which fuse with neighbouring operations; a norm over the last
-axis is one kernel over rows. Variances are means of squared deviations from the mean, in two passes, so that
-nothing cancels. Of half numbers they are computed in float32, which holds their squares.
+The functions are composed of means and elementwise functions, which fuse with neighbouring operations; a norm
+over the last axis is one kernel over rows. Variances are means of squared deviations from the mean, in two
+passes, which avoids cancellation. For half dtypes they are computed in float32, which can represent the
+squares.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tracejit.nn.pooling import avg_pool2d
 
 
 def _moments(x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Deviations from the mean over axes, that mean, and the variance; both keep the axes."""
+    """Return the deviations from the mean over axes, the mean, and the variance; both retain the axes."""
     mean = reductions.mean(x, axes, keepdims=True)
     deviation = x - mean
     return deviation, mean, reductions.mean(deviation * deviation, axes, keepdims=True)
 
 
 def _scaled(name: str, x: Any, deviation: Any, factor: Any, weight: Any, bias: Any) -> Any:
-    """``deviation * factor``, times a weight and plus a bias for each channel of `x`."""
+    """Return ``deviation * factor``, times a weight and plus a bias for each channel of `x`."""
     if weight is not None:
         factor = factor * by_channel(name, "weight", weight, x)
     result = deviation * factor
@@ -50,15 +51,16 @@ def batch_norm(
     momentum: Any = 0.1,
     epsilon: Any = 1e-5,
 ) -> NDArray:
-    """x with mean 0 and variance 1 in each channel (the second dimension), times `weight` plus `bias`.
+    """Normalize each channel (the second dimension) to mean 0 and variance 1, times `weight` plus `bias`.
 
-    x: two or more dimensions; all others have the shape (channels,). With ``training=True`` mean and variance
-    are those of x, and the running ones, if passed, move towards them in place: ``r += momentum * (now -
-    r)``, with the unbiased variance. Otherwise mean and variance are the running ones, which must be passed.
+    x: two or more dimensions; the other operands have the shape (channels,). With ``training=True`` the mean
+    and variance are those of x, and the running statistics, if passed, are updated in place:
+    ``r += momentum * (new - r)``, with the unbiased variance. Otherwise the mean and variance are the running
+    statistics, which must be passed.
 
     Ioffe and Szegedy, Batch normalization, 2015; arguments as in PyTorch.
     Returns an array of x's shape.
-    Raises ShapeError if a shape does not fit, ArgumentError without running statistics where they are needed.
+    Raises ShapeError if a shape does not match, ArgumentError if running statistics are needed but missing.
 
     >>> import tracejit as tj
     >>> x, mean, var = tj.asarray([[1.0], [3.0]]), tj.zeros(1), tj.ones(1)
@@ -76,8 +78,8 @@ def batch_norm(
     if training:
         deviation, mean, variance = _moments(images, (0, *range(2, images.ndim)))
         count = images.size // images.shape[1]
-        _move(f"{name}: running_mean", running_mean, mean, momentum)
-        _move(f"{name}: running_var", running_var, variance * (count / max(count - 1, 1)), momentum)
+        _update_running(f"{name}: running_mean", running_mean, mean, momentum)
+        _update_running(f"{name}: running_var", running_var, variance * (count / max(count - 1, 1)), momentum)
     else:
         if running_mean is None or running_var is None:
             raise locate(
@@ -93,28 +95,28 @@ def batch_norm(
     return dispatch.cast(_scaled(name, images, deviation, factor, scale, shift), dtype)
 
 
-def _move(name: str, running: Any, now: Any, momentum: Any) -> None:
-    """Move a running statistic towards the one of this batch, in place."""
+def _update_running(name: str, running: Any, new: Any, momentum: Any) -> None:
+    """Update a running statistic by that of this batch, in place."""
     if running is None:
         return
-    if not isinstance(running, ArrayCore) or running.size != now.size or running.ndim != 1:
+    if not isinstance(running, ArrayCore) or running.size != new.size or running.ndim != 1:
         raise locate(
-            ShapeError(f"{name} must be an NDArray of shape ({now.size},), which is written in place"),
+            ShapeError(f"{name} must be an NDArray of shape ({new.size},), which is written in place"),
             user_location(),
         )
-    running += (dispatch.emit(ops.stop_gradient, reshape(now, (now.size,))) - running) * momentum
+    running += (dispatch.emit(ops.stop_gradient, reshape(new, (new.size,))) - running) * momentum
 
 
 def local_response_norm(
     x: Any, size: Any, /, *, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1.0
 ) -> NDArray:
-    """x / (k + alpha * m) ** beta, where m is the mean square of `size` neighbouring channels.
+    """Return x / (k + alpha * m) ** beta, where m is the mean square of `size` neighbouring channels.
 
     x: (batch, channels, height, width). Channels beyond the first and last count as zeros. Krizhevsky,
-    Sutskever and Hinton, ImageNet classification with deep convolutional neural networks, 2012; they have a
-    sum instead of the mean, so alpha is `size` times theirs, as in PyTorch.
+    Sutskever and Hinton, ImageNet classification with deep convolutional neural networks, 2012; they use a
+    sum instead of the mean, so this alpha is `size` times theirs, as in PyTorch.
     Returns an array of x's shape.
-    Raises ShapeError for other dimensions, ArgumentError for a size that is no integer.
+    Raises ShapeError for other dimensions, ArgumentError for a size that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.nn.local_response_norm(tj.ones((1, 2, 1, 1)), 2, alpha=2.0, beta=1.0).numpy().reshape(-1)
@@ -127,13 +129,13 @@ def local_response_norm(
     batch, channels, height, width = images.shape
     count = integer(f"{name}: size", size)
     lines = reshape(images * images, (batch, 1, channels, height * width))
-    around = ((count // 2, (count - 1) // 2), (0, 0))
-    mean = avg_pool2d(lines, (count, 1), stride=1, padding=around)
+    padding = ((count // 2, (count - 1) // 2), (0, 0))
+    mean = avg_pool2d(lines, (count, 1), stride=1, padding=padding)
     return dispatch.cast(images / (reshape(mean, images.shape) * alpha + k) ** beta, dtype)
 
 
 def _along(name: str, what: str, x: Any, array: Any, axes: tuple[int, ...]) -> Any:
-    """`x`, of the extents of `array` along axes, shaped to broadcast against it."""
+    """Reshape `x`, with the extents of `array` along axes, to broadcast against `array`."""
     extents = tuple(array.shape[a] for a in axes)
     check_shape(name, what, x, extents, f"the extents of x along axes {axes}")
     return reshape(x, tuple(n if a in axes else 1 for a, n in enumerate(array.shape)))
@@ -148,12 +150,12 @@ def layer_norm(
     axis: int | Sequence[int] = -1,
     epsilon: Any = 1e-5,
 ) -> NDArray:
-    """x with mean 0 and variance 1 over `axis` (one or several), times `weight` plus `bias`.
+    """Normalize x to mean 0 and variance 1 over `axis` (one or several), times `weight` plus `bias`.
 
     weight, bias: arrays of x's extents along the axes, in their order, or None.
     Ba, Kiros and Hinton, Layer normalization, 2016. Returns an array of x's shape in the common floating
     dtype.
-    Raises ShapeError if a shape does not fit, AxisError for an axis out of range or repeated.
+    Raises ShapeError if a shape does not match, AxisError for an axis out of range or repeated.
 
     >>> import tracejit as tj
     >>> tj.nn.layer_norm(tj.asarray([[1.0, 3.0]]), epsilon=0.0)
@@ -174,12 +176,12 @@ def layer_norm(
 def rms_norm(
     x: Any, weight: Any = None, /, *, axis: int | Sequence[int] = -1, epsilon: Any = 1e-6
 ) -> NDArray:
-    """x divided by the root of its mean square over `axis` (one or several), times `weight`.
+    """Divide x by the square root of its mean square over `axis` (one or several), times `weight`.
 
     weight: an array of x's extents along the axes, in their order, or None.
     Zhang and Sennrich, Root mean square layer normalization, 2019. Returns an array of x's shape in the
     common floating dtype.
-    Raises ShapeError if a shape does not fit, AxisError for an axis out of range or repeated.
+    Raises ShapeError if a shape does not match, AxisError for an axis out of range or repeated.
 
     >>> import tracejit as tj
     >>> tj.nn.rms_norm(tj.asarray([3.0, 3.0]), epsilon=0.0)
@@ -198,11 +200,11 @@ def rms_norm(
 def group_norm(
     x: Any, groups: Any, weight: Any = None, bias: Any = None, /, *, epsilon: Any = 1e-5
 ) -> NDArray:
-    """x with mean 0 and variance 1 in each group of neighbouring channels of each example.
+    """Normalize each group of neighbouring channels of each example to mean 0 and variance 1.
 
-    x: (batch, channels, ...), of which `groups` divides the channels; weight, bias: (channels,), or None.
+    x: (batch, channels, ...), where `groups` divides the channels; weight, bias: (channels,), or None.
     Wu and He, Group normalization, 2018. Returns an array of x's shape in the common floating dtype.
-    Raises ShapeError if a shape does not fit, ArgumentError if `groups` is no integer.
+    Raises ShapeError if a shape does not match, ArgumentError if `groups` is not an integer.
 
     >>> import tracejit as tj
     >>> tj.nn.group_norm(tj.asarray([[1.0, 3.0, 5.0, 5.0]]), 2, epsilon=0.0)[:, :2]
@@ -212,7 +214,7 @@ def group_norm(
 
 
 def _grouped(name: str, x: Any, groups: Any, weight: Any, bias: Any, epsilon: Any) -> Any:
-    """`group_norm`; with None as `groups`, every channel is one."""
+    """Compute `group_norm`; if `groups` is None, every channel is a group."""
     dtype, (array, scale, shift) = singles(name, x, weight, bias)
     if array.ndim < 2:
         raise locate(
@@ -222,7 +224,7 @@ def _grouped(name: str, x: Any, groups: Any, weight: Any, bias: Any, epsilon: An
     count = channels if groups is None else integer(f"{name}: groups", groups)
     if count < 1 or channels % count:
         raise locate(
-            ShapeError(f"{name}: {channels} channels do not fall into {count} groups of equal size"),
+            ShapeError(f"{name}: {channels} channels cannot be split into {count} groups of equal size"),
             user_location(),
         )
     grouped = reshape(array, (array.shape[0], count, channels // count, *array.shape[2:]))
@@ -236,11 +238,11 @@ def _grouped(name: str, x: Any, groups: Any, weight: Any, bias: Any, epsilon: An
 
 
 def instance_norm(x: Any, weight: Any = None, bias: Any = None, /, *, epsilon: Any = 1e-5) -> NDArray:
-    """x with mean 0 and variance 1 in each channel of each example.
+    """Normalize each channel of each example to mean 0 and variance 1.
 
     x: (batch, channels, ...), of three or more dimensions; weight, bias: (channels,), or None.
     Ulyanov et al., Instance normalization, 2016. Returns an array of x's shape in the common floating dtype.
-    Raises ShapeError if a shape does not fit.
+    Raises ShapeError if a shape does not match.
 
     >>> import tracejit as tj
     >>> tj.nn.instance_norm(tj.asarray([[[1.0, 3.0]]]), epsilon=0.0)

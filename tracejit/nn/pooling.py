@@ -1,4 +1,4 @@
-"""Pooling: the largest element or the mean of windows, under PyTorch's names.
+"""Pooling: the maximum or the mean of windows, under PyTorch's names.
 
 Lines are (batch, channels, length), images (batch, channels, height, width), volumes (batch, channels, depth,
 height, width). Windows, strides and paddings are an integer for all dimensions or one for each; a padding may
@@ -21,36 +21,36 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import floating, floats
-from tracejit.nn.windows import around, check_batch, steps
+from tracejit.nn.windows import check_batch, padding_pairs, per_dimension
 
 
 def _pool(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
-    extents = steps(f"{name}: window", window, 2)
+    extents = per_dimension(f"{name}: window", window, 2)
     return dispatch.emit(
         op,
         *floats(name, x),
         window=extents,
-        stride=extents if stride is None else steps(f"{name}: stride", stride, 2),
-        padding=around(f"{name}: padding", padding, 2),
+        stride=extents if stride is None else per_dimension(f"{name}: stride", stride, 2),
+        padding=padding_pairs(f"{name}: padding", padding, 2),
     )
 
 
 def _pool_lines(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
     lines = floating(name, x)
     check_batch(name, lines, 1)
-    extents = steps(f"{name}: window", window, 1)
-    found = extents if stride is None else steps(f"{name}: stride", stride, 1)
-    sides = around(f"{name}: padding", padding, 1)
-    return dropped(_pool(op, name, expanded(lines, 2), (1, *extents), (1, *found), ((0, 0), *sides)), 2)
+    extents = per_dimension(f"{name}: window", window, 1)
+    strides = extents if stride is None else per_dimension(f"{name}: stride", stride, 1)
+    sides = padding_pairs(f"{name}: padding", padding, 1)
+    return dropped(_pool(op, name, expanded(lines, 2), (1, *extents), (1, *strides), ((0, 0), *sides)), 2)
 
 
 def _pool_volumes(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
-    """Pool the images of all depths, and then along the depth: windows are products of these."""
+    """Pool the image at each depth, and then along the depth: the window is the product of the two."""
     volumes = floating(name, x)
     check_batch(name, volumes, 3)
-    extents = steps(f"{name}: window", window, 3)
-    strides = extents if stride is None else steps(f"{name}: stride", stride, 3)
-    depth, *sides = around(f"{name}: padding", padding, 3)
+    extents = per_dimension(f"{name}: window", window, 3)
+    strides = extents if stride is None else per_dimension(f"{name}: stride", stride, 3)
+    depth, *sides = padding_pairs(f"{name}: padding", padding, 3)
     batch, channels, deep, *image = volumes.shape
     images = reshape(volumes, (batch, channels * deep, *image))
     images = _pool(op, name, images, extents[1:], strides[1:], tuple(sides))
@@ -61,13 +61,13 @@ def _pool_volumes(op: Any, name: str, x: Any, window: Any, stride: Any, padding:
 
 
 def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The largest element of every window of images; `stride` is the window by default, so that they tile.
+    """Return the maximum of every window of images; by default `stride` is the window, so that windows tile.
 
-    x: (batch, channels, height, width). Padding, smaller than the window, is never the largest. A nan is. The
-    gradient goes to the first of equal elements, in the order of rows, as in PyTorch.
+    x: (batch, channels, height, width). Padding must be smaller than the window, and is never the maximum;
+    nan is propagated. The gradient goes to the first of equal elements, in row-major order, as in PyTorch.
     Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
-    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
-    no integer or pair.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for an
+    argument that is not an integer or a pair.
 
     >>> import tracejit as tj
     >>> tj.nn.max_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
@@ -78,12 +78,12 @@ def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The mean of every window of images; `stride` is the window by default, so that they tile.
+    """Return the mean of every window of images; by default `stride` is the window, so that windows tile.
 
-    x: (batch, channels, height, width). Padding, smaller than the window, counts as zeros.
+    x: (batch, channels, height, width). Padding must be smaller than the window, and counts as zeros.
     Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
-    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
-    no integer or pair.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for an
+    argument that is not an integer or a pair.
 
     >>> import tracejit as tj
     >>> tj.nn.avg_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
@@ -94,11 +94,11 @@ def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def max_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The largest element of every window of lines, (batch, channels, length); see `max_pool2d`.
+    """Return the maximum of every window of lines, (batch, channels, length); see `max_pool2d`.
 
     Returns (batch, channels, length).
-    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for what is
-    no integer.
+    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for an
+    argument that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.nn.max_pool1d(tj.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
@@ -108,11 +108,11 @@ def max_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def avg_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The mean of every window of lines, (batch, channels, length); see `avg_pool2d`.
+    """Return the mean of every window of lines, (batch, channels, length); see `avg_pool2d`.
 
     Returns (batch, channels, length).
-    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for what is
-    no integer.
+    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for an
+    argument that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.nn.avg_pool1d(tj.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
@@ -122,13 +122,13 @@ def avg_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def max_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The largest element of every window of volumes, (batch, channels, depth, height, width); see
+    """Return the maximum of every window of volumes, (batch, channels, depth, height, width); see
     `max_pool2d`.
 
-    The gradient goes to one of equal elements, in the first depth that has them.
+    The gradient goes to one of equal elements, at the first depth that has one.
     Returns (batch, channels, depth, height, width).
-    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for what
-    is no integer or three.
+    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for an
+    argument that is not an integer or three integers.
 
     >>> import tracejit as tj
     >>> tj.nn.max_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), (1, 2, 2)).ravel()
@@ -138,11 +138,11 @@ def max_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def avg_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
-    """The mean of every window of volumes, (batch, channels, depth, height, width); see `avg_pool2d`.
+    """Return the mean of every window of volumes, (batch, channels, depth, height, width); see `avg_pool2d`.
 
     Returns (batch, channels, depth, height, width).
-    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for what
-    is no integer or three.
+    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for an
+    argument that is not an integer or three integers.
 
     >>> import tracejit as tj
     >>> tj.nn.avg_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 2)
@@ -155,10 +155,10 @@ def avg_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
 
 def adaptive_avg_pool1d(x: Any, size: Any, /) -> NDArray:
-    """The means of `size` windows that cover lines as evenly as can be; see `adaptive_avg_pool2d`.
+    """Return the means of `size` windows that cover lines as evenly as possible; see `adaptive_avg_pool2d`.
 
     x: (batch, channels, length). Returns (batch, channels, size).
-    Raises ShapeError for other dimensions, ArgumentError for a size that is no positive integer.
+    Raises ShapeError for other dimensions, ArgumentError for a size that is not a positive integer.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_avg_pool1d(tj.asarray([[[1.0, 2.0, 3.0]]]), 2)
@@ -168,11 +168,11 @@ def adaptive_avg_pool1d(x: Any, size: Any, /) -> NDArray:
 
 
 def adaptive_avg_pool2d(x: Any, size: Any, /) -> NDArray:
-    """The means of windows that cover images as evenly as can be; `size` of them, an integer or a pair.
+    """Return the means of `size` windows (an integer or a pair) that cover images as evenly as possible.
 
-    Window i of n reaches from ``i * extent // n`` to ``ceil((i + 1) * extent / n)``, as in PyTorch.
+    Window i of n extends from ``i * extent // n`` to ``ceil((i + 1) * extent / n)``, as in PyTorch.
     x: (batch, channels, height, width). Returns (batch, channels, *size).
-    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are not positive integers.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_avg_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 1)
@@ -182,10 +182,11 @@ def adaptive_avg_pool2d(x: Any, size: Any, /) -> NDArray:
 
 
 def adaptive_avg_pool3d(x: Any, size: Any, /) -> NDArray:
-    """The means of `size` windows, an integer or three, that cover volumes; see `adaptive_avg_pool2d`.
+    """Return the means of `size` windows (one or three integers) that cover volumes; see
+    `adaptive_avg_pool2d`.
 
     x: (batch, channels, depth, height, width). Returns (batch, channels, *size).
-    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are not positive integers.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_avg_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 1)
@@ -195,10 +196,10 @@ def adaptive_avg_pool3d(x: Any, size: Any, /) -> NDArray:
 
 
 def adaptive_max_pool1d(x: Any, size: Any, /) -> NDArray:
-    """The largest elements of `size` windows that cover lines; see `adaptive_avg_pool2d`.
+    """Return the maxima of `size` windows that cover lines; see `adaptive_avg_pool2d`.
 
     x: (batch, channels, length). Returns (batch, channels, size).
-    Raises ShapeError for other dimensions, ArgumentError for a size that is no positive integer.
+    Raises ShapeError for other dimensions, ArgumentError for a size that is not a positive integer.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_max_pool1d(tj.asarray([[[1.0, 2.0, 3.0]]]), 2)
@@ -208,11 +209,11 @@ def adaptive_max_pool1d(x: Any, size: Any, /) -> NDArray:
 
 
 def adaptive_max_pool2d(x: Any, size: Any, /) -> NDArray:
-    """The largest elements of `size` windows, an integer or a pair, that cover images; see
+    """Return the maxima of `size` windows (an integer or a pair) that cover images; see
     `adaptive_avg_pool2d`.
 
     x: (batch, channels, height, width). Returns (batch, channels, *size).
-    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are not positive integers.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_max_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), (1, 2))
@@ -222,11 +223,11 @@ def adaptive_max_pool2d(x: Any, size: Any, /) -> NDArray:
 
 
 def adaptive_max_pool3d(x: Any, size: Any, /) -> NDArray:
-    """The largest elements of `size` windows, an integer or three, that cover volumes; see
+    """Return the maxima of `size` windows (one or three integers) that cover volumes; see
     `adaptive_avg_pool2d`.
 
     x: (batch, channels, depth, height, width). Returns (batch, channels, *size).
-    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are not positive integers.
 
     >>> import tracejit as tj
     >>> tj.nn.adaptive_max_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 1)
@@ -236,10 +237,12 @@ def adaptive_max_pool3d(x: Any, size: Any, /) -> NDArray:
 
 
 def _sizes(name: str, x: Any, size: Any, count: int) -> tuple[Any, tuple[int, ...]]:
-    """An array of (batch, channels) and `count` more dimensions, and the extents that these will have."""
+    """Return x as a floating array of (batch, channels) and `count` more dimensions, and their new
+    extents.
+    """
     array = floating(name, x)
     check_batch(name, array, count)
-    sizes = steps(f"{name}: size", size, count)
+    sizes = per_dimension(f"{name}: size", size, count)
     if min(sizes) < 1 or 0 in array.shape[2:]:
         message = f"{name}: sizes {sizes} of an array of shape {array.shape} must be positive integers"
         raise locate(ArgumentError(message), user_location())
@@ -247,12 +250,12 @@ def _sizes(name: str, x: Any, size: Any, count: int) -> tuple[Any, tuple[int, ..
 
 
 def _adaptive_max(name: str, x: Any, size: Any, count: int) -> Any:
-    """The largest elements along each of the last dimensions."""
+    """Compute the maxima along each of the last dimensions."""
     array, sizes = _sizes(name, x, size, count)
-    for axis, wanted in enumerate(sizes, 2):
+    for axis, new_extent in enumerate(sizes, 2):
         extent = array.shape[axis]
-        if extent != wanted:
-            ends = [(i * extent // wanted, -(-(i + 1) * extent // wanted)) for i in range(wanted)]
+        if extent != new_extent:
+            ends = [(i * extent // new_extent, -(-(i + 1) * extent // new_extent)) for i in range(new_extent)]
             before = (slice(None),) * axis
             windows = [array[(*before, slice(first, last))] for first, last in ends]
             array = stack([reductions.max(window, axis=axis) for window in windows], axis=axis)
@@ -260,26 +263,28 @@ def _adaptive_max(name: str, x: Any, size: Any, count: int) -> Any:
 
 
 def _adaptive(name: str, x: Any, size: Any, count: int) -> Any:
-    """Means along each of the last dimensions: products with matrices of shares."""
+    """Compute the means along each of the last dimensions, as products with weight matrices."""
     array, sizes = _sizes(name, x, size, count)
-    for axis, wanted in enumerate(sizes, 2):
-        if array.shape[axis] != wanted:
-            shares = _shares(array.shape[axis], wanted, array)
-            array = moveaxis(matmul(moveaxis(array, axis, -1), shares), -1, axis)
+    for axis, new_extent in enumerate(sizes, 2):
+        if array.shape[axis] != new_extent:
+            weights = _mean_weights(array.shape[axis], new_extent, array)
+            array = moveaxis(matmul(moveaxis(array, axis, -1), weights), -1, axis)
     return array
 
 
-def _shares(extent: int, size: int, like: Any) -> Any:
-    """(extent, size): the share of each element in the mean of each window, of the dtype of `like`."""
+def _mean_weights(extent: int, size: int, like: Any) -> Any:
+    """Return a matrix (extent, size) with the weight of each element in the mean of each window, in the dtype
+    of `like`.
+    """
     dtype, device = like.dtype, like.device
-    window, place = arange(size, device=device), arange(extent, device=device)[:, None]
+    window, position = arange(size, device=device), arange(extent, device=device)[:, None]
     first, last = window * extent // size, ((window + 1) * extent + size - 1) // size
-    inside = dispatch.cast((place >= first) & (place < last), dtype)
+    inside = dispatch.cast((position >= first) & (position < last), dtype)
     return inside / dispatch.cast(last - first, dtype)
 
 
-def _places(name: str, x: Any) -> tuple[Any, tuple[int, ...]]:
-    """An array of (batch, channels, ...), and the axes of its places."""
+def _with_spatial_axes(name: str, x: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return x as an array (batch, channels, ...), and its spatial axes."""
     array = dispatch.as_array(name, x)
     if array.ndim < 3:
         raise locate(
@@ -290,7 +295,7 @@ def _places(name: str, x: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def global_avg_pool(x: Any, /) -> NDArray:
-    """The mean of each channel over all places.
+    """Return the mean of each channel over all positions.
 
     x: (batch, channels, ...), of three or more dimensions. Returns (batch, channels).
     Raises ShapeError for fewer dimensions.
@@ -299,20 +304,20 @@ def global_avg_pool(x: Any, /) -> NDArray:
     >>> tj.nn.global_avg_pool(tj.ones((2, 3, 4, 4))).shape
     (2, 3)
     """
-    return reductions.mean(*_places("nn.global_avg_pool", x))
+    return reductions.mean(*_with_spatial_axes("nn.global_avg_pool", x))
 
 
 def global_max_pool(x: Any, /) -> NDArray:
-    """The largest element of each channel.
+    """Return the maximum of each channel over all positions.
 
     x: (batch, channels, ...), of three or more dimensions. Returns (batch, channels).
-    Raises ShapeError for fewer dimensions, or where there is no place.
+    Raises ShapeError for fewer dimensions, or if a channel has no elements.
 
     >>> import tracejit as tj
     >>> tj.nn.global_max_pool(tj.asarray([[[1.0, 5.0, 2.0]]]))
     NDArray([[5.]], dtype=float32)
     """
-    return reductions.max(*_places("nn.global_max_pool", x))
+    return reductions.max(*_with_spatial_axes("nn.global_max_pool", x))
 
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Recurrent cells and sequences: a state that every step of a sequence changes.
+"""Recurrent cells and sequences: a state that is updated by every step of a sequence.
 
-Weights have PyTorch's layout: the rows of all gates one below the other, ``input, forget, cell, output`` for
-lstm, ``reset, update, new`` for gru. A sequence multiplies all its steps by the input's weight at once, and
-then goes through the steps in a loop: a traced function contains every step.
+Weights have PyTorch's layout: the rows of all gates are stacked, in the order ``input, forget, cell, output``
+for lstm, ``reset, update, new`` for gru. A sequence multiplies all its steps by the input's weight in one
+product, and then loops over the steps: a traced function contains every step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tracejit.nn.functional import linear
 
 
 class _Weights(NamedTuple):
-    """The parameters of a cell, in one floating dtype."""
+    """The parameters of a cell, in a common floating dtype."""
 
     input: Any
     hidden: Any
@@ -36,17 +36,17 @@ class _Weights(NamedTuple):
         return self.hidden.shape[1]
 
 
-def _prepared(name: str, gates: int, x: Any, given: tuple[Any, ...]) -> tuple[Any, _Weights]:
-    """Inputs and checked weights in their common floating dtype."""
-    array, *found = floats(name, x, *given)
-    weights = _Weights(*found)
+def _prepared(name: str, gates: int, x: Any, parameters: tuple[Any, ...]) -> tuple[Any, _Weights]:
+    """Return inputs and checked weights in their common floating dtype."""
+    array, *converted = floats(name, x, *parameters)
+    weights = _Weights(*converted)
     for what, matrix in (("input_weight", weights.input), ("hidden_weight", weights.hidden)):
         check_dimensions(name, what, matrix, 2, f"({gates} * units, inputs or units)")
     rows = gates * weights.units
-    many = "units" if gates == 1 else f"{gates} * units"
+    row_count = "units" if gates == 1 else f"{gates} * units"
     if weights.input.shape[0] != rows or weights.hidden.shape[0] != rows:
         shapes = f"input_weight {weights.input.shape} and hidden_weight {weights.hidden.shape}"
-        expected = f"expected ({many}, inputs) and ({many}, units)"
+        expected = f"expected ({row_count}, inputs) and ({row_count}, units)"
         raise locate(ShapeError(f"{name}: {shapes}; {expected}"), user_location())
     if array.shape[-1:] != weights.input.shape[1:]:
         raise locate(
@@ -59,7 +59,7 @@ def _prepared(name: str, gates: int, x: Any, given: tuple[Any, ...]) -> tuple[An
 
 
 def _initial(name: str, state: Any, x: Any, weights: _Weights) -> Any:
-    """A state of shape (batch, units); zeros for None."""
+    """Return a checked state of shape (batch, units), or zeros for None."""
     shape = (*x.shape[:-1], weights.units)
     if state is None:
         return zeros(shape, dtype=x.dtype, device=x.device)
@@ -69,24 +69,24 @@ def _initial(name: str, state: Any, x: Any, weights: _Weights) -> Any:
 
 
 def _pair(name: str, state: Any) -> tuple[Any, Any]:
-    """The two states of lstm."""
+    """Return the hidden state and the cell of lstm."""
     if state is None:
         return None, None
     if not isinstance(state, tuple | list) or len(state) != 2:
-        given = type(state).__name__
+        kind = type(state).__name__
         raise locate(
-            ArgumentError(f"{name}: state is a pair (hidden, cell), or None, not a {given}"), user_location()
+            ArgumentError(f"{name}: state is a pair (hidden, cell), or None, not a {kind}"), user_location()
         )
     return state[0], state[1]
 
 
-def _split(x: Any, parts: int) -> list[Any]:
-    """Equal parts along the last dimension (views)."""
-    extent = x.shape[-1] // parts
-    return [x[..., i * extent : (i + 1) * extent] for i in range(parts)]
+def _split(x: Any, count: int) -> list[Any]:
+    """Split the last dimension into `count` equal views."""
+    extent = x.shape[-1] // count
+    return [x[..., i * extent : (i + 1) * extent] for i in range(count)]
 
 
-# ---- one step, from products of the input
+# ---- one step, from the projected input
 
 
 def _rnn_step(projected: Any, state: Any, weights: _Weights, function: Any) -> Any:
@@ -95,18 +95,18 @@ def _rnn_step(projected: Any, state: Any, weights: _Weights, function: Any) -> A
 
 def _lstm_step(projected: Any, state: tuple[Any, Any], weights: _Weights) -> tuple[Any, Any]:
     hidden, cell = state
-    entering, forgetting, new, leaving = _split(
+    input_gate, forget_gate, new, output_gate = _split(
         projected + linear(hidden, weights.hidden, weights.hidden_bias), 4
     )
-    cell = sigmoid(forgetting) * cell + sigmoid(entering) * tanh(new)
-    return sigmoid(leaving) * tanh(cell), cell
+    cell = sigmoid(forget_gate) * cell + sigmoid(input_gate) * tanh(new)
+    return sigmoid(output_gate) * tanh(cell), cell
 
 
 def _gru_step(projected: Any, state: Any, weights: _Weights) -> Any:
     reset, update, new = _split(projected, 3)
-    reset_too, update_too, new_too = _split(linear(state, weights.hidden, weights.hidden_bias), 3)
-    update = sigmoid(update + update_too)
-    new = tanh(new + sigmoid(reset + reset_too) * new_too)
+    hidden_reset, hidden_update, hidden_new = _split(linear(state, weights.hidden, weights.hidden_bias), 3)
+    update = sigmoid(update + hidden_update)
+    new = tanh(new + sigmoid(reset + hidden_reset) * hidden_new)
     return new + update * (state - new)
 
 
@@ -124,13 +124,14 @@ def rnn_cell(
     *,
     nonlinearity: str = "tanh",
 ) -> NDArray:
-    """One step of a simple recurrent net: ``tanh(input_weight @ x + hidden_weight @ state)`` plus biases.
+    """Compute one step of a simple recurrent net: ``tanh(input_weight @ x + hidden_weight @ state +
+    biases)``.
 
     x: (batch, inputs), or (inputs,); state: (batch, units), or None for zeros; input_weight: (units, inputs);
     hidden_weight: (units, units); biases: (units,), or None. nonlinearity: "tanh" or "relu".
     Elman, Finding structure in time, 1990.
     Returns the next state.
-    Raises ShapeError if a shape does not fit, ArgumentError for another `nonlinearity`.
+    Raises ShapeError if a shape does not match, ArgumentError for another `nonlinearity`.
 
     >>> import tracejit as tj
     >>> tj.nn.rnn_cell(tj.ones((1, 2)), None, tj.ones((1, 2)), tj.ones((1, 1)), nonlinearity="relu")
@@ -139,13 +140,13 @@ def rnn_cell(
     name = "nn.rnn_cell"
     function = _nonlinearity(name, nonlinearity)
     array, weights = _prepared(name, 1, x, (input_weight, hidden_weight, input_bias, hidden_bias))
-    before = _initial(name, state, array, weights)
-    return _rnn_step(linear(array, weights.input, weights.input_bias), before, weights, function)
+    previous = _initial(name, state, array, weights)
+    return _rnn_step(linear(array, weights.input, weights.input_bias), previous, weights, function)
 
 
-def _nonlinearity(name: str, chosen: str) -> Any:
-    check_choice(name, "nonlinearity", chosen, ("tanh", "relu"))
-    return tanh if chosen == "tanh" else relu
+def _nonlinearity(name: str, function_name: str) -> Any:
+    check_choice(name, "nonlinearity", function_name, ("tanh", "relu"))
+    return tanh if function_name == "tanh" else relu
 
 
 def lstm_cell(
@@ -157,13 +158,13 @@ def lstm_cell(
     hidden_bias: Any = None,
     /,
 ) -> tuple[NDArray, NDArray]:
-    """One step of long short-term memory: the next (hidden, cell).
+    """Compute one step of long short-term memory: return the next (hidden, cell).
 
     x: (batch, inputs), or (inputs,); state: a pair (hidden, cell) of shape (batch, units), or None for zeros;
     input_weight: (4 * units, inputs); hidden_weight: (4 * units, units); biases: (4 * units,), or None; rows
     in the order input, forget, cell, output.
     Hochreiter and Schmidhuber, Long short-term memory, 1997; Gers et al., Learning to forget, 2000.
-    Raises ShapeError if a shape does not fit, ArgumentError for a state that is no pair.
+    Raises ShapeError if a shape does not match, ArgumentError for a state that is not a pair.
 
     >>> import tracejit as tj
     >>> hidden, cell = tj.nn.lstm_cell(tj.ones((1, 2)), None, tj.zeros((4, 2)), tj.zeros((4, 1)))
@@ -172,7 +173,7 @@ def lstm_cell(
     """
     name = "nn.lstm_cell"
     array, weights = _prepared(name, 4, x, (input_weight, hidden_weight, input_bias, hidden_bias))
-    hidden, cell = (_initial(name, part, array, weights) for part in _pair(name, state))
+    hidden, cell = (_initial(name, array_state, array, weights) for array_state in _pair(name, state))
     return _lstm_step(linear(array, weights.input, weights.input_bias), (hidden, cell), weights)
 
 
@@ -185,13 +186,13 @@ def gru_cell(
     hidden_bias: Any = None,
     /,
 ) -> NDArray:
-    """One step of a gated recurrent unit: the next state.
+    """Compute one step of a gated recurrent unit: return the next state.
 
     x: (batch, inputs), or (inputs,); state: (batch, units), or None for zeros; input_weight: (3 * units,
     inputs); hidden_weight: (3 * units, units); biases: (3 * units,), or None; rows in the order reset,
-    update, new. The reset gate acts on the product of the state, as in PyTorch.
+    update, new. The reset gate is applied after the product with hidden_weight, as in PyTorch.
     Cho et al., Learning phrase representations, 2014.
-    Raises ShapeError if a shape does not fit.
+    Raises ShapeError if a shape does not match.
 
     >>> import tracejit as tj
     >>> tj.nn.gru_cell(tj.ones((1, 2)), tj.ones((1, 1)), tj.zeros((3, 2)), tj.zeros((3, 1)))
@@ -199,15 +200,15 @@ def gru_cell(
     """
     name = "nn.gru_cell"
     array, weights = _prepared(name, 3, x, (input_weight, hidden_weight, input_bias, hidden_bias))
-    before = _initial(name, state, array, weights)
-    return _gru_step(linear(array, weights.input, weights.input_bias), before, weights)
+    previous = _initial(name, state, array, weights)
+    return _gru_step(linear(array, weights.input, weights.input_bias), previous, weights)
 
 
 # ---- sequences
 
 
 def _first(name: str, x: Any) -> Any:
-    """The first step of sequences, (batch, inputs)."""
+    """Return the first step of sequences, (batch, inputs)."""
     check_dimensions(name, "x", x, 3, "(batch, steps, inputs)")
     if not x.shape[1]:
         raise locate(ShapeError(f"{name}: x of shape {x.shape} has no step"), user_location())
@@ -222,7 +223,7 @@ def _sequence(
     reverse: bool,
     step: Callable[[Any, Any], tuple[Any, Any]],
 ) -> tuple[Any, Any]:
-    """All outputs, (batch, steps, units), and the last state; `step` gives an output and the next state."""
+    """Return all outputs, (batch, steps, units), and the last state; `step` returns output and next state."""
     steps = x.shape[1]
     projected = moveaxis(linear(x, weights.input, weights.input_bias), 1, 0)
     outputs: list[Any] = [None] * steps
@@ -243,10 +244,11 @@ def rnn(
     nonlinearity: str = "tanh",
     reverse: bool = False,
 ) -> tuple[NDArray, NDArray]:
-    """`rnn_cell` along sequences: all states, (batch, steps, units), and the last one.
+    """Apply `rnn_cell` along sequences: return all states, (batch, steps, units), and the last state.
 
-    x: (batch, steps, inputs); all others as for `rnn_cell`. With `reverse` the last step comes first.
-    Raises ShapeError if a shape does not fit, ArgumentError for another `nonlinearity`.
+    x: (batch, steps, inputs); other arguments as for `rnn_cell`. With `reverse`, the steps are processed from
+    the last to the first.
+    Raises ShapeError if a shape does not match, ArgumentError for another `nonlinearity`.
 
     >>> import tracejit as tj
     >>> x, w = tj.ones((1, 3, 1)), tj.ones((1, 1))
@@ -258,8 +260,8 @@ def rnn(
     array, weights = _prepared(name, 1, x, (input_weight, hidden_weight, input_bias, hidden_bias))
 
     def step(projected: Any, state: Any) -> tuple[Any, Any]:
-        found = _rnn_step(projected, state, weights, function)
-        return found, found
+        new_state = _rnn_step(projected, state, weights, function)
+        return new_state, new_state
 
     first = _initial(name, state, _first(name, array), weights)
     return _sequence(name, array, weights, first, reverse, step)
@@ -276,10 +278,12 @@ def lstm(
     *,
     reverse: bool = False,
 ) -> tuple[NDArray, tuple[NDArray, NDArray]]:
-    """`lstm_cell` along sequences: all hidden states, (batch, steps, units), and the last (hidden, cell).
+    """Apply `lstm_cell` along sequences: return all hidden states, (batch, steps, units), and the last
+    (hidden, cell).
 
-    x: (batch, steps, inputs); all others as for `lstm_cell`. With `reverse` the last step comes first.
-    Raises ShapeError if a shape does not fit, ArgumentError for a state that is no pair.
+    x: (batch, steps, inputs); other arguments as for `lstm_cell`. With `reverse`, the steps are processed
+    from the last to the first.
+    Raises ShapeError if a shape does not match, ArgumentError for a state that is not a pair.
 
     >>> import tracejit as tj
     >>> outputs, (hidden, cell) = tj.nn.lstm(tj.ones((2, 5, 3)), None, tj.ones((16, 3)), tj.ones((16, 4)))
@@ -290,10 +294,10 @@ def lstm(
     array, weights = _prepared(name, 4, x, (input_weight, hidden_weight, input_bias, hidden_bias))
 
     def step(projected: Any, state: Any) -> tuple[Any, Any]:
-        found = _lstm_step(projected, state, weights)
-        return found[0], found
+        new_state = _lstm_step(projected, state, weights)
+        return new_state[0], new_state
 
-    first = tuple(_initial(name, part, _first(name, array), weights) for part in _pair(name, state))
+    first = tuple(_initial(name, initial, _first(name, array), weights) for initial in _pair(name, state))
     return _sequence(name, array, weights, first, reverse, step)
 
 
@@ -308,10 +312,11 @@ def gru(
     *,
     reverse: bool = False,
 ) -> tuple[NDArray, NDArray]:
-    """`gru_cell` along sequences: all states, (batch, steps, units), and the last one.
+    """Apply `gru_cell` along sequences: return all states, (batch, steps, units), and the last state.
 
-    x: (batch, steps, inputs); all others as for `gru_cell`. With `reverse` the last step comes first.
-    Raises ShapeError if a shape does not fit.
+    x: (batch, steps, inputs); other arguments as for `gru_cell`. With `reverse`, the steps are processed from
+    the last to the first.
+    Raises ShapeError if a shape does not match.
 
     >>> import tracejit as tj
     >>> tj.nn.gru(tj.ones((2, 5, 3)), None, tj.ones((12, 3)), tj.ones((12, 4)))[0].shape
@@ -321,8 +326,8 @@ def gru(
     array, weights = _prepared(name, 3, x, (input_weight, hidden_weight, input_bias, hidden_bias))
 
     def step(projected: Any, state: Any) -> tuple[Any, Any]:
-        found = _gru_step(projected, state, weights)
-        return found, found
+        new_state = _gru_step(projected, state, weights)
+        return new_state, new_state
 
     first = _initial(name, state, _first(name, array), weights)
     return _sequence(name, array, weights, first, reverse, step)

@@ -1,11 +1,12 @@
-"""Normalisation of users' steps of windows over lines, images and volumes.
+"""Normalisation of the window arguments of operations on lines, images and volumes.
 
-A step (stride, dilation, window) is an integer for all dimensions, or a tuple with one for each. A padding is
-the same, of which each may also be a pair: elements before the first and after the last.
+A stride, dilation or window is an integer for all dimensions, or a tuple with one for each dimension. A
+padding has the same form, where each integer may also be a pair: the numbers of elements before the first and
+after the last.
 
->>> steps("conv2d: stride", 2, 2)
+>>> per_dimension("conv2d: stride", 2, 2)
 (2, 2)
->>> around("conv2d: padding", (1, (0, 2)), 2)
+>>> padding_pairs("conv2d: padding", (1, (0, 2)), 2)
 ((1, 1), (0, 2))
 """
 
@@ -27,25 +28,25 @@ EXPECTED = {1: "an integer", 2: "an integer or a pair", 3: "an integer or three"
 
 
 def _each(name: str, value: Any, count: int) -> tuple[Any, ...]:
-    """`value` for each of `count` dimensions."""
-    given = value if isinstance(value, tuple | list) else (value,) * count
-    if len(given) != count:
+    """Return a tuple with `value`, or the items of `value`, for each of `count` dimensions."""
+    items = value if isinstance(value, tuple | list) else (value,) * count
+    if len(items) != count:
         raise locate(ArgumentError(f"{name}: expected {EXPECTED[count]}, got {value}"), user_location())
-    return tuple(given)
+    return tuple(items)
 
 
-def steps(name: str, value: Any, count: int) -> tuple[int, ...]:
-    """An integer for each of `count` dimensions."""
+def per_dimension(name: str, value: Any, count: int) -> tuple[int, ...]:
+    """Return an integer for each of `count` dimensions."""
     return tuple(integer(name, n) for n in _each(name, value, count))
 
 
-def around(name: str, value: Any, count: int) -> Pairs:
-    """Elements before the first and after the last, for each of `count` dimensions."""
-    found = []
+def padding_pairs(name: str, value: Any, count: int) -> Pairs:
+    """Return the numbers of elements before the first and after the last, for each of `count` dimensions."""
+    pairs = []
     for side in _each(name, value, count):
         first, last = _each(name, side, 2)
-        found.append((integer(name, first), integer(name, last)))
-    return tuple(found)
+        pairs.append((integer(name, first), integer(name, last)))
+    return tuple(pairs)
 
 
 def check_batch(name: str, x: Any, count: int) -> None:
@@ -59,7 +60,7 @@ def check_batch(name: str, x: Any, count: int) -> None:
 
 
 def padded(x: Any, padding: Pairs, value: Any = 0) -> Any:
-    """`x` with elements of `value` around its last dimensions, one pair for each."""
+    """Pad the last dimensions of `x` with `value`, one pair of widths for each dimension."""
     if not any(n for pair in padding for n in pair):
         return x
     lead = x.ndim - len(padding)
@@ -72,7 +73,7 @@ def padded(x: Any, padding: Pairs, value: Any = 0) -> Any:
     return result
 
 
-def taken(x: Any, positions: Any, axis: int) -> Any:
-    """The elements at positions that are in range along an axis."""
+def gathered(x: Any, positions: Any, axis: int) -> Any:
+    """Return the elements at positions along an axis; the positions must be in range."""
     index = dispatch.as_array("take", positions)
     return dispatch.emit(ops.gather, x, index, axis=axis)

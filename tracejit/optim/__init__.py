@@ -1,12 +1,11 @@
 """Optimizers as functions on trees of arrays: they update the parameters in place.
 
-State is a tree like the parameters (`zeros_like`) or a dict that holds such trees (`adam_state`), so it can
-be passed to traced functions, saved and loaded like anything else. Learning rates and step counters are
-numbers: changing them retraces nothing. Parameters whose gradient is None, such as numbers beside the arrays,
-stay as they are.
+State is a tree like the parameters (`zeros_like`) or a dict of such trees (`adam_state`), so it can be passed
+to traced functions, saved and loaded like any tree. Learning rates and step counters are numbers, whose
+changes do not retrace. Parameters whose gradient is None, such as numbers among the arrays, are unchanged.
 
-Schedules are functions of the step: numbers of a number, and arrays of what is traced. They can be
-multiplied: ``warm_up(step, 100) * cosine(step, 10_000, 0.1)``.
+Schedules are functions of the step, which return a number for a number and an array for a traced step. They
+can be multiplied: ``warm_up(step, 100) * cosine(step, 10_000, 0.1)``.
 
 >>> import tracejit as tj
 >>> params, grads = {"w": tj.ones(2)}, {"w": tj.ones(2)}

@@ -1,4 +1,4 @@
-"""Optimizers that scale each element's step by the gradients it has had."""
+"""Adaptive optimizers: the step of each element is scaled by the history of its gradients."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def _square(x: Any) -> Any:
 
 
 def _average(average: Any, x: Any, beta: Any) -> None:
-    """Move a running average towards `x`, in place."""
+    """Update an exponential moving average by `x`, in place."""
     average *= beta
     average += x * (1 - beta)
 
 
 def adam_state(params: Any) -> dict[str, Any]:
-    """The initial state of `adam`: the number of steps taken, and first and second moments like `params`.
+    """Return the initial state of `adam`: the number of steps, and first and second moments like `params`.
 
     params: a tree of floating arrays.
-    Raises ArgumentError for leaves that are no arrays or numbers.
+    Raises ArgumentError for leaves that are not arrays or numbers.
 
     >>> import tracejit as tj
     >>> tj.optim.adam_state({"w": tj.ones(1)})["first"]
@@ -50,11 +50,11 @@ def adam(
     *,
     weight_decay: Any = 0.0,
 ) -> None:
-    """Adam (Kingma and Ba, 2015), with AdamW's decoupled weight decay (Loshchilov and Hutter, 2019).
+    """Apply Adam (Kingma and Ba, 2015), with AdamW's decoupled weight decay (Loshchilov and Hutter, 2019).
 
     state: the result of `adam_state`; its step counter and moments are updated in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -84,11 +84,11 @@ def adamw(
     *,
     weight_decay: Any = 0.01,
 ) -> None:
-    """`adam` with a weight decay of 0.01 by default (Loshchilov and Hutter, 2019).
+    """Apply `adam` with a weight decay of 0.01 by default (Loshchilov and Hutter, 2019).
 
     state: the result of `adam_state`; its step counter and moments are updated in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -110,12 +110,12 @@ def lamb(
     *,
     weight_decay: Any = 0.01,
 ) -> None:
-    """LAMB: `adamw`'s update of each array, scaled to the length of the array (You et al., 2020).
+    """Apply LAMB: `adamw`'s update of each array, scaled to the norm of the array (You et al., 2020).
 
-    The length of the update is 1 where that of the array or of its update is 0.
+    The update is not scaled if the norm of the array or of its update is 0.
     state: the result of `adam_state`; its step counter and moments are updated in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -130,23 +130,23 @@ def lamb(
         _average(first, g, beta1)
         _average(second, _square(g), beta2)
         update = decayed(first * rate / (_sqrt(second * scale) + eps), p, weight_decay)
-        length, reach = (_sqrt(reductions.sum(_square(x))) for x in (p, update))
-        none = dispatch.apply(ops.logical_or, length == 0, reach == 0)
-        p -= update * (dispatch.apply(ops.where, none, 1, length / reach) * lr)
+        norm, update_norm = (_sqrt(reductions.sum(_square(x))) for x in (p, update))
+        is_zero_norm = dispatch.apply(ops.logical_or, norm == 0, update_norm == 0)
+        p -= update * (dispatch.apply(ops.where, is_zero_norm, 1, norm / update_norm) * lr)
 
 
 def rmsprop_state(params: Any, *, momentum: bool = False, centered: bool = False) -> dict[str, Any]:
-    """The initial state of `rmsprop`: mean squares like `params`; a velocity, and means, if wanted.
+    """Return the initial state of `rmsprop`: mean squares like `params`; optionally a velocity, and means.
 
     params: a tree of floating arrays.
-    Raises ArgumentError for leaves that are no arrays or numbers.
+    Raises ArgumentError for leaves that are not arrays or numbers.
 
     >>> import tracejit as tj
     >>> sorted(tj.optim.rmsprop_state({"w": tj.ones(1)}, momentum=True))
     ['square', 'velocity']
     """
-    wanted = {"square": True, "velocity": momentum, "mean": centered}
-    return {name: zeros_like(params) for name, is_wanted in wanted.items() if is_wanted}
+    members = {"square": True, "velocity": momentum, "mean": centered}
+    return {name: zeros_like(params) for name, is_included in members.items() if is_included}
 
 
 def rmsprop(
@@ -160,13 +160,13 @@ def rmsprop(
     momentum: Any = 0.9,
     weight_decay: Any = 0.0,
 ) -> None:
-    """RMSProp: the gradient, divided by the root of its mean square (Tieleman and Hinton, 2012).
+    """Apply RMSProp: divide the gradient by the root of its mean square (Tieleman and Hinton, 2012).
 
-    state: the result of `rmsprop_state`, updated in place; it says whether there is a velocity, which
-    `momentum` shrinks, and whether the mean is subtracted from the gradients (Graves, 2013).
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    state: the result of `rmsprop_state`, updated in place; it determines whether there is a velocity, which
+    decays by `momentum`, and whether the squared mean is subtracted from the mean square (Graves, 2013).
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers. With
     `weight_decay`, g is ``g + weight_decay * p``.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -195,12 +195,12 @@ def rmsprop(
 def adagrad(
     params: Any, grads: Any, square: Any, lr: Any = 1e-2, eps: Any = 1e-10, *, weight_decay: Any = 0.0
 ) -> None:
-    """Adagrad: the gradient, divided by the root of the sum of all its squares (Duchi et al., 2011).
+    """Apply Adagrad: divide the gradient by the root of the sum of all its squares (Duchi et al., 2011).
 
-    square: a tree like params, `zeros_like` at first; updated in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    square: a tree like params, initially `zeros_like`; updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers. With
     `weight_decay`, g is ``g + weight_decay * p``.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -215,10 +215,10 @@ def adagrad(
 
 
 def adadelta_state(params: Any) -> dict[str, Any]:
-    """The initial state of `adadelta`: mean squares of gradients and of updates, like `params`.
+    """Return the initial state of `adadelta`: mean squares of gradients and of updates, like `params`.
 
     params: a tree of floating arrays.
-    Raises ArgumentError for leaves that are no arrays or numbers.
+    Raises ArgumentError for leaves that are not arrays or numbers.
 
     >>> import tracejit as tj
     >>> sorted(tj.optim.adadelta_state({"w": tj.ones(1)}))
@@ -237,12 +237,13 @@ def adadelta(
     *,
     weight_decay: Any = 0.0,
 ) -> None:
-    """Adadelta: the gradient, times the ratio of mean squares of updates and of gradients (Zeiler, 2012).
+    """Apply Adadelta: scale the gradient by the ratio of root mean squares of updates and gradients (Zeiler,
+    2012).
 
     state: the result of `adadelta_state`, updated in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers. With
     `weight_decay`, g is ``g + weight_decay * p``.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}

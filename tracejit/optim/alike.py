@@ -1,14 +1,16 @@
-"""Loops that do the same for many rows of arrays, as over the parameters of a model: recorded for a few rows.
+"""Loops with the same body for many rows of arrays, such as over a model's parameters: only a few rows are
+recorded.
 
-`each` gives the rows of a loop. In a trace, two rows of each kind are recorded. Where the second one is the
-first one with the arrays of the second row in place of those of the first, further rows of the kind are not
-given: the nodes of the first are copied for them. Kinds differ in types, and in which arrays are the same.
+`each` yields the rows of a loop. In a trace, two rows of each kind are recorded. If the second recording
+equals the first with the arrays substituted, further rows of the kind are not yielded: the nodes of the first
+recording are copied for them. The kind of a row consists of the types of its arrays and of which arrays are
+identical.
 
     for p, g in each([(p1, g1), (p2, g2), (p3, g3)]):       %6 = multiply(%1, %5);  %7 = subtract(%0, %6)
         p -= g * 0.1                                        %8 = multiply(%3, %5);  %9 = subtract(%2, %8)
                                                             ... and a copy of these for p3 and g3
 
-What such a loop does besides array work it must do for each kind only.
+Effects of the loop's body other than array operations therefore occur only for the recorded rows.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Row = tuple[Any, ...]
 
 
 def each(rows: Sequence[Row]) -> Iterator[Row]:
-    """Rows of arrays, all but those for which a trace copies what it has recorded for others.
+    """Yield the rows, except those for which a trace copies the recording of other rows.
 
     >>> import tracejit as tj
     >>> a, b = tj.ones(2), tj.ones(2)
@@ -44,9 +46,9 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
     kinds: dict[Hashable, _Kind] = {}
     remaining = iter(rows)
     while True:
-        # Once for many rows: to hush the watcher takes longer than much of what is done here.
+        # One `quiet` for many rows: entering it costs more than most of the work inside.
         with quiet, lock:
-            row, kind, before = _next_unknown(trace, remaining, kinds)
+            row, kind, contents = _next_to_record(trace, remaining, kinds)
         trace.end_operation()
         if row is None:
             return
@@ -54,34 +56,34 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
         yield row
         if kind is not None:
             with quiet, lock:
-                kind.note(trace, trace.nodes[start:], before, _contents(trace, _arrays(row)))
+                kind.note(trace, trace.nodes[start:], contents, _contents(trace, _arrays(row)))
 
 
-def _next_unknown(
+def _next_to_record(
     trace: Trace, rows: Iterator[Row], kinds: dict[Hashable, _Kind]
 ) -> tuple[Row | None, _Kind | None, list[Value]]:
-    """The next row that has to be recorded, its kind, if it can have one, and its contents. Rows before it
-    become copies. None: there is no further row, or there are too many.
+    """Return the next row to be recorded, its kind, if it has one, and its contents. For the rows before it,
+    copies are appended. Return None if there are no further rows, or the trace has too many nodes.
     """
     for row in rows:
         arrays = _arrays(row)
-        before = _contents(trace, arrays)
-        if before is None:
+        contents = _contents(trace, arrays)
+        if contents is None:
             return row, None, []
-        key = _key(row, arrays, before)
+        key = _key(row, arrays, contents)
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind()
         if kind.pattern is None:
-            return row, kind, before
-        kind.repeat(trace, arrays, before)
+            return row, kind, contents
+        kind.repeat(trace, arrays, contents)
         if len(trace.nodes) > MOST:
             break
     return None, None, []
 
 
 def _contents(trace: Trace, arrays: Sequence[Any]) -> list[Value] | None:
-    """The contents of a row's arrays, if these are contiguous whole arrays; else None."""
+    """Return the contents of a row's arrays if each is a contiguous view of its entire storage, else None."""
     for x in arrays:
         if not isinstance(x, ArrayCore) or not x._view.is_whole(x._storage.type.shape):
             return None
@@ -89,21 +91,26 @@ def _contents(trace: Trace, arrays: Sequence[Any]) -> list[Value] | None:
 
 
 def _arrays(row: Row) -> list[Any]:
-    """The arrays of a row, without its gaps."""
+    """Return the arrays of a row, without the items that are None."""
     return [x for x in row if x is not None]
 
 
-def _key(row: Row, arrays: Sequence[Any], before: list[Value]) -> Hashable:
-    """The key of a row's kind."""
+def _key(row: Row, arrays: Sequence[Any], contents: list[Value]) -> Hashable:
+    """Return the key of a row's kind."""
     storages = [x._storage for x in arrays]
-    same = (*map(storages.index, storages), *map(before.index, before))
+    identities = (*map(storages.index, storages), *map(contents.index, contents))
     gaps = [x is None for x in row]
-    types = [id(interned(s.type)) for s in storages]  # their own hash takes long
-    return (*types, *same, *[x._view.writable for x in arrays], *gaps)
+    types = [id(interned(s.type)) for s in storages]  # interned: hashing a type is slow
+    return (*types, *identities, *[x._view.writable for x in arrays], *gaps)
 
 
 class _Kind:
-    """The recording of the first row of a kind, and the pattern of all, once another one was alike."""
+    """The recording of the first row of a kind, and, once a second row has matched it, the pattern of all.
+
+    _before, _after: the contents of the first row's arrays before and after its recording.
+    _changed:        for each changed array: its position, its new content, and the position of that content
+                     in the pattern, or None.
+    """
 
     def __init__(self) -> None:
         self.pattern: Pattern | None = None
@@ -115,9 +122,9 @@ class _Kind:
     def note(
         self, trace: Trace, nodes: Sequence[Node], before: list[Value], after: list[Value] | None
     ) -> None:
-        """Compare what was recorded for a row with the first one, if this is not that."""
+        """Store the recording of the first row, or compare that of a later row with it."""
         nodes = [node for node in nodes if node.op is not constant]  # literals are common to all rows
-        if after is None:  # the body has changed what an array is a view of
+        if after is None:  # the body has changed the storage of which an array is a view
             return
         if self._nodes is None:
             self._nodes, self._before, self._after = nodes, before, after
@@ -134,16 +141,16 @@ class _Kind:
             self._changed = [(i, new, pattern.place(new)) for i, (old, new) in pairs if new is not old]
 
     def repeat(self, trace: Trace, arrays: Sequence[Any], before: list[Value]) -> None:
-        """Record the same for another row."""
+        """Append a copy of the pattern for another row."""
         assert self.pattern is not None
         values = trace.emit_copy(self.pattern, before)
-        for position, new, place in self._changed:
+        for position, new, index in self._changed:
             x = arrays[position]
-            trace.write(x._storage, x._view, new if place is None else values[place])
+            trace.write(x._storage, x._view, new if index is None else values[index])
 
 
 def _is_alike(one: Node, other: Node, values: dict[Value, Value]) -> bool:
-    """Whether `other` is `one` on other values, to which the outputs are added."""
+    """Return whether `other` is `one` with operands substituted by `values`, and add the outputs to these."""
     if len(one.outputs) != len(other.outputs) or one.op is not other.op or one.location != other.location:
         return False
     values.update(zip(one.outputs, other.outputs, strict=True))

@@ -1,4 +1,4 @@
-"""Gradients made smaller: element by element, or all together."""
+"""Gradient clipping: elementwise, or by the global norm."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 
 
-def _arrays(function: Any, tree: Any) -> Any:
-    """`function` of all arrays of a tree; other leaves stay."""
+def _map_arrays(function: Any, tree: Any) -> Any:
+    """Apply `function` to all arrays of a tree, leaving other leaves unchanged."""
     return trees.map(lambda leaf: function(leaf) if isinstance(leaf, ArrayCore) else leaf, tree)
 
 
 def clip_by_value(grads: Any, limit: Any) -> Any:
-    """A tree like `grads`, with elements cut off at ``-limit`` and `limit`.
+    """Return a tree like `grads`, with elements clipped to [-limit, limit].
 
     grads: a tree of arrays; limit: a number.
     Raises ShapeError for a limit that is an array which does not broadcast.
@@ -28,11 +28,11 @@ def clip_by_value(grads: Any, limit: Any) -> Any:
     >>> tj.optim.clip_by_value({"w": tj.asarray([-3.0, 0.5])}, 1.0)
     {'w': NDArray([-1. ,  0.5], dtype=float32)}
     """
-    return _arrays(lambda g: elementwise.clip(g, -limit, limit), grads)
+    return _map_arrays(lambda g: elementwise.clip(g, -limit, limit), grads)
 
 
 def global_norm(grads: Any) -> NDArray:
-    """The root of the sum of all squares of a tree of arrays; 0 where there is none.
+    """Return the square root of the sum of squares of all arrays in a tree; 0 if there are no arrays.
 
     Returns a scalar in the common dtype.
     Raises DTypeError for arrays of dtypes that have no squares.
@@ -53,10 +53,10 @@ def global_norm(grads: Any) -> NDArray:
 
 
 def clip_by_global_norm(grads: Any, limit: Any) -> Any:
-    """A tree like `grads`, times one number, so that its `global_norm` is at most `limit`.
+    """Return a tree like `grads`, scaled by one number such that its `global_norm` is at most `limit`.
 
-    grads: a tree of arrays; limit: a number above 0. Pascanu et al., Training recurrent networks, 2013.
-    Raises DTypeError for arrays of dtypes that have no squares, ArgumentError for a limit not above 0.
+    grads: a tree of arrays; limit: a positive number. Pascanu et al., Training recurrent networks, 2013.
+    Raises DTypeError for arrays of dtypes that have no squares, ArgumentError if `limit` is not positive.
 
     >>> import tracejit as tj
     >>> tj.optim.clip_by_global_norm({"w": tj.asarray([3.0, 4.0])}, 1.0)
@@ -67,7 +67,7 @@ def clip_by_global_norm(grads: Any, limit: Any) -> Any:
         raise locate(ArgumentError(text), user_location())
     norm = global_norm(grads)
     factor = limit / dispatch.apply(ops.maximum, norm, limit)
-    return _arrays(lambda g: g * dispatch.cast(factor, g.dtype), grads)
+    return _map_arrays(lambda g: g * dispatch.cast(factor, g.dtype), grads)
 
 
 __all__ = ["clip_by_global_norm", "clip_by_value", "global_norm"]

@@ -1,4 +1,4 @@
-"""Descent along the gradient, with a velocity or by signs."""
+"""Gradient descent: plain, with momentum, or by the sign of the momentum."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tracejit.optim.rows import rows
 
 
 def decayed(g: Any, p: Any, weight_decay: Any) -> Any:
-    """The gradient of a loss to which ``weight_decay / 2`` times the square of the parameter is added."""
+    """Return the gradient of the loss plus ``weight_decay / 2`` times the square of the parameter."""
     return g if is_zero(weight_decay) else g + p * weight_decay
 
 
 def zeros_like(params: Any) -> Any:
-    """A tree like `params` with zeros in place of its arrays: the initial state of `momentum`.
+    """Return a tree like `params` with arrays of zeros: the initial state of `momentum`.
 
     params: a tree of arrays of any shapes and dtypes.
-    Raises ArgumentError for leaves that are no arrays or numbers.
+    Raises ArgumentError for leaves that are not arrays or numbers.
 
     >>> import tracejit as tj
     >>> tj.optim.zeros_like({"w": tj.ones(2)})
@@ -30,10 +30,10 @@ def zeros_like(params: Any) -> Any:
 
 
 def sgd(params: Any, grads: Any, lr: Any, *, weight_decay: Any = 0.0) -> None:
-    """Gradient descent: ``p -= lr * (g + weight_decay * p)``.
+    """Apply gradient descent: ``p -= lr * (g + weight_decay * p)``.
 
     params, grads: trees of one structure with arrays of equal shapes; lr, weight_decay: numbers.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}
@@ -55,12 +55,12 @@ def momentum(
     nesterov: bool = False,
     weight_decay: Any = 0.0,
 ) -> None:
-    """Gradient descent with momentum: ``v = beta * v + g``, then ``p -= lr * v`` (Sutskever et al., 2013).
+    """Apply gradient descent with momentum: ``v = beta * v + g``, ``p -= lr * v`` (Sutskever et al., 2013).
 
-    velocity: a tree like params, `zeros_like` at first; updated in place. With `nesterov`, ``p -= lr * (g +
+    velocity: a tree like params, initially `zeros_like`; updated in place. With `nesterov`, ``p -= lr * (g +
     beta * v)``. With `weight_decay`, g is ``g + weight_decay * p``.
     params, grads: trees of one structure with arrays of equal shapes; lr, beta, weight_decay: numbers.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params, grads = {"w": tj.ones(2)}, {"w": tj.ones(2)}
@@ -87,12 +87,12 @@ def lion(
     *,
     weight_decay: Any = 0.0,
 ) -> None:
-    """Lion: steps of equal size, along the sign of ``beta1 * v + (1 - beta1) * g`` (Chen et al., 2023).
+    """Apply Lion: steps of equal size, along the sign of ``beta1 * v + (1 - beta1) * g`` (Chen et al., 2023).
 
-    velocity: a tree like params, `zeros_like` at first; ``v = beta2 * v + (1 - beta2) * g``, in place.
-    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. The weight
+    velocity: a tree like params, initially `zeros_like`; ``v = beta2 * v + (1 - beta2) * g``, in place.
+    params, grads: trees of one structure with arrays of equal shapes; other arguments are numbers. The weight
     decay is decoupled, as in `adamw`.
-    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are not NDArrays.
 
     >>> import tracejit as tj
     >>> params = {"w": tj.ones(2)}

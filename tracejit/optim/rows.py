@@ -1,4 +1,4 @@
-"""Corresponding leaves of trees: what every optimizer walks over.
+"""Corresponding leaves of trees, over which every optimizer iterates.
 
 >>> import tracejit as tj
 >>> w = tj.ones(2)
@@ -20,17 +20,20 @@ from tracejit.optim.alike import each
 
 
 def rows(name: str, params: Any, grads: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
-    """A parameter, its gradient, and the leaves of other trees in their place, where there is a gradient; for
-    a loop that does the same for each (see `alike`).
+    """Yield rows (parameter, gradient, corresponding leaves of other trees) where there is a gradient, for a
+    loop with the same body for each row (see `alike`).
+
+    Raises ArgumentError for trees of different structure and parameters that are not arrays, ShapeError for
+    gradients of other shapes.
     """
     leaves, structure = trees.flatten(params)
     columns = [leaves, *(aligned(name, structure, tree) for tree in (grads, *others))]
-    found = [row for row in zip(*columns, strict=True) if row[1] is not None]
+    matched = [row for row in zip(*columns, strict=True) if row[1] is not None]
     with quiet:
-        wrong = next((row for row in found if not _agree(*row)), None)
-    if wrong is None:
-        return each(found)
-    p, g, *_ = wrong
+        mismatch = next((row for row in matched if not _agree(*row)), None)
+    if mismatch is None:
+        return each(matched)
+    p, g, *_ = mismatch
     path = next(path for path, leaf in trees.leaves_with_paths(params, "params") if leaf is p)
     error: TracejitError = ArgumentError(f"optim.{name}: {path} is a {type(p).__name__}, expected an NDArray")
     if isinstance(p, ArrayCore):
@@ -39,12 +42,12 @@ def rows(name: str, params: Any, grads: Any, *others: Any) -> Iterator[tuple[Any
 
 
 def _agree(p: Any, g: Any, *others: Any) -> bool:
-    """Whether a parameter is an array, and its gradient has its shape."""
+    """Return whether a parameter is an array, and its gradient has its shape."""
     return isinstance(p, ArrayCore) and (not isinstance(g, ArrayCore) or g.shape == p.shape)
 
 
 def check_state(name: str, state: Any, *keys: str) -> None:
-    """Raise if the state of an optimizer has not these keys."""
+    """Raise ArgumentError if the state of an optimizer lacks one of these keys."""
     if not isinstance(state, Mapping) or not all(key in state for key in keys):
         raise locate(
             ArgumentError(
@@ -56,27 +59,31 @@ def check_state(name: str, state: Any, *keys: str) -> None:
 
 
 def aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:
-    """The leaves of a tree, aligned with those of a structure; None where it has none.
+    """Return the leaves of a tree, aligned with those of a structure, with None where the tree has None.
 
-    Raises ArgumentError, for `name`, where the trees differ.
+    Raises ArgumentError, naming the optimizer `name`, if the trees differ.
     """
-    leaves, found = trees.flatten(tree)
-    if found == structure:
+    leaves, actual = trees.flatten(tree)
+    if actual == structure:
         return leaves
-    placed: list[Any] = []
-    if not _place(structure, found, iter(leaves), placed):
+    result: list[Any] = []
+    if not _align(structure, actual, iter(leaves), result):
         raise locate(
-            ArgumentError(f"optim.{name}: the trees differ: params are {structure}, given was {found}"),
+            ArgumentError(f"optim.{name}: the trees differ: params are {structure}, given was {actual}"),
             user_location(),
         )
-    return placed
+    return result
 
 
-def _place(structure: trees.Structure, found: trees.Structure, leaves: Any, placed: list[Any]) -> bool:
-    """Append leaves in the order of a structure, and None where it has a leaf and `found` has None."""
+def _align(structure: trees.Structure, actual: trees.Structure, leaves: Any, result: list[Any]) -> bool:
+    """Append leaves in the order of a structure, and None where it has a leaf and `actual` has None. Return
+    whether the structures match.
+    """
     if structure.kind is None:
-        placed.append(next(leaves) if found.kind is None else None)
-        return found.kind in (None, type(None))
-    same = structure.kind is found.kind and structure.keys == found.keys
-    pairs = zip(structure.children, found.children, strict=False)
-    return same and all(_place(below, there, leaves, placed) for below, there in pairs)
+        result.append(next(leaves) if actual.kind is None else None)
+        return actual.kind in (None, type(None))
+    same = structure.kind is actual.kind and structure.keys == actual.keys
+    pairs = zip(structure.children, actual.children, strict=False)
+    return same and all(
+        _align(substructure, actual_child, leaves, result) for substructure, actual_child in pairs
+    )

@@ -1,7 +1,7 @@
 """Schedules: learning rates as functions of the step, counted from 0.
 
-A step that is a number of Python gives a float. One that is traced gives an array without dimensions,
-float32, so that a traced function contains the schedule and is not traced again for other steps.
+For a Python number as the step, a schedule returns a float. For a traced step it returns a zero-dimensional
+float32 array, so that a traced function contains the schedule and is not retraced for other steps.
 
 >>> [cosine(step, 4, 1.0) for step in (0, 2, 4, 5)]
 [1.0, 0.5, 0.0, 0.0]
@@ -23,7 +23,7 @@ from tracejit.frontend.recording.number import NumberProxy
 
 
 def _schedule(step: Any, formula: Callable[[Any, Any], Any]) -> Any:
-    """``formula(functions, step)``, with NumPy's functions for a number, and array functions otherwise."""
+    """Return ``formula(functions, step)``, with NumPy's functions for a number, else with array functions."""
     traced = type(step) is NumberProxy or isinstance(step, ArrayCore)
     return formula(elementwise, step * 1.0) if traced else float(formula(np, float(step)))
 
@@ -34,10 +34,10 @@ def _positive(name: str, what: str, value: Any) -> None:
 
 
 def linear(step: Any, steps: Any, start: Any, end: Any = 0.0) -> Any:
-    """A linear schedule from `start` to `end` in `steps` steps; `end` after these.
+    """Return a linear schedule from `start` to `end` in `steps` steps, and `end` afterwards.
 
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for `steps` that are not above 0.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError if `steps` is not positive.
 
     >>> import tracejit as tj
     >>> [tj.optim.linear(step, 4, 1.0) for step in (0, 1, 9)]
@@ -48,11 +48,11 @@ def linear(step: Any, steps: Any, start: Any, end: Any = 0.0) -> Any:
 
 
 def warm_up(step: Any, steps: Any, start: Any = 0.0) -> Any:
-    """A factor that grows from `start` to 1 in `steps` steps, to multiply another schedule with.
+    """Return a factor that grows linearly from `start` to 1 in `steps` steps, for another schedule.
 
     Goyal et al., Accurate, large minibatch SGD, 2017.
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for `steps` that are not above 0.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError if `steps` is not positive.
 
     >>> import tracejit as tj
     >>> [tj.optim.warm_up(step, 4) for step in (0, 1, 4, 9)]
@@ -62,31 +62,31 @@ def warm_up(step: Any, steps: Any, start: Any = 0.0) -> Any:
     return linear(step, steps, start, 1.0)
 
 
-def _half_wave(xp: Any, start: Any, end: Any, share: Any) -> Any:
-    """A value between `start` and `end` on half a wave of the cosine."""
-    return end + (start - end) * (xp.cos(share * math.pi) + 1.0) * 0.5
+def _half_cosine(xp: Any, start: Any, end: Any, fraction: Any) -> Any:
+    """Interpolate between `start` and `end` along half a period of the cosine."""
+    return end + (start - end) * (xp.cos(fraction * math.pi) + 1.0) * 0.5
 
 
 def cosine(step: Any, steps: Any, start: Any, end: Any = 0.0) -> Any:
-    """A schedule from `start` to `end` on half a wave of the cosine, in `steps` steps; `end` after these.
+    """Return a schedule from `start` to `end` along half a cosine period, in `steps` steps, then `end`.
 
     Loshchilov and Hutter, SGDR, 2017.
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for `steps` that are not above 0.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError if `steps` is not positive.
 
     >>> import tracejit as tj
     >>> tj.optim.cosine(50, 100, 0.5)
     0.25
     """
     _positive("cosine", "steps", steps)
-    return _schedule(step, lambda xp, t: _half_wave(xp, start, end, xp.minimum(t / steps, 1.0)))
+    return _schedule(step, lambda xp, t: _half_cosine(xp, start, end, xp.minimum(t / steps, 1.0)))
 
 
 def exponential(step: Any, start: Any, factor: Any, every: Any = 1) -> Any:
-    """``start * factor ** (step / every)``.
+    """Return ``start * factor ** (step / every)``.
 
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for an `every` that is not above 0.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError if `every` is not positive.
 
     >>> import tracejit as tj
     >>> tj.optim.exponential(6, 1.0, 0.5, every=3)
@@ -97,10 +97,10 @@ def exponential(step: Any, start: Any, factor: Any, every: Any = 1) -> Any:
 
 
 def step_decay(step: Any, start: Any, factor: Any, every: Any) -> Any:
-    """``start * factor ** (step // every)``: it falls every so many steps.
+    """Return ``start * factor ** (step // every)``, which decreases every `every` steps.
 
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for an `every` that is not above 0.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError if `every` is not positive.
 
     >>> import tracejit as tj
     >>> [tj.optim.step_decay(step, 1.0, 0.5, 10) for step in (0, 9, 10, 25)]
@@ -111,10 +111,10 @@ def step_decay(step: Any, start: Any, factor: Any, every: Any) -> Any:
 
 
 def piecewise_constant(step: Any, boundaries: Sequence[Any], values: Sequence[Any]) -> Any:
-    """The first of the values before the first boundary, the next one from there on, and so on.
+    """Return the first value before the first boundary, the second value from there on, and so on.
 
     boundaries: increasing steps, one fewer than values.
-    Returns a float, or what is traced for a traced step.
+    Returns a float, or a traced scalar array for a traced step.
     Raises ArgumentError for other numbers of values.
 
     >>> import tracejit as tj
@@ -126,10 +126,10 @@ def piecewise_constant(step: Any, boundaries: Sequence[Any], values: Sequence[An
         raise locate(ArgumentError(message), user_location())
 
     def formula(xp: Any, t: Any) -> Any:
-        found = values[0]
+        result = values[0]
         for boundary, value in zip(boundaries, values[1:], strict=True):
-            found = xp.where(xp.greater_equal(t, boundary), value, found)
-        return found
+            result = xp.where(xp.greater_equal(t, boundary), value, result)
+        return result
 
     return _schedule(step, formula)
 
@@ -143,27 +143,28 @@ def one_cycle(
     start_divisor: float = 25.0,
     end_divisor: float = 1e4,
 ) -> Any:
-    """A schedule from ``highest / start_divisor`` up to `highest`, then down to the first over `end_divisor`.
+    """Return a schedule from ``highest / start_divisor`` up to `highest`, then down to ``highest /
+    start_divisor / end_divisor``.
 
-    Both along half a wave of the cosine; the first takes the share `rising` of the steps. Smith and Topin,
-    Super-convergence, 2018; numbers as in PyTorch, whose last step is ``steps - 1``.
-    Returns a float, or what is traced for a traced step.
-    Raises ArgumentError for fewer than two steps, or a share that leaves no step for one of the halves.
+    Both phases follow half a cosine period; the first takes the fraction `rising` of the steps. Smith and
+    Topin, Super-convergence, 2018; numbers as in PyTorch, whose last step is ``steps - 1``.
+    Returns a float, or a traced scalar array for a traced step.
+    Raises ArgumentError for fewer than two steps, or a fraction that leaves no step for one of the phases.
 
     >>> import tracejit as tj
     >>> [round(tj.optim.one_cycle(step, 10, 1.0), 4) for step in (0, 2, 9)]
     [0.04, 1.0, 0.0]
     """
-    top, last = rising * steps - 1, steps - 1
-    if not 0 < top < last:
+    peak, last = rising * steps - 1, steps - 1
+    if not 0 < peak < last:
         message = f"optim.one_cycle: {steps} steps, of which {rising} rise, leave none for one of the halves"
         raise locate(ArgumentError(message), user_location())
     first = highest / start_divisor
 
     def formula(xp: Any, t: Any) -> Any:
-        up = _half_wave(xp, first, highest, xp.minimum(t / top, 1.0))
-        share = xp.minimum(xp.maximum((t - top) / (last - top), 0.0), 1.0)
-        return xp.where(xp.less(t, top), up, _half_wave(xp, highest, first / end_divisor, share))
+        rise = _half_cosine(xp, first, highest, xp.minimum(t / peak, 1.0))
+        fraction = xp.minimum(xp.maximum((t - peak) / (last - peak), 0.0), 1.0)
+        return xp.where(xp.less(t, peak), rise, _half_cosine(xp, highest, first / end_divisor, fraction))
 
     return _schedule(step, formula)
 

@@ -1,4 +1,4 @@
-"""Initial states of the optimizers that have one."""
+"""The functions that create the initial states of optimizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
 
 
 def state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """The function that makes the state of an optimizer of `tj.optim`; None if it has none.
+    """Return the function that creates the initial state of an optimizer of `tj.optim`; None if it has no
+    state.
 
     >>> import tracejit as tj
     >>> state_of(tj.optim.adam) is tj.optim.adam_state, state_of(tj.optim.sgd)

@@ -1,8 +1,8 @@
 """Gradients of functions on arrays: a transformation of the recorded graph, not a mode of the arrays.
 
-`value_and_grad(f)` calls f while the recorder keeps what it records, then appends the backward nodes to the
-same recording. So it works in eager code, inside `tj.jit`, around jitted functions, and on itself (second
-derivatives).
+`value_and_grad(f)` calls f while a tape retains the recorded nodes, then appends the backward nodes to the
+same recording. It therefore works in eager code, inside `tj.jit`, around jitted functions, and nested (for
+second derivatives).
 
 >>> import tracejit as tj
 >>> tj.grad(lambda x: (x * x * x).sum())(tj.asarray([1.0, 2.0]))
@@ -36,7 +36,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class _Start:
-    """The first content of a differentiated leaf's storage: elements from `low` on, as `value`."""
+    """The initial content of a differentiated leaf's storage: `value` is its elements from offset
+    `low` on.
+    """
 
     def __init__(self, value: Value, low: int):
         self.value, self.low = value, low
@@ -57,13 +59,13 @@ def vjp(
 def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
     function: Callable[..., Any], *args: Any, has_aux: bool = False
 ) -> Any:
-    """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the
-    arguments'.
+    """Return ``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to
+    those of the arguments.
 
-    `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for
-    leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value,
-    pull_back, aux)`` comes back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
-    Raises ArgumentError for cotangents of another structure or results that are no arrays, ShapeError for
+    `pull_back` accepts a tree like the value and returns a tuple with one tree for each argument (None for
+    leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux), and the result is
+    ``(value, pull_back, aux)``. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
+    Raises ArgumentError for cotangents of another structure or results that are not arrays, ShapeError for
     cotangents of other shapes or dtypes.
 
     >>> import tracejit as tj
@@ -78,8 +80,8 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
 def pull_back_of(
     function: Callable[..., Any], args: tuple[Any, ...], *, has_aux: bool, launch: bool = True
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
-    """The results of `vjp`, and `aux`. Without `launch`, an open tape goes on, and eager code computes only
-    what is needed.
+    """Return the results of `vjp`, and `aux`. Without `launch`, eager code does not launch the recording, so
+    that it computes only the results that are used.
     """
     leaves, structure = trees.flatten(args)
     with taping(), recorded() as tape:
@@ -91,11 +93,11 @@ def pull_back_of(
             ends = _contents(tape.recording, outputs)
             nodes = tape.nodes()
             if thread.trace is None and launch:
-                tape.recording.launch()  # keeps what the pull-back may need
+                tape.recording.launch()  # retains the values that the pull-back may need
         tape.recording.end_operation()
 
     def pull_back(cotangents: Any) -> Any:
-        given, given_structure = trees.flatten(cotangents)
+        leaf_cotangents, given_structure = trees.flatten(cotangents)
         if given_structure != out_structure:
             raise locate(
                 ArgumentError(
@@ -106,7 +108,7 @@ def pull_back_of(
         with taping(), recorded() as tape:
             here = tape.recording
             with recording_operators():
-                seeds = _contents(here, given)
+                seeds = _contents(here, leaf_cotangents)
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
                     raise locate(
@@ -141,16 +143,15 @@ def value_and_grad(
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Any:
-    """A function that returns ``(value, gradients)`` of `function` with respect to the arguments at
+    """Return a function that computes ``(value, gradients)`` of `function` with respect to the arguments at
     `argnums`.
 
-    `function` returns a scalar array (with `has_aux`: a pair of it and anything). Gradients have the
-    structure of the
-    argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
-    derivative is with respect to the array, however the function reaches it: two leaves that are the same
-    memory get the same total.
-    When called, it raises ShapeError for a result that is no floating scalar, DTypeError where no argument is
-    floating, ArgumentError for an argument that was not given.
+    `function` must return a scalar array (with `has_aux`, a pair of a scalar array and any object). Gradients
+    have the structure of the argument: arrays with the shapes and dtypes of its leaves, and None for leaves
+    that are not floating arrays. The derivative is with respect to the array, regardless of how the function
+    accesses it: two leaves that share their memory have the same total gradient.
+    When called, the function raises ShapeError for a result that is not a floating scalar, DTypeError if no
+    argument is floating, ArgumentError for a missing argument.
 
     >>> import tracejit as tj
     >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
@@ -162,8 +163,8 @@ def value_and_grad(
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        wanted = arguments_at("grad", function, positions, args)
-        leaves, structure = trees.flatten(wanted)
+        primals = arguments_at("grad", function, positions, args)
+        leaves, structure = trees.flatten(primals)
         with taping(), recorded() as tape:
             wrt = _starts(tape.recording, leaves)
             if not any(wrt):
@@ -201,19 +202,18 @@ def grad(
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:
-    """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients,
-    aux).
-    Raises what `value_and_grad` raises.
+    """Return a function that computes the gradients of `function`, or (gradients, aux) with `has_aux`; see
+    `value_and_grad`, also for the errors.
 
     >>> import tracejit as tj
     >>> tj.grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(tj.asarray([2.0]), tj.asarray([3.0]))
     (NDArray([3.], dtype=float32), NDArray([2.], dtype=float32))
     """
-    both = value_and_grad(function, argnums, has_aux=has_aux)
+    with_value = value_and_grad(function, argnums, has_aux=has_aux)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, gradients = both(*args, **kwargs)
+        value, gradients = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
     return wrapper
@@ -222,7 +222,7 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_
 def arguments_at(
     what: str, function: Any, positions: tuple[int, ...], args: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """The arguments at these positions; raises ArgumentError if one was not given."""
+    """Return the arguments at these positions. Raise ArgumentError if one is missing."""
     name = getattr(function, "__name__", "function")
     for position in positions:
         if not -len(args) <= position < len(args):
@@ -241,7 +241,7 @@ def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
 
 
 def _start(recording: Recording, leaf: Any) -> _Start | None:
-    """The value a leaf's storage holds now; None if it cannot be differentiated."""
+    """Return the present content of a leaf's storage, or None if the leaf has no derivatives."""
     if not isinstance(leaf, NDArray) or not is_inexact(leaf.dtype):
         return None
     storage = leaf._storage
@@ -255,13 +255,13 @@ def _start(recording: Recording, leaf: Any) -> _Start | None:
 def _contents(recording: Recording, arrays: list[Any]) -> list[Value]:
     for array in arrays:
         if not isinstance(array, NDArray):
-            given = type(array).__name__
-            raise locate(ArgumentError(f"grad: expected an array as result, got {given}"), user_location())
+            kind = type(array).__name__
+            raise locate(ArgumentError(f"grad: expected an array as result, got {kind}"), user_location())
     return read_all(recording, lambda: [recording.read(a._storage, a._view) for a in arrays])
 
 
 def _gradients(tape: Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:
-    """The gradients of a loss with respect to leaves."""
+    """Return the gradients of a loss with respect to leaves."""
     recording = tape.recording
     with recording_operators():
         end = _loss(recording, loss)
@@ -285,31 +285,31 @@ def _loss(recording: Recording, loss: Any) -> Value:
 
 def _backward(recording: Recording, nodes: list[Node | ReverseStep], ends: list[Value], seeds: list[Value],
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
-    wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
-    cotangents = gradient(recording, nodes, ends, seeds, wanted, guard=recording_operators)
-    found = dict(zip(wanted, cotangents, strict=True))
+    values = list(dict.fromkeys(s.value for s in wrt if s is not None))
+    cotangents = gradient(recording, nodes, ends, seeds, values, guard=recording_operators)
+    cotangent_of = dict(zip(values, cotangents, strict=True))
     with recording_operators():
-        wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
-            None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
+        gradients = [  # wrapped before any is copied, as a copy may end the recording and thus its values
+            None if start is None else _storage_gradient(recording, leaf, start, cotangent_of[start.value])
             for leaf, start in zip(leaves, wrt, strict=True)
         ]
     return [
-        None if start is None else _part_of(whole, leaf, start)
-        for whole, leaf, start in zip(wholes, leaves, wrt, strict=True)
+        None if start is None else _viewed(gradient_array, leaf, start)
+        for gradient_array, leaf, start in zip(gradients, leaves, wrt, strict=True)
     ]
 
 
-def _whole_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> Any:
-    """The cotangent of the content that a leaf views (a part of); zeros where nothing depends on it."""
+def _storage_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> Any:
+    """Return the cotangent of the storage content in `start` as an array; zeros if nothing depends on it."""
     if cotangent is None:
         zero = recording.constant(0.0, leaf.dtype)
         cotangent = recording.emit(full, zero, shape=start.value.type.shape, device=leaf.device)
     return wrap(recording, recording.known(cotangent))
 
 
-def _part_of(whole: Any, leaf: NDArray, start: _Start) -> NDArray:
-    """The part of it that the leaf views."""
-    seen = View(leaf._view.offset - start.low, leaf.shape, leaf._view.strides)
-    if seen.shape == whole.shape and seen.is_whole(whole.shape):
-        return whole
-    return NDArray(whole._storage, seen).copy()
+def _viewed(gradient_array: Any, leaf: NDArray, start: _Start) -> NDArray:
+    """Return the elements of a storage's gradient that the leaf views."""
+    view = View(leaf._view.offset - start.low, leaf.shape, leaf._view.strides)
+    if view.shape == gradient_array.shape and view.is_whole(gradient_array.shape):
+        return gradient_array
+    return NDArray(gradient_array._storage, view).copy()

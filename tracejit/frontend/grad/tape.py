@@ -1,13 +1,13 @@
-"""Tapes: the nodes recorded while a gradient is being taken, and where rules that are no operator's apply.
+"""Tapes: the nodes recorded while a gradient is being taken, and the regions with custom gradient rules.
 
-A `Tape` is opened on the recording of the thread. It keeps the nodes that a launch forgets, so a function may
-be longer than a recording. Parts of it that have a rule of their own
-(`tracejit.passes.gradient.ReverseStep`) are marked on all open tapes of the recording while they run;
-`Tape.nodes` puts the steps in their places:
+A `Tape` is opened on the recording of the thread. It retains the nodes that a launch removes from the
+recording, so a function may span several recordings. A region of nodes with its own rule
+(`tracejit.passes.gradient.ReverseStep`) is marked on all open tapes of the recording when it ends;
+`Tape.nodes` replaces the nodes of the region by its steps:
 
-    with part(recording) as opened:
+    with region(recording) as opened:
         result = function(*args)                        # records nodes
-        opened.arrange = lambda nodes: [Summary(nodes)]  # the list's items in their place
+        opened.arrange = lambda nodes: [Summary(nodes)]  # the items that replace the nodes
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Arrange = Callable[[Items], Items]
 
 
 class Mark:
-    """Nodes number `begin` to `end` of a tape, and what stands in the list in their place."""
+    """The nodes `begin` to `end` of a tape; `arrange` returns the items that replace them."""
 
     __slots__ = ("arrange", "begin", "end")
 
@@ -35,9 +35,11 @@ class Mark:
 
 
 class Tape:
-    """The nodes recorded on this thread since the tape began, also those of recordings flushed meanwhile.
+    """The nodes recorded on this thread since the tape was opened, including those of flushed recordings.
 
-    marks: in the order in which they ended, so inner ones come first.
+    start:   the index in the recording of the first node that is not in `earlier`.
+    earlier: nodes of the tape that have left the recording.
+    marks:   the marked regions in the order in which they ended, so nested regions come first.
     """
 
     def __init__(self, recording: EagerRecording):
@@ -47,68 +49,70 @@ class Tape:
         self.marks: list[Mark] = []
 
     def position(self) -> int:
-        """The number of nodes."""
+        """Return the number of nodes on the tape."""
         return len(self.earlier) + len(self.recording.nodes) - self.start
 
     def nodes(self) -> list[Node | ReverseStep]:
-        """The nodes, with the steps that stand for some of them."""
-        found: list[Node | ReverseStep] = list(self.earlier + self.recording.nodes[self.start :])
-        return arranged(found, self.marks)
+        """Return the nodes, with marked regions replaced by their steps."""
+        nodes: list[Node | ReverseStep] = list(self.earlier + self.recording.nodes[self.start :])
+        return arranged(nodes, self.marks)
 
     def since(self, begin: int) -> list[Node | ReverseStep]:
-        """The nodes of the recording from number `begin` on, with the steps that stand for some of them."""
+        """Return the recording's nodes from index `begin` on, with marked regions replaced by their steps."""
         first = self._position_of(begin)
         marks = [Mark(m.begin - first, m.end - first, m.arrange) for m in self.marks if m.begin >= first]
         return arranged(self.recording.nodes[begin:], marks)
 
     def forget(self, begin: int) -> None:
-        """The nodes of the recording from number `begin` on are about to leave it."""
+        """Drop the marks of the recording's nodes from index `begin` on, which are about to be removed."""
         first = self._position_of(begin)
         self.marks = [m for m in self.marks if m.begin < first]
 
     def stand(self, step: ReverseStep, begin: int) -> None:
-        """Let a step stand for the nodes of the recording from number `begin` on."""
+        """Replace the recording's nodes from index `begin` on by a step."""
         self.marks.append(Mark(self._position_of(begin), self.position(), lambda _: [step]))
 
-    def _position_of(self, number: int) -> int:
-        return len(self.earlier) + number - self.start
+    def _position_of(self, index: int) -> int:
+        return len(self.earlier) + index - self.start
 
     def flushed(self) -> None:
-        """The recording is about to forget its nodes: keep those of this tape."""
+        """Retain the nodes of this tape, which the recording is about to remove."""
         self.earlier += self.recording.nodes[self.start :]
         self.start = 0
 
 
 def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | ReverseStep]:
-    """`nodes` with what stands in the place of the marked ones.
+    """Return `nodes` with the marked regions replaced, nested regions first.
 
-    >>> arranged(["a", "b", "c", "d"], [Mark(1, 2, list), Mark(1, 3, lambda part: ["".join(part)])])
+    >>> arranged(["a", "b", "c", "d"], [Mark(1, 2, list), Mark(1, 3, lambda nodes: ["".join(nodes)])])
     ['a', 'bc', 'd']
     """
-    found: list[Node | ReverseStep] = []
-    places: list[int] = []  # the number of the first node of each of `found`
+    items: list[Node | ReverseStep] = []
+    starts: list[int] = []  # for each item, the index in `nodes` of the first node it replaces
     done = 0
     for mark in marks:
-        found += nodes[done : mark.end]
-        places += range(done, mark.end)
+        items += nodes[done : mark.end]
+        starts += range(done, mark.end)
         done = mark.end
-        cut = bisect_left(places, mark.begin)
-        found[cut:] = mark.arrange(found[cut:])
-        places[cut:] = [mark.begin] * (len(found) - cut)
-    return [*found, *nodes[done:]]
+        cut = bisect_left(starts, mark.begin)
+        items[cut:] = mark.arrange(items[cut:])
+        starts[cut:] = [mark.begin] * (len(items) - cut)
+    return [*items, *nodes[done:]]
 
 
-class OpenPart:
-    """A part of a recording that is being recorded: `arrange` is to be set before it ends."""
+class OpenRegion:
+    """A region that is being recorded. The caller sets `arrange` before the region ends."""
 
     arrange: Arrange | None = None
 
 
 @contextmanager
-def part(recording: Recording) -> Iterator[OpenPart]:
-    """Record a part with a rule of its own within. Without `arrange` nothing is marked."""
+def region(recording: Recording) -> Iterator[OpenRegion]:
+    """Record a region with its own gradient rule while the context is open; without `arrange`, none is
+    marked.
+    """
     begins = [(tape, tape.position()) for tape in recording.tapes]
-    opened = OpenPart()
+    opened = OpenRegion()
     yield opened
     if opened.arrange is not None:
         for tape, begin in begins:
@@ -117,7 +121,7 @@ def part(recording: Recording) -> Iterator[OpenPart]:
 
 @contextmanager
 def recorded() -> Iterator[Tape]:
-    """A tape on the open recording of this thread, while it is used."""
+    """Open a tape on the current recording of this thread."""
     tape = Tape(eager.current())
     tape.recording.tapes.append(tape)
     try:
@@ -128,6 +132,8 @@ def recorded() -> Iterator[Tape]:
 
 @contextmanager
 def recording_operators() -> Iterator[None]:
-    """Record operators that are no user's call within: no other thread comes in between."""
+    """Record internal operators, without a user's call, while the context is open, excluding other
+    threads.
+    """
     with lock, quiet:
         yield

@@ -1,7 +1,8 @@
-"""Python code and values, as far as a traced body can reach them; nothing here knows of arrays or recordings.
+"""Analysis of Python code and values that a traced body can access, independent of arrays and recordings.
 
 bytecode    names that a code object mentions, read or assigned
-content     contents of containers and attributes of objects, past the methods of their classes
-kinds       kinds of values, and whose code it is that does something
-purity      functions of Python's library, NumPy and others that are known to be pure
+content     contents of containers and attributes of objects, accessed without the methods of their classes
+kinds       kinds of values, and the owners of code
+objects     objects in memory as machine code accesses them
+purity      functions of the standard library, NumPy and other packages that are known to be pure
 """

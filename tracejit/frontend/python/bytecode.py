@@ -1,7 +1,7 @@
-"""Names that a code object mentions: variables and attributes, read or assigned.
+"""The names that a code object mentions: variables and attributes, read or assigned.
 
-A body can reach by name only what its code names, and `surroundings` follows these names. A function defined
-inside another one has a code object, and names, of its own.
+A body can reach by name only the values whose names occur in its code, and `surroundings` follows these
+names. A nested function has its own code object, with its own names.
 
 >>> def step(x): return x * model.scale
 >>> facts(step.__code__).globals, facts(step.__code__).attributes
@@ -31,31 +31,31 @@ _ITEM_STORES = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
-_NEVER_ON = frozenset(
+_NO_FALLTHROUGH = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
 )
-"""Instructions that the next one does not follow."""
+"""Instructions after which control does not continue at the next instruction."""
 _COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
 GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
 class Facts(NamedTuple):
-    """Names that a code object mentions.
+    """The names that a code object mentions.
 
-    variables:  names of globals and of variables of enclosing functions, read or assigned.
+    variables:  names of globals and free variables, read or assigned.
     globals:    names read as globals (or builtins).
     attributes: names of attributes read or assigned, and all strings that may be such names (`getattr`).
     strings:    constants that may be keys.
     stored:     names of attributes, globals and cells that are assigned.
     written:    names of globals that are assigned or deleted.
-    uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
-                name; (name, "") where something else is done with it.
-    imports:    (level, module) of what is imported.
+    uses:       pairs (name, attribute) where the attribute is read directly from a variable or attribute with
+                that name; (name, "") for any other use of its value.
+    imports:    pairs (level, module) of the imports.
     handed:     names of globals and attributes whose value is used other than for a call or an attribute.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
-    compares_types: whether something is asked of ``type(...)`` besides its attributes.
-    compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
+    compares_types: whether ``type(...)`` is used for more than its attributes.
+    compares: whether two values, neither of them a constant, are compared (``is``, ``==``, ``in``).
     """
 
     variables: frozenset[str]
@@ -85,50 +85,52 @@ class Mentions:
     stores_items: bool = False
     compares: bool = False
 
-    def add(self, found: Facts) -> None:
+    def add(self, new: Facts) -> None:
         """Add the facts of a code object."""
-        self.attributes |= found.attributes
-        self.variables |= found.variables
-        self.handed |= found.handed
-        self.add_stores(found)
-        for name, attribute in found.uses:
+        self.attributes |= new.attributes
+        self.variables |= new.variables
+        self.handed |= new.handed
+        self.add_stores(new)
+        for name, attribute in new.uses:
             self.uses.setdefault(name, set()).add(attribute)
-        self.compares |= found.compares
+        self.compares |= new.compares
 
-    def add_stores(self, found: "Facts | Mentions") -> None:
+    def add_stores(self, new: "Facts | Mentions") -> None:
         """Add the names that code assigns."""
-        self.stored |= found.stored
-        self.strings |= found.strings
-        self.stores_items |= found.stores_items
+        self.stored |= new.stored
+        self.strings |= new.strings
+        self.stores_items |= new.stores_items
 
     def uses_of(self, names: Iterable[str]) -> set[str]:
-        """Attributes that are read directly from what has one of these names, and "" for all else."""
+        """Return the attributes read directly from a value with one of these names, and "" for other uses."""
         return set().union(*(self.uses.get(name, ()) for name in names))
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
-    """A code object and those of the functions defined in it."""
-    found = [code]
+    """Return a code object and the code objects of all functions defined in it, recursively."""
+    result = [code]
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found += codes(constant)
-    return found
+            result += codes(constant)
+    return result
 
 
 @functools.lru_cache(maxsize=64)
 def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of `code`, cached because disassembly is slow and several functions need them."""
+    """Return the instructions of `code`, cached because disassembly is slow and several functions need it."""
     return tuple(dis.get_instructions(code))
 
 
 @functools.lru_cache(maxsize=256)
 def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of `code` without caches and extended arguments."""
+    """Return the instructions of `code` without caches and extended arguments."""
     return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
 
 
 class StackStep(NamedTuple):
-    """An instruction, and the depth of the stack before and after it; None: nothing before leads there."""
+    """An instruction with the stack depth before and after it; None where the depth is unknown because no
+    preceding instruction leads there.
+    """
 
     instruction: dis.Instruction
     before: int | None
@@ -137,13 +139,13 @@ class StackStep(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
-    """The instructions of `code` with the depths of the stack, in the order in which they are written.
+    """Return the instructions of `code` with the stack depths, in textual order.
 
-    A ``PRECALL`` of Python 3.11 takes the arguments from the stack here, which its ``CALL`` has still.
+    A ``PRECALL`` of Python 3.11 counts as popping the arguments, although they stay until its ``CALL``.
     """
-    depths = {0: 0}  # by offset, where a jump says it
+    depths = {0: 0}  # depth at the targets of jumps, by offset
     depth: int | None = 0
-    found = []
+    steps = []
     for i in instructions(code):
         if i.opname == "CACHE":
             continue
@@ -153,60 +155,60 @@ def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
                 depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
             argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
             depth += dis.stack_effect(i.opcode, argument, jump=False)
-            if i.opname in _NEVER_ON:
+            if i.opname in _NO_FALLTHROUGH:
                 depth = None
         if i.opname != "EXTENDED_ARG":
-            found.append(StackStep(i, before, depth))
-    return tuple(found)
+            steps.append(StackStep(i, before, depth))
+    return tuple(steps)
 
 
 def enclosing(code: types.CodeType, offset: int) -> list[int]:
-    """The places of the ``for`` statements and comprehensions around an instruction."""
+    """Return the offsets of the ``for`` statements and comprehensions that enclose an instruction."""
     ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
     return [begin for begin, end in ends if begin <= offset < end]
 
 
 def collects(code: types.CodeType, begin: int) -> bool:
-    """Whether a ``for`` is that of a comprehension, which holds its results where nobody can read them."""
+    """Return whether a ``for`` belongs to a comprehension, whose partial result no other code can access."""
     end = next(i.argval for i in instructions(code) if i.offset == begin)
     return any(begin < i.offset < end and i.opname in _COLLECTING for i in instructions(code))
 
 
 @functools.lru_cache(maxsize=256)
 def steps_to(code: types.CodeType, offset: int) -> tuple[StackStep, ...]:
-    """The steps of `code` up to the instruction at an offset, or in whose caches the offset is."""
+    """Return the steps of `code` up to the instruction that contains an offset, caches included."""
     return tuple(step for step in stack_steps(code) if step.instruction.offset <= offset)
 
 
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """Collect the names that `code` mentions."""
-    found = _without(code)
+    code_instructions = _without(code)
     strings = strings_in(code.co_consts)
-    attributes = _named(found, _ATTRIBUTES | _STORES | {"IMPORT_FROM"})
-    operations = {instruction.opname for instruction in found}
-    if "MATCH_CLASS" in operations:
+    attributes = _named(code_instructions, _ATTRIBUTES | _STORES | {"IMPORT_FROM"})
+    opnames = {instruction.opname for instruction in code_instructions}
+    if "MATCH_CLASS" in opnames:
         attributes.add("__match_args__")
     set_by_name = {name for accessor, name in _accesses(code) if accessor in _STORERS and name is not None}
     return Facts(
-        variables=frozenset(_named(found, _MENTIONS)),
-        globals=frozenset(_named(found, _GLOBAL_LOADS)),
+        variables=frozenset(_named(code_instructions, _MENTIONS)),
+        globals=frozenset(_named(code_instructions, _GLOBAL_LOADS)),
         attributes=frozenset(attributes | set(filter(str.isidentifier, strings))),
         strings=frozenset(strings),
-        stored=frozenset(_named(found, _STORES | _GLOBAL_STORES | {"STORE_DEREF"}) | set_by_name),
-        written=frozenset(_named(found, _GLOBAL_STORES)),
-        uses=frozenset(_uses(found)),
-        imports=frozenset(_imports(found)),
-        handed=frozenset(_handed(found)),
-        stores_items=not operations.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, found)),
+        stored=frozenset(_named(code_instructions, _STORES | _GLOBAL_STORES | {"STORE_DEREF"}) | set_by_name),
+        written=frozenset(_named(code_instructions, _GLOBAL_STORES)),
+        uses=frozenset(_uses(code_instructions)),
+        imports=frozenset(_imports(code_instructions)),
+        handed=frozenset(_handed(code_instructions)),
+        stores_items=not opnames.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, code_instructions)),
         compares_types=_compares_types(code),
         compares=_compares(code),
     )
 
 
-def _named(found: Iterable[dis.Instruction], operations: Set[str]) -> set[str]:
-    """The names that instructions of these operations mention."""
-    return {instruction.argval for instruction in found if instruction.opname in operations}
+def _named(sequence: Iterable[dis.Instruction], operations: Set[str]) -> set[str]:
+    """Return the names mentioned by the instructions with these operations."""
+    return {instruction.argval for instruction in sequence if instruction.opname in operations}
 
 
 def _is_in_place(instruction: dis.Instruction) -> bool:
@@ -214,131 +216,142 @@ def _is_in_place(instruction: dis.Instruction) -> bool:
 
 
 def _without(code: types.CodeType, *operations: str) -> list[dis.Instruction]:
-    """The instructions of `code` but for caches and these operations."""
+    """Return the instructions of `code` except caches and these operations."""
     return [i for i in instructions(code) if i.opname not in ("CACHE", "PRECALL", *operations)]
 
 
-def _uses(shown: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
-    """Each variable and attribute that is loaded, and the attribute that is looked up in it (see `Facts`)."""
-    for load, following in itertools.pairwise(shown):
+def _uses(sequence: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
+    """Yield each loaded variable and attribute with the attribute read from it (see `Facts.uses`)."""
+    for load, following in itertools.pairwise(sequence):
         if load.opname in _LOADS:
             yield load.argval, following.argval if following.opname in _ATTRIBUTES else ""
 
 
-def _handed(shown: list[dis.Instruction]) -> Iterator[str]:
-    """Variables and attributes whose value is used other than for a call or an attribute."""
-    taken: str | None = None
-    is_called = False  # whether what is loaded now will be called: before Python 3.13 NULL comes first
+def _handed(sequence: list[dis.Instruction]) -> Iterator[str]:
+    """Yield the variables and attributes whose value is used other than for a call or an attribute."""
+    pending: str | None = None
+    is_called = False  # whether the value being loaded is called: before Python 3.13, NULL is pushed first
     last = ""
-    for instruction in shown:
+    for instruction in sequence:
         name = instruction.opname
         is_attribute = name in _ATTRIBUTES
-        if taken is not None and not is_attribute and name != "PUSH_NULL":
-            yield taken
+        if pending is not None and not is_attribute and name != "PUSH_NULL":
+            yield pending
         is_load = name in _VARIABLES or name == "LOAD_ATTR"
-        follows = is_attribute or last == "PUSH_NULL"  # the NULL of a call that is to come
+        follows = is_attribute or last == "PUSH_NULL"  # the NULL of a following call
         is_called = "NULL" in instruction.argrepr or (is_load and is_called and follows)
-        taken = instruction.argval if is_load and not is_called else None
+        pending = instruction.argval if is_load and not is_called else None
         is_called |= name == "PUSH_NULL" and sys.version_info < (3, 13)
         last = name
 
 
-def _imports(found: list[dis.Instruction]) -> Iterator[tuple[int, str]]:
-    """Level and name of every module that is imported. The level is the first of two constants before it."""
-    for index, each in enumerate(found):
+def _imports(sequence: list[dis.Instruction]) -> Iterator[tuple[int, str]]:
+    """Yield level and name of every imported module. Of the two constants loaded before, the level
+    is first.
+    """
+    for index, each in enumerate(sequence):
         if each.opname == "IMPORT_NAME":
-            level, _names = [i.argval for i in found[:index] if i.opname in _CONSTANTS][-2:]
+            level, _names = [i.argval for i in sequence[:index] if i.opname in _CONSTANTS][-2:]
             yield level, each.argval
 
 
 def _accesses(code: types.CodeType) -> Iterator[tuple[str, str | None]]:
-    """Each use of ``getattr`` and the like: the function, and the constant name with which it is called; None
-    for any other use.
+    """Yield each use of ``getattr`` and related functions: the function, and the constant name passed to it,
+    or None if it is used in any other way.
     """
-    shown = _without(code, "PUSH_NULL", "NOP")
-    for index, each in enumerate(shown):
+    sequence = _without(code, "PUSH_NULL", "NOP")
+    for index, each in enumerate(sequence):
         if each.opname not in _GLOBAL_LOADS or each.argval not in _ACCESSORS:
             continue
-        operands = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, shown[index + 1 :]))
-        rest = shown[index + 1 + len(operands) :][:3]
-        given = [i.opname if i.opname != "CALL" else i.argval for i in rest]
-        named = given[:2] == ["LOAD_CONST", 2] or (
-            given[::2] == ["LOAD_CONST", 3] and given[1] in _LOADS | _LOCAL_LOADS | {"LOAD_CONST"}
+        operands = list(
+            itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, sequence[index + 1 :])
         )
-        is_name = bool(operands) and named and isinstance(rest[0].argval, str)
-        yield each.argval, rest[0].argval if is_name else None
+        arguments = sequence[index + 1 + len(operands) :][:3]
+        shape = [i.opname if i.opname != "CALL" else i.argval for i in arguments]
+        is_constant = shape[:2] == ["LOAD_CONST", 2] or (
+            shape[::2] == ["LOAD_CONST", 3] and shape[1] in _LOADS | _LOCAL_LOADS | {"LOAD_CONST"}
+        )
+        is_name = bool(operands) and is_constant and isinstance(arguments[0].argval, str)
+        yield each.argval, arguments[0].argval if is_name else None
 
 
 @functools.lru_cache(maxsize=4096)
 def computed_access(code: types.CodeType) -> str | None:
-    """The function by which `code` itself may reach attributes that it does not name, if there is one."""
-    found = [accessor for accessor, name in _accesses(code) if name is None]
+    """Return the function by which `code` may access attributes that it does not name, if there is one."""
+    accessors = [accessor for accessor, name in _accesses(code) if name is None]
     attributes = _named(instructions(code), _ATTRIBUTES)
-    found += sorted(_ACCESSORS & attributes)  # builtins.getattr
+    accessors += sorted(_ACCESSORS & attributes)  # builtins.getattr
     if "format" in attributes and any(map(looks_up, facts(code).strings)):
-        found.append("format")
-    return found[0] if found else None
+        accessors.append("format")
+    return accessors[0] if accessors else None
 
 
 def _compares_types(code: types.CodeType) -> bool:
-    """Whether `code` uses ``type(...)`` other than for an attribute, as messages do. ``type(self)`` does not
-    count, as a method's own object is no number.
+    """Return whether `code` uses ``type(...)`` for more than its attributes (which messages use).
+    ``type(self)`` does not count, because a method's own object is not a number.
     """
-    found = _without(code, "PUSH_NULL", "NOP")
-    for index, each in enumerate(found):
+    sequence = _without(code, "PUSH_NULL", "NOP")
+    for index, each in enumerate(sequence):
         if each.opname in _GLOBAL_LOADS and each.argval == "type":
-            loads = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, found[index + 1 :]))
-            then = found[index + 1 + len(loads) :][:2]
-            is_call = len(loads) > 0 and len(then) == 2 and then[0].opname == "CALL" and then[0].argval == 1
+            loads = list(
+                itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, sequence[index + 1 :])
+            )
+            following = sequence[index + 1 + len(loads) :][:2]
+            is_call = (
+                len(loads) > 0
+                and len(following) == 2
+                and following[0].opname == "CALL"
+                and following[0].argval == 1
+            )
             is_own = is_call and len(loads) == 1 and loads[0].argval in ("self", "cls")
-            if not (is_own or (is_call and then[1].opname in _ATTRIBUTES)):
+            if not (is_own or (is_call and following[1].opname in _ATTRIBUTES)):
                 return True
     return False
 
 
 def looks_up(text: str) -> bool:
-    """Whether `text` may be a format string that looks up attributes: ``"{0.rate}".format(...)``."""
+    """Return whether `text` may be a format string that reads attributes: ``"{0.rate}".format(...)``."""
     return re.search(r"\{[^}]*\.[^\W\d]", text) is not None
 
 
 def is_made_by_dataclass(code: types.CodeType) -> bool:
-    """Whether `dataclasses` generated a function: the variables that it captured are constants."""
+    """Return whether `dataclasses` generated the function; the variables it captured are constants."""
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
 
 
 def handles_errors(code: types.CodeType) -> bool:
-    """Whether `code` itself has ``except``, ``finally`` or ``with``."""
+    """Return whether `code` itself contains ``except``, ``finally`` or ``with``."""
     return any(instruction.opname == "PUSH_EXC_INFO" for instruction in instructions(code))
 
 
 def _compares(code: types.CodeType) -> bool:
-    """Whether `code` compares two values of which none is a constant."""
-    before = ""
+    """Return whether `code` compares two values, neither of which is a constant."""
+    previous = ""
     for instruction in instructions(code):
-        question = instruction.opname in ("IS_OP", "CONTAINS_OP") or instruction.argval in ("==", "!=")
-        if question and before != "LOAD_CONST":
+        is_comparison = instruction.opname in ("IS_OP", "CONTAINS_OP") or instruction.argval in ("==", "!=")
+        if is_comparison and previous != "LOAD_CONST":
             return True
-        before = instruction.opname
+        previous = instruction.opname
     return False
 
 
 def strings_in(constants: tuple[object, ...]) -> list[str]:
-    """The strings in nested tuples."""
-    found: list[str] = []
+    """Return the strings in nested tuples and frozensets."""
+    strings: list[str] = []
     for constant in constants:
         if isinstance(constant, str):
-            found.append(constant)
+            strings.append(constant)
         elif isinstance(constant, tuple | frozenset):
-            found += strings_in(tuple(constant))
-    return found
+            strings += strings_in(tuple(constant))
+    return strings
 
 
 def mention(all_codes: set[types.CodeType], name: str) -> str | None:
-    """``file:line`` where one of the codes first names `name`."""
-    places = [
+    """Return the first ``file:line`` at which one of the code objects mentions `name`, or None."""
+    lines = [
         (each.co_filename, instruction.positions.lineno)
         for each in all_codes
         for instruction in instructions(each)
         if instruction.argval == name and instruction.positions is not None and instruction.positions.lineno
     ]
-    return "{}:{}".format(*min(places)) if places else None
+    return "{}:{}".format(*min(lines)) if lines else None

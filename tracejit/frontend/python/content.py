@@ -1,9 +1,9 @@
 """Content of containers and objects, read and written without the methods of their own classes.
 
-A recording undoes the changes of the body and makes them again later, and both must store exactly what was
-there. But `Counter.update` adds, and a class of the user's may store another value than it is given, in
-``__setitem__``, ``__setattr__`` or a descriptor. So the methods of Python's own classes are used. Other
-threads may read a container meanwhile: an item that stays is never missing.
+A recording undoes the changes of the body and repeats them later, and both must store exact values. However,
+`Counter.update` adds, and ``__setitem__``, ``__setattr__`` or a descriptor of a user's class may store
+another value than the one passed. Therefore the methods of the built-in base classes are used. Other threads
+may read a container concurrently: an item that stays is never temporarily missing.
 
 >>> from collections import Counter
 >>> votes = Counter(a=1)
@@ -29,23 +29,23 @@ _ACCESS = ("__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter_
 
 
 def base_of(kind: type) -> Any:
-    """The class of Python's own whose methods reach the content of a container of type `kind`."""
+    """Return the built-in class whose methods access the content of a container of type `kind`."""
     return next(base for base in _BASES if issubclass(kind, base))
 
 
 def own_items(kind: type) -> str | None:
-    """The method by which containers of type `kind` find or store items in their own way; None if
-    Python's own class does it, so that such a container can be made again from its items.
+    """Return the name of a method by which containers of type `kind` override how items are read or stored;
+    None if they use the methods of the built-in class, so that a container can be rebuilt from its items.
     """
     base = base_of(kind)
     if kind is base or kind.__module__ == "collections":
-        return None  # a Counter differs only where a missing item is deleted
-    own = (name for name in _ACCESS if getattr(kind, name, None) is not getattr(base, name, None))
-    return next(own, None)
+        return None  # a Counter differs only in the deletion of a missing item
+    overridden = (name for name in _ACCESS if getattr(kind, name, None) is not getattr(base, name, None))
+    return next(overridden, None)
 
 
 def content_of(container: Any) -> Any:
-    """A copy of a container's content at one moment: a dict, set or list."""
+    """Return a consistent copy of a container's content: a dict, set or list."""
     base = base_of(type(container))
     if issubclass(base, dict):
         return dict(container) if type(container) is dict else dict(base.items(container))
@@ -55,7 +55,7 @@ def content_of(container: Any) -> Any:
 
 
 class _Gone:
-    """The type of `GONE`, which stands for a missing value."""
+    """The type of `GONE`, which represents a missing value."""
 
     def __repr__(self) -> str:
         return "GONE"
@@ -65,8 +65,8 @@ GONE = _Gone()
 
 
 def own_attributes(cls: type) -> str | None:
-    """The method by which instances of `cls` show or store attributes in their own way; None if as
-    `object` does. A frozen dataclass counts as the latter: its methods only refuse.
+    """Return the name of a method by which instances of `cls` override how attributes are read or stored;
+    None if they use the methods of `object`. A frozen dataclass counts as such: its methods only raise.
     """
     for name in ("__getattribute__", "__getattr__", "__setattr__", "__delattr__"):
         method = getattr(cls, name, None)
@@ -77,8 +77,8 @@ def own_attributes(cls: type) -> str | None:
 
 
 def is_made_plainly(kind: type) -> bool:
-    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
-    exception, say.
+    """Return whether an instance can be created without calling `kind`: its memory layout is that of
+    `object`, unlike that of an exception, say.
     """
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
 
@@ -87,25 +87,25 @@ _HEAP_TYPE = 1 << 9
 
 
 def inherited(cls: type, name: str) -> Any:
-    """Look a name up in a class and its bases, without descriptors; None if there is none."""
+    """Look up a name in a class and its bases without invoking descriptors; return None if it is missing."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
 def is_shadowed(cls: type, name: str) -> bool:
-    """Whether a data descriptor of `cls`, a property say, hides the attribute of an instance."""
-    held = inherited(cls, name)
-    return hasattr(type(held), "__set__") and not isinstance(held, types.MemberDescriptorType)
+    """Return whether a data descriptor of `cls`, such as a property, hides the attribute of an instance."""
+    member = inherited(cls, name)
+    return hasattr(type(member), "__set__") and not isinstance(member, types.MemberDescriptorType)
 
 
 def is_computed(cls: type, name: str) -> bool:
-    """Whether code runs when an instance of `cls` is asked for attribute `name` and holds none."""
-    held = inherited(cls, name)
-    is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
-    return hasattr(type(held), "__get__") and not is_own
+    """Return whether reading attribute `name` of an instance of `cls` runs code if the instance lacks it."""
+    member = inherited(cls, name)
+    is_stored = isinstance(member, types.MemberDescriptorType | types.FunctionType)
+    return hasattr(type(member), "__get__") and not is_stored
 
 
 class Attributes:
-    """The attributes of an object itself, not of its class: ``Attributes(model)["w"] = w``."""
+    """A mapping view of an object's own attributes, excluding its class: ``Attributes(model)["w"] = w``."""
 
     __slots__ = ("holder",)
 
@@ -113,34 +113,36 @@ class Attributes:
         self.holder = holder
 
     def namespace(self) -> dict[str, Any]:
-        """The instance dictionary: attributes that are not slots."""
+        """Return the instance dictionary: the attributes that are not slots."""
         try:
-            found = object.__getattribute__(self.holder, "__dict__")
+            namespace = object.__getattribute__(self.holder, "__dict__")
         except AttributeError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return namespace if isinstance(namespace, dict) else {}
 
     def names(self) -> list[str]:
-        """Names of the attributes that exist, slots included."""
-        found = list(self.namespace())
+        """Return the names of the existing attributes, slots included."""
+        names = list(self.namespace())
         for base in type(self.holder).__mro__:
             if "__slots__" in vars(base) or issubclass(base, BaseException):
-                found += [n for n, held in vars(base).items() if _is_slot(held) and self.get(n) is not GONE]
-        return found
+                names += [
+                    n for n, member in vars(base).items() if _is_slot(member) and self.get(n) is not GONE
+                ]
+        return names
 
     def _slot(self, name: str) -> Any:
-        """The descriptor of a slot (``__slots__``); None if there is none of this name."""
+        """Return the descriptor of a slot (``__slots__``), or None if there is none of this name."""
         for base in type(self.holder).__mro__:
-            if _is_slot(held := vars(base).get(name)):
-                return held
+            if _is_slot(member := vars(base).get(name)):
+                return member
         return None
 
     def is_slot(self, name: str) -> bool:
-        """Whether there is a slot of this name."""
+        """Return whether the object has a slot of this name."""
         return self._slot(name) is not None
 
     def get(self, name: str) -> Any:
-        """An attribute; `GONE` if the object has none of this name."""
+        """Return an attribute, or `GONE` if the object has none of this name."""
         slot = self._slot(name)
         if slot is None:
             return self.namespace().get(name, GONE)
@@ -150,10 +152,10 @@ class Attributes:
             return GONE
 
     def __getitem__(self, name: str) -> Any:
-        found = self.get(name)
-        if found is GONE:
+        value = self.get(name)
+        if value is GONE:
             raise AttributeError(name)
-        return found
+        return value
 
     def __setitem__(self, name: str, value: Any) -> None:
         slot = self._slot(name)
@@ -163,7 +165,7 @@ class Attributes:
             slot.__set__(self.holder, value)
 
     def remove(self, name: str) -> None:
-        """Take an attribute away, if it is there."""
+        """Remove an attribute if it exists."""
         slot = self._slot(name)
         if slot is None:
             self.namespace().pop(name, None)
@@ -173,13 +175,13 @@ class Attributes:
     __delitem__ = remove
 
 
-def _is_slot(held: Any) -> bool:
-    """Whether an attribute of a class is the descriptor of a slot."""
-    return isinstance(held, types.MemberDescriptorType)
+def _is_slot(member: Any) -> bool:
+    """Return whether a class attribute is the descriptor of a slot."""
+    return isinstance(member, types.MemberDescriptorType)
 
 
 def fill(container: Any, content: Any) -> None:
-    """Make the content of a container equal to `content`, a result of `content_of`."""
+    """Replace the content of a container by `content`, a result of `content_of`."""
     base = base_of(type(container))
     if base is list:
         list.__setitem__(container, slice(None), content)
@@ -196,42 +198,42 @@ def fill(container: Any, content: Any) -> None:
         _fill_dict(base, container, content)
 
 
-def _fill_dict(base: Any, held: Any, content: dict[Any, Any]) -> None:
-    """Make a dict equal to `content`, in its order."""
-    for key in list(base.__iter__(held)):
+def _fill_dict(base: Any, target: Any, content: dict[Any, Any]) -> None:
+    """Make a dict equal to `content`, including the order of its keys."""
+    for key in list(base.__iter__(target)):
         if key not in content:
-            base.pop(held, key, None)
+            base.pop(target, key, None)
     for key, value in content.items():
-        base.__setitem__(held, key, value)
-    keys, wanted = [key for key in list(base.__iter__(held)) if key in content], list(content)
-    if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
+        base.__setitem__(target, key, value)
+    keys, new_keys = [key for key in list(base.__iter__(target)) if key in content], list(content)
+    if keys != new_keys or list(map(type, keys)) != list(map(type, new_keys)):  # 1 and True are equal
         for key, value in content.items():
-            both = (base.pop, held, key, None), (base.__setitem__, held, key, value)
-            deque(starmap(operator.call, both), 0)  # one call: no interrupt and no thread comes in between
+            steps = (base.pop, target, key, None), (base.__setitem__, target, key, value)
+            deque(starmap(operator.call, steps), 0)  # one C call: atomic for interrupts and threads
 
 
-def same_items(held: Any, copy: Any) -> bool:
-    """Whether a container of values has the content of `copy`, with equal types."""
-    held = content_of(held)  # another thread may change it meanwhile
-    if len(held) != len(copy):
+def same_items(container: Any, copy: Any) -> bool:
+    """Return whether a container of values has the content of `copy`, with equal types."""
+    content = content_of(container)  # a snapshot: another thread may change the container
+    if len(content) != len(copy):
         return False
-    if isinstance(held, dict):
-        return same_parts(held, copy) and same_parts(held.values(), copy.values())
-    if isinstance(held, set):
-        return bool(held == copy) and sorted(map(repr, held)) == sorted(map(repr, copy))
-    return same_parts(held, copy)
+    if isinstance(content, dict):
+        return same_parts(content, copy) and same_parts(content.values(), copy.values())
+    if isinstance(content, set):
+        return bool(content == copy) and sorted(map(repr, content)) == sorted(map(repr, copy))
+    return same_parts(content, copy)
 
 
-def same_parts(held: Iterable[Any], copy: Iterable[Any]) -> bool:
-    """Whether all parts are the same objects, or equal ones of equal types. nan equals itself, and 0.0 does
-    not equal -0.0.
+def same_parts(items: Iterable[Any], copy: Iterable[Any]) -> bool:
+    """Return whether all items are the same objects, or have equal types and values. Here nan equals itself,
+    and 0.0 does not equal -0.0.
     """
-    return all(map(operator.is_, held, copy)) or all(
+    return all(map(operator.is_, items, copy)) or all(
         type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))
-        for a, b in zip(held, copy, strict=True)
+        for a, b in zip(items, copy, strict=True)
     )
 
 
 def factory_of(container: Any) -> Any:
-    """The factory of a defaultdict; None for other containers."""
+    """Return the factory of a defaultdict, or None for other containers."""
     return container.default_factory if isinstance(container, defaultdict) else None

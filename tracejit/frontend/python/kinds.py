@@ -1,4 +1,4 @@
-"""Kinds of values that a traced body reaches, and the owners of the code that runs.
+"""Kinds of values that a traced body accesses, and the owners of the code that runs.
 
 >>> is_value((1, "a", float)), is_value(([],))
 (True, False)
@@ -25,8 +25,8 @@ _TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "
 
 
 def bound(function: Any, instance: Any) -> Any:
-    """Bind a callable that is an attribute of a class as a function would be: to a method of `instance`, or
-    not at all if that is None.
+    """Bind a callable that is a class attribute, as a function's ``__get__`` does: return a method of
+    `instance`, or the callable itself if `instance` is None.
     """
     return function if instance is None else types.MethodType(function, instance)
 
@@ -39,7 +39,7 @@ VALUES = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
     *(enum.Enum, np.generic, np.dtype, range, datetime.date, datetime.time, datetime.timedelta),
 )
-"""Classes of values that replays compare by their value."""
+"""Classes of values that replays compare by value."""
 
 FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
@@ -47,7 +47,7 @@ FIXED: tuple[type, ...] = (
     *(datetime.tzinfo, slice, functools.cached_property, operator.itemgetter, Vouched, property),
     *(staticmethod, classmethod),
 )
-"""Classes of values that never change, so that replays compare them by identity."""
+"""Classes of immutable values, which replays compare by identity."""
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque)
@@ -55,18 +55,20 @@ BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, colle
 
 
 def is_namespace(cls: type) -> bool:
-    """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
+    """Return whether `cls` is a class of the standard library whose instances only store attributes."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
 
 
 def is_tree(value: Any) -> bool:
-    """Whether `value` is a dataclass instance: library code may walk over its fields without naming them."""
+    """Return whether `value` is a dataclass instance: library code may iterate over its fields unnamed."""
     is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return is_instance and not is_seen_as_tree(value)
 
 
 def is_seen_as_tree(value: Any) -> bool:
-    """Whether an object shows itself as a tree, by a method ``__tree__``, which may walk over attributes."""
+    """Return whether an object is a pytree node, by a method ``__tree__``, which may iterate over
+    attributes.
+    """
     return hasattr(type(value), "__tree__")
 
 
@@ -82,14 +84,14 @@ IDENTITY = (types.FunctionType, Transparent, types.ModuleType, type, *FIXED)
 
 
 def is_of_own_class(value: Any) -> bool:
-    """Whether a value or array is of a class of the user's, and so may have attributes and methods. Members
-    of enumerations do not count: theirs are assumed to stay.
+    """Return whether a value or array is an instance of a user's class, and so may have attributes and
+    methods. Members of enumerations do not count: their attributes are assumed constant.
     """
     return not trusted(type(value).__module__) and not isinstance(value, enum.Enum)
 
 
 def is_added(value: Any) -> bool:
-    """Whether a value among the builtins is none of Python's own."""
+    """Return whether a value in the builtins namespace was added to Python's own."""
     if isinstance(value, types.BuiltinFunctionType | type):
         return value.__module__ != "builtins"
     is_constant = any(value is each for each in (None, NotImplemented, Ellipsis, True, False))
@@ -97,21 +99,21 @@ def is_added(value: Any) -> bool:
 
 
 def is_value(key: Any) -> bool:
-    """Whether a key can be compared: by its value, or by its identity if it never changes."""
+    """Return whether a key can be compared: by value, or by identity if it is immutable."""
     if type(key) is tuple:
         return all(map(is_value, key))
     return isinstance(key, (*VALUES, type, *FIXED)) and not is_of_own_class(key)
 
 
-# -- whose code ----------------------------------------------------------------------------------------------
+# -- owners of code ------------------------------------------------------------------------------------------
 
 USERS, OURS, LIBRARY = 0, 1, 2
 
 
 class _Owner(dict[Any, int]):
-    """The owner of code, by its module's name. Asked at every call, so answers are kept.
+    """The owner of code, by its module's name. It is looked up at every call, so results are cached.
 
-    The constructor that Python generates for a named tuple has nothing of the user's: it counts as ours.
+    The constructor that Python generates for a named tuple contains no user code, and counts as ours.
     """
 
     def __missing__(self, module: str | None) -> int:
@@ -128,18 +130,22 @@ OWNER = _Owner()
 
 
 def is_like_users(module: str) -> bool:
-    """Whether functions of this package in `module` name items or attributes of the user's objects."""
+    """Return whether functions of this package in `module` access items or attributes of user objects by
+    name.
+    """
     known = ("tracejit.optim", "tracejit.optim.adaptive", "tracejit.graphs.kept")
     return module in known or module.startswith(("tracejit.nn.modules", "tracejit.kvstore"))
 
 
 def trusted(module: str | None) -> bool:
-    """Whether functions of `module` are assumed to have no state that matters."""
+    """Return whether functions of `module` are assumed to have no relevant state."""
     return OWNER[module] != USERS
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether all the behaviour of `cls` is written in Python (so that it is seen) or well known."""
+    """Return whether the methods of `cls` are written in Python (so that their code is visible), or inherited
+    from classes with known behaviour.
+    """
     return all(
         base in BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
         for base in cls.__mro__

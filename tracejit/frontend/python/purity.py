@@ -1,7 +1,7 @@
-"""Tables of pure functions of Python's library, NumPy and others; all other functions count as impure.
+"""Tables of pure functions of the standard library, NumPy and other packages.
 
-A replay leaves out calls of Python, so only of functions that are known to be pure. Nothing is guessed: what
-is not in these tables counts as impure.
+A replay omits calls of Python functions, which is correct only for pure functions. A function that is not in
+these tables counts as impure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tracejit.frontend.python.kinds import BASES, trusted
 
 
 def _names(*lines: str) -> frozenset[str]:
-    """The words of some lines."""
+    """Split lines into a set of words."""
     return frozenset(" ".join(lines).split())
 
 
@@ -31,7 +31,7 @@ PURE_LIBRARY = _names(
     "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
     "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
 )
-"""Modules (also of other packages) whose functions, if written in Python, have no effects."""
+"""Modules (including those of other packages) whose functions written in Python have no side effects."""
 _RUNS = PURE_LIBRARY | {"builtins"}
 EFFECTS = (
     *("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy.lib._datasource"),
@@ -39,7 +39,7 @@ EFFECTS = (
     *("numpy.lib._utils_impl", "numpy.__config__", "numba.np.ufunc.parallel"),
     *("scipy.stats", "scipy.io", "scipy.datasets"),
 )
-"""Modules of packages otherwise known to be pure: they draw random numbers, read files, print, or have
+"""Impure modules of packages in `PURE_LIBRARY`: they draw random numbers, read files, print, or have
 settings.
 """
 STATEFUL = _names(
@@ -51,9 +51,9 @@ STATEFUL = _names(
     *(f"numpy._core._ufunc_config.{name}" for name in ("geterr", "seterr", "geterrcall", "seterrcall")),
     "numpy._core._ufunc_config.getbufsize numpy._core._ufunc_config.setbufsize",
 )
-"""Functions of pure modules that do so, too."""
+"""Impure functions of pure modules."""
 OPENING = _names("_io.FileIO _socket.socket mmap.mmap select.epoll sqlite3.Connection")
-"""Classes written in C whose instances open something when they are made, which no event reports."""
+"""Classes written in C whose constructors open a file, socket or similar resource, which no event reports."""
 PURE_TYPES: tuple[type, ...] = (
     *(dict, list, tuple, set, frozenset, range, slice, type),
     *(str, bytes, bytearray, int, float, complex, bool),
@@ -71,7 +71,7 @@ REMEDY = "call it outside, pass its result as an argument, or wrap it in tj.call
 
 
 def impure(function: Any) -> str | None:
-    """The name of a C function that may have effects or a changing result; None for a pure one."""
+    """Return the name of a C function that may have side effects or a varying result; None for a pure one."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", str(function))
     if isinstance(owner, types.ModuleType) or owner is None:
@@ -101,13 +101,13 @@ def impure(function: Any) -> str | None:
 
 
 def impure_library(frame: FrameType) -> str | None:
-    """The name of the library function that runs in a frame, if it is not known to be pure."""
+    """Return the name of the library function that runs in a frame, or None if it is known to be pure."""
     code, module = frame.f_code, frame.f_globals.get("__name__") or ""
     is_known = module.partition(".")[0] in PURE_LIBRARY and not module.startswith(EFFECTS)
     path = f"{module}.{code.co_qualname}"
     if not is_known or path in STATEFUL:
         return path
-    if module == "collections.abc" and code.co_argcount:  # it calls methods of the object's class
+    if module == "collections.abc" and code.co_argcount:  # its functions call methods of the object's class
         kind = type(frame.f_locals.get(code.co_varnames[0]))
         if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in _RUNS:
             return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
@@ -115,13 +115,15 @@ def impure_library(frame: FrameType) -> str | None:
 
 
 def opens(value: Any) -> bool:
-    """Whether `value` is a class whose instances open a file, a connection or such when they are made."""
+    """Return whether `value` is a class whose constructor opens a file, a connection or a similar
+    resource.
+    """
     bases = value.__mro__ if isinstance(value, type) else ()
     return any(f"{base.__module__}.{base.__qualname__}" in OPENING for base in bases)
 
 
 def runs_library_code(cls: type) -> bool:
-    """Whether methods of a library that is known to be pure may read attributes of such objects."""
+    """Return whether methods of a pure library may read attributes of the instances of `cls`."""
     return any(
         trusted(base.__module__)
         and (base not in BASES or base is types.SimpleNamespace)

@@ -1,15 +1,15 @@
-"""Surroundings of a traced body: reached by name, guarded, taken back and watched.
+"""Surroundings of a traced body: the values it reaches by name, their guards, and the watch on its calls.
 
-surroundings       the parts of one recording: `Surroundings` shows in which order they are used
-executed           the code that a body runs, and the names in it
-reach, members     the slots to which these names lead; attributes of what was reached
-installed          stand-ins for numbers, NumPy arrays and modules in these slots
-refusals           code that cannot be replayed for what it names
-reads, changes     slots that the body can have read; those that it rebound, and how that is undone
-guards             the checks by which a replay knows that all is as it was
-watch              the two events of a running body, and what they mean
+surroundings       the components of one recording; `Surroundings` documents the order in which they are used
+executed           the code objects that the body runs, and the names they mention
+reach, members     the slots to which these names lead; attributes of the values in these slots
+installed          stand-ins for numbers, NumPy arrays and modules, stored in these slots
+refusals           code that cannot be replayed because of the names it uses
+reads, changes     slots that the body can have read; slots that it rebound, and how they are restored
+guards             the checks by which a replay verifies that the surroundings are unchanged
+watch              the two events that a running body causes, and how they are handled
 events, monitoring, profiling
-                   the source of these events, by the version of Python
+                   the source of these events, chosen by the version of Python
 numpy_module, math_module, numbers_found, module_stand_ins
-                   stand-ins for NumPy, `math`, `float` and `int`
+                   stand-ins for NumPy, `math`, `float`, `int` and other builtins
 """

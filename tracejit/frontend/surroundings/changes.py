@@ -1,7 +1,7 @@
-"""Changes that a traced body makes to what it reaches by name, and how they are undone.
+"""Changes of a traced body to the slots that it reaches by name, and how they are undone.
 
-When the body has run, `Changes.find` collects the slots that it rebound, and `Changes.undo` gives them their
-old values. Slots that another thread changed meanwhile are left alone.
+After the body has run, `Changes.find` collects the slots that the body rebound, and `Changes.undo` restores
+their values. Slots that another thread changed in the meantime keep their new values.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tracejit.frontend.surroundings.reach import Reach
 from tracejit.frontend.surroundings.reads import Reads
 
 CHANGES = frozenset({"update", "setdefault", "pop", "popitem", "__setitem__", "__delitem__"})
-"""Methods that change items of dicts."""
+"""Methods that change the items of a dict."""
 
 
 class Changes:
     """The changes of a body to the slots within its reach.
 
-    foreseen: what an earlier recording found out to be assigned, or None; it counts as mentioned.
+    foreseen: the names that an earlier recording saw assigned, or None; they count as mentioned from the
+              start.
     """
 
     def __init__(self, reach: Reach, reads: Reads, foreseen: Mentions | None) -> None:
@@ -33,48 +34,50 @@ class Changes:
             self.code.mentions.add_stores(foreseen)
 
     def find(self) -> list[tuple[Slot, Any]]:
-        """Slots whose value the body rebound, and what they hold now."""
-        found = []
+        """Return the slots whose value changed while the body ran, each with its present value."""
+        changes = []
         for slot in list(self.reach.slots.values()):
             if id(slot.holder) in self.reads.logs:
                 continue
-            now = slot.read()
-            if now is not slot.given and not _are_equal_values(slot.given, now):
-                found.append((slot, now))
+            present = slot.read()
+            if present is not slot.given and not _are_equal_values(slot.given, present):
+                changes.append((slot, present))
         for seen in self.reach.seen:
             namespace = seen.namespace()
             added = seen.absent & namespace.keys()
             for name in [name for name in list(namespace) if name in added]:
                 seen.absent.add(name)
                 path = f"{seen.path}.{name}"
-                found.append((Attribute(seen.value, name, seen.place(name), path, GONE), namespace[name]))
-        return found
+                changes.append(
+                    (Attribute(seen.value, name, seen.expression_of(name), path, GONE), namespace[name])
+                )
+        return changes
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:
-        """Give every slot that the body changed its old value, and every container its old content."""
-        for slot, _now in changes:
+        """Restore the value of every slot that the body changed, and the content of every container."""
+        for slot, _present in changes:
             if type(slot) in (Item, Content) or self.is_ours(slot):
                 slot.put(slot.value)
 
     def is_ours(self, slot: Slot) -> bool:
-        """Whether code of the body can have changed the slot; else it was another thread, say."""
+        """Return whether code of the body can have changed the slot, rather than another thread, say."""
         mentions = self.code.mentions
         if type(slot) is Item and (mentions.stores_items or not CHANGES.isdisjoint(mentions.attributes)):
             return True
         return slot.assignable and (slot.value is GONE or self.code.assigns(slot))
 
     def foresee(self, slot: Slot) -> None:
-        """Start again, now that it is known what is assigned, if the body then finds a stand-in in the slot
-        that it changed, or if the container that holds the slot is then followed item by item.
+        """Restart the recording with the assigned names known from the start, if that changes how the slot is
+        treated: the body then finds a stand-in in it, or its container is followed item by item.
         """
         if isinstance(slot, Content):
-            known = slot.deep and self.code.stores_in(slot.value)
+            is_assigned = slot.deep and self.code.stores_in(slot.value)
         else:
-            known = self.code.assigns(slot)
-        if known and not self._is_foreseen:
+            is_assigned = self.code.assigns(slot)
+        if is_assigned and not self._is_foreseen:
             raise Restart(stores=self.code.mentions)
 
 
 def _are_equal_values(before: Any, after: Any) -> bool:
-    """Whether two values are equal, and of a type that is compared."""
+    """Return whether two values are equal, and of a type that is compared by value."""
     return issubclass(type(before), VALUES) and same_parts((before,), (after,))

@@ -1,7 +1,7 @@
-"""The source of the events that `watch` explains: `sys.monitoring`, or `sys.setprofile` on Python 3.11.
+"""The source of the events described in `watch`: `sys.monitoring`, or `sys.setprofile` on Python 3.11.
 
-events.report_to(watcher)    from now on the watcher receives what this thread does
-events.stop(watcher)         it does not any more; this may be done twice
+events.report_to(watcher)    start reporting the events of this thread to the watcher
+events.stop(watcher)         stop reporting to the watcher; idempotent
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""The checks of the surroundings: one for each slot that matters.
+"""The guards of the surroundings: one check for each slot that the body can have read.
 
-Only what executed code mentions is checked, so a function that is merely named (passed to `tj.callback`, kept
-for another mode) costs nothing and may change.
+Only slots mentioned by executed code are checked. A function that is merely named (passed to `tj.callback`,
+or kept for another mode) costs nothing and may change.
 """
 
 from __future__ import annotations
@@ -40,29 +40,32 @@ from tracejit.frontend.surroundings.surroundings import Surroundings
 
 
 class Guards:
-    """Appends the checks of the surroundings to `program`."""
+    """Append the checks of the surroundings to `program`.
+
+    arrays: slots that contain an NDArray; they are collected by `emit`, which does not check them.
+    """
 
     def __init__(self, surroundings: Surroundings, program: ReplayProgram):
         self.surroundings, self.program = surroundings, program
         self.arrays: list[Slot] = []
 
     def var_of(self, value: Any) -> Expr | None:
-        """The variable for this very object in a replay, if it was checked."""
+        """Return the variable bound to this very object in a replay, or None if the object is not checked."""
         var = self.surroundings.reach.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
     def emit(self) -> None:
-        """Check everything but arrays, which are collected in `arrays`."""
+        """Check every slot that was read except those of arrays, which are collected in `arrays`."""
         code, reach, program = self.surroundings.code, self.surroundings.reach, self.program
-        slots = [slot for slot in reach.slots.values() if self.surroundings.reads.was_read(slot)]
-        left: list[Slot] = []
-        while len(left) != len(slots):  # the holder of a slot may be found in a later one
-            left, slots = slots, []
-            for slot in left:
+        unbound = [slot for slot in reach.slots.values() if self.surroundings.reads.was_read(slot)]
+        pending: list[Slot] = []
+        while len(pending) != len(unbound):  # the holder of a slot may be bound by a later slot
+            pending, unbound = unbound, []
+            for slot in pending:
                 if slot.place.root.is_bound:
                     self._check(slot)
                 else:
-                    slots.append(slot)
+                    unbound.append(slot)
         for holder, missing in reach.shadows:
             for name in missing & code.mentions.handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
@@ -72,13 +75,13 @@ class Guards:
                 seen.check(code, program)
 
     def _is_handed(self, slot: Slot) -> bool:
-        """Whether library code may call the value of a slot: calls from C code are not reported."""
+        """Return whether library code may call the value of a slot. Calls from C code are not reported."""
         if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType | types.FunctionType):
             return True
         return slot.key in self.surroundings.code.mentions.handed
 
     def _refuse_impure(self, function: Any, path: str) -> None:
-        """Refuse a function that has effects and that library code may have called. A call by the body itself
+        """Refuse a function with side effects that library code may have called. A call by the body itself
         would have been reported.
         """
         name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
@@ -87,10 +90,10 @@ class Guards:
             raise Unreplayable(what, REMEDY, self.surroundings.code.line_naming(path))
 
     def _check(self, slot: Slot) -> None:
-        value, program, place = slot.value, self.program, slot.place
-        if value is GONE:  # the body only writes it, to a global say
+        value, program, expression = slot.value, self.program, slot.place
+        if value is GONE:  # the body only writes the slot, a new global for example
             if isinstance(slot, Attribute):
-                program.require(Rule.NO_ATTRIBUTE, place.root, Literal(slot.key))
+                program.require(Rule.NO_ATTRIBUTE, expression.root, Literal(slot.key))
             return
         if slot.refusal is not None:
             raise Unreplayable(*slot.refusal, self.surroundings.code.line_of(slot))
@@ -101,86 +104,88 @@ class Guards:
             self._check_content(slot)
             return
         if slot.alias is not None and slot.alias.is_bound:
-            program.require(Rule.IS, place, slot.alias)
+            program.require(Rule.IS, expression, slot.alias)
             return
         var = slot.alias or slot.var
-        if isinstance(var, Var) and var is not place:
-            place = program.define(var, place)
+        if isinstance(var, Var) and var is not expression:
+            expression = program.define(var, expression)
         if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.code.ran:
-            holder = Const(value) if slot.guarded else place
+            holder = Const(value) if slot.guarded else expression
             program.require(Rule.IS, attribute(holder, "__code__"), Const(value.__code__))
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
         if slot.guarded:
-            self._check_value(slot, value, place)
+            self._check_value(slot, value, expression)
 
-    def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
-        """Require that a slot holds the same value, the same object, or one of the same type."""
+    def _check_value(self, slot: Slot, value: Any, expression: Expr) -> None:
+        """Require that the slot contains an equal value, the same object, or an object of the same type."""
         program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
             name = type(value).__name__
-            program.require(Rule.TYPE, place, Word(name), says=(slot.path, name))
+            program.require(Rule.TYPE, expression, Word(name), says=(slot.path, name))
         elif isinstance(value, VALUES):
-            program.same(place, value, says)
+            program.same(expression, value, says)
         elif isinstance(value, IDENTITY):
-            program.require(Rule.IS, place, Const(value), says=says)
+            program.require(Rule.IS, expression, Const(value), says=says)
         elif isinstance(value, np.ndarray):
-            self._check_numpy(slot, value, place)
+            self._check_numpy(slot, value, expression)
         else:
-            program.require(Rule.TYPE, place, Const(type(value)), says=says)
+            program.require(Rule.TYPE, expression, Const(type(value)), says=says)
 
     def _check_content(self, slot: Content) -> None:
-        program, held, path, size = self.program, slot.holder, slot.path, len(slot.value)
-        kind = type(held).__name__
+        program, holder, path, size = self.program, slot.holder, slot.path, len(slot.value)
+        kind_name = type(holder).__name__
         if slot.deep:
-            copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
-            says = path, f"{kind} of {size} with this content"
+            copy = frozenset(slot.value) if isinstance(holder, set | frozenset) else slot.value
+            says = path, f"{kind_name} of {size} with this content"
             program.require(Rule.SAME_ITEMS, slot.place, Const(copy), says=says)
-        elif isinstance(held, dict):
+        elif isinstance(holder, dict):
             says = path, f"dict of {', '.join(map(repr, slot.value))}"
             program.keys(slot.place, tuple(slot.value), says)
         else:
-            says = path, f"{kind} of {size}"
+            says = path, f"{kind_name} of {size}"
             program.require(Rule.LENGTH, slot.place, Literal(size), says=says)
 
-    def _check_numpy(self, slot: Slot, array: np.ndarray, place: Expr) -> None:
-        held = self.surroundings.stand_ins.captured[id(array)]
+    def _check_numpy(self, slot: Slot, array: np.ndarray, expression: Expr) -> None:
+        captured = self.surroundings.stand_ins.captured[id(array)]
         program, shown = self.program, f"numpy {array.dtype}{list(array.shape)}"
-        program.require(Rule.TYPE, place, Const(type(array)))
-        program.require(Rule.SHAPE_AND_STRIDES, place, Literal(array.shape), Literal(array.strides))
-        program.require(Rule.EQUAL, attribute(place, "dtype"), Const(array.dtype), says=(slot.path, shown))
-        if not held.is_data:
+        program.require(Rule.TYPE, expression, Const(type(array)))
+        program.require(Rule.SHAPE_AND_STRIDES, expression, Literal(array.shape), Literal(array.strides))
+        program.require(
+            Rule.EQUAL, attribute(expression, "dtype"), Const(array.dtype), says=(slot.path, shown)
+        )
+        if not captured.is_data:
             return
-        assert held.content is not None, "the recording was given up when the array was used as data"
-        if held.changed():
+        assert captured.content is not None, "the recording was aborted when the array was used as data"
+        if captured.changed():
             line = self.surroundings.code.line_of(slot)
             what = f"the body changes the NumPy array {slot.path}"
             raise Unreplayable(what, "make it an NDArray, with tj.asarray", line)
         says = slot.path, f"{shown} with this content"
-        program.require(Rule.SAME_ARRAY, place, Const(held.content), says=says)
+        program.require(Rule.SAME_ARRAY, expression, Const(captured.content), says=says)
 
     def slot_of(self, array: np.ndarray) -> Slot | None:
-        """The slot of the NumPy array found by name of which `array` is a part, or all."""
+        """Return the slot of the captured NumPy array that contains the memory of `array`, or None."""
         captured = self.surroundings.stand_ins.captured
-        found = (s for s in self.surroundings.reach.slots.values() if id(s.value) in captured)
-        return next((slot for slot in found if captured[id(slot.value)].holds(array)), None)
+        slots = (s for s in self.surroundings.reach.slots.values() if id(s.value) in captured)
+        return next((slot for slot in slots if captured[id(slot.value)].holds(array)), None)
 
     def copy_in(self, array: np.ndarray) -> Expr | None:
-        """The expression for a captured NumPy array that was used as an operand, or a part of one."""
+        """Return the expression for an operand that is a captured NumPy array or a view into one, or None."""
         slot = self.slot_of(array)
         var = None if slot is None else self.var_of(slot.value)
         if slot is None or not isinstance(var, Var):
             return None
-        held = self.surroundings.stand_ins.captured[id(slot.value)]
-        part = held.part(array)
-        if part == held.part(held.origin):
+        captured = self.surroundings.stand_ins.captured[id(slot.value)]
+        view = captured.part(array)
+        if view == captured.part(captured.origin):
             return var
-        return Result(Word("read_part"), var, *map(Literal, part))
+        return Result(Word("read_part"), var, *map(Literal, view))
 
 
 def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: Set[type]) -> None:
-    """Require distinct objects where the recorded call had distinct ones: storages, shared memory, objects of
-    a type that is written (among `rebinds`), and all objects where the body compares some.
+    """Require distinct objects where the recorded call had distinct objects: storages, shared memory, objects
+    of a type that the body writes (`rebinds`), and all objects if the body compares any by identity.
     """
     arguments = surroundings.arguments
     program.steps.append(Separate(tuple(arguments.storages.values())))
@@ -189,26 +194,28 @@ def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: 
     compares = surroundings.code.mentions.compares
     if compares:
         handles = arguments.handles.values()
-        named = set(arguments.storages.values())
-        if not all(arguments.arrays[array._storage][0] in named for array, _var in handles):
-            objects += [(type(array), var) for array, var in handles]  # not told apart by their storages
+        storages = set(arguments.storages.values())
+        if not all(arguments.arrays[array._storage][0] in storages for array, _var in handles):
+            objects += [(type(array), var) for array, var in handles]  # some share a storage
         _check_functions(program, arguments, surroundings.reach)
-    apart = list(dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound))
-    if len(apart) > 1:
-        program.steps.append(Distinct(tuple(apart)))
+    distinct = list(
+        dict.fromkeys(var for kind, var in objects if (compares or kind in rebinds) and var.bound)
+    )
+    if len(distinct) > 1:
+        program.steps.append(Distinct(tuple(distinct)))
 
 
 def _check_functions(program: ReplayProgram, arguments: Arguments, reach: Reach) -> None:
-    """Require that an argument is the same function or class again if that was found by name, and none of
-    those found by name if not.
+    """Require of each function passed as an argument that it is the same object again, if the body also
+    reaches it by name, and otherwise that it is none of the functions and classes reached by name.
     """
-    named = {id(s.value) for s in reach.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
+    reached = {id(s.value) for s in reach.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
     for operand, _path, value in arguments.objects:
-        if named and isinstance(value, types.FunctionType):
-            if id(value) in named:
+        if reached and isinstance(value, types.FunctionType):
+            if id(value) in reached:
                 program.require(Rule.IS, operand, Const(value))
             else:
-                program.require(Rule.NOT_AMONG, operand, Const(frozenset(named)))
+                program.require(Rule.NOT_AMONG, operand, Const(frozenset(reached)))
 
 
 def _describe(value: Any) -> str:

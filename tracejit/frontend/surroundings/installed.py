@@ -1,6 +1,7 @@
 """Stand-ins that a traced body finds in slots: run-time numbers, views of NumPy arrays, modules.
 
-They are installed in slots just found, before code runs that names them, and removed when the body has run.
+They are installed in newly discovered slots, before the code that names these slots runs, and removed after
+the body has run.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from tracejit.frontend.surroundings.reach import Reach
 from tracejit.ir.types import DTYPES
 
 NAMED = (Global, ClosureCell, Attribute)
-"""Slots whose names code mentions where it uses what they hold."""
+"""Kinds of slots whose name occurs in code wherever the code uses the slot's value."""
 
 
 class InstalledStandIns:
     """The stand-ins of one recording.
 
-    captured: by identity: NumPy arrays that were found.
-    aliased:  storages of arguments that are also found by name, and of which the body gets windows.
-    functions: names of functions of which the body calls copies.
+    captured:  the NumPy arrays reached by name, by identity.
+    aliased:   storages of arguments that are also reached by name, and of which the body receives windows.
+    functions: names of the functions that are replaced by copies.
     """
 
     def __init__(self, reach: Reach, arguments: Arguments) -> None:
@@ -42,9 +43,10 @@ class InstalledStandIns:
         self.functions: set[Any] = set()
 
     def install(self) -> None:
-        """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays.
+        """Store stand-ins in the slots discovered since the last call: run-time numbers where code assigns
+        the number, watched views of NumPy arrays, copies of functions, and modules.
 
-        Only in slots found just now: what the body may have read already must stay what it was.
+        Earlier slots are left alone: the body may already have read their values.
         """
         for slot in self.reach.take_fresh():
             if isinstance(slot.value, np.ndarray):
@@ -64,17 +66,17 @@ class InstalledStandIns:
         self.arguments.trace.captured = list(self.captured.values())
 
     def _replace_module(self, slot: Slot) -> None:
-        """Install the stand-in for NumPy or `math`, or a function of theirs, if the trace uses it."""
+        """Install the stand-in for NumPy or `math`, or for one of their functions, if the trace uses it."""
         trace, value = self.arguments.trace, slot.value
         trace.body.names_math |= MATH.stand_in(value) is not None
-        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
-            made = module.stand_in(value)
-            if made is not None and is_used and not self.numbers.concrete:
-                slot.replace(made)
+        for stand_ins, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
+            stand_in = stand_ins.stand_in(value)
+            if stand_in is not None and is_used and not self.numbers.concrete:
+                slot.replace(stand_in)
 
     def _replace_function(self, slot: Slot) -> None:
-        """Install a copy of a function in which `float` and the like give run-time numbers, if the body may
-        look at values and does nothing with the function but call it.
+        """Install a copy of a function in which `float` and similar builtins return run-time numbers, if the
+        body may look at values and only calls the function.
         """
         trace, mentions = self.arguments.trace, self.reach.code.mentions
         is_only_called = slot.key not in mentions.handed and not any(mentions.uses_of([slot.key]))
@@ -87,37 +89,39 @@ class InstalledStandIns:
             self.functions.add(slot.key)
 
     def check_functions(self) -> None:
-        """Record again without copies of functions if one of them may be used for more than calls."""
+        """Restart without copies of functions if the body may do more with a copied function than call it."""
         mentions = self.reach.code.mentions
         if not self.functions.isdisjoint(mentions.handed) or any(mentions.uses_of(self.functions)):
             raise Restart(functions=False)
 
     def _watch_array(self, slot: Slot) -> None:
-        """Capture a NumPy array, and install a view that watches its use. An array counts as data if there
-        must be no stand-in for it, or if it is also found in a slot that cannot be assigned.
+        """Capture a NumPy array, and install a view that watches its use. The array counts as data if it must
+        not be replaced by a stand-in, or if it is also in a slot that cannot be assigned.
         """
         array = slot.value
-        found = self.captured.get(id(array))
-        if found is None:
-            found = self.captured[id(array)] = Captured(array, slot.path)
-            known = type(array) is np.ndarray and array.dtype in DTYPES
-            found.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.concrete
-            found.is_data = not found.is_watched
-            if found.is_data and found.content is None:
-                slot.refusal = found.too_large(slot.path)
+        captured = self.captured.get(id(array))
+        if captured is None:
+            captured = self.captured[id(array)] = Captured(array, slot.path)
+            is_supported = type(array) is np.ndarray and array.dtype in DTYPES
+            captured.is_watched = (
+                is_supported and id(array) not in self.arguments.reached and not self.numbers.concrete
+            )
+            captured.is_data = not captured.is_watched
+            if captured.is_data and captured.content is None:
+                slot.refusal = captured.too_large(slot.path)
                 self.reach.refused.append(slot)
-        if found.is_watched:
+        if captured.is_watched:
             if not slot.assignable:
                 raise Restart(reached=array)
-            slot.replace(found.watched)
+            slot.replace(captured.watched)
 
     def remove(self) -> None:
-        """Put the originals back; this may be done twice."""
+        """Restore the original values of all slots; idempotent."""
         for slot in self.reach.slots.values():
             if slot.given is not slot.value:
                 slot.put(slot.value)
 
     def restore_arrays(self) -> None:
-        """Give NumPy arrays the content that they had before the body ran."""
-        for found in self.captured.values():
-            found.restore()
+        """Restore the content that the captured NumPy arrays had before the body ran."""
+        for captured in self.captured.values():
+            captured.restore()

@@ -1,12 +1,13 @@
-"""Stand-ins for Python's `math` in a traced body, for when it computes with numbers found in arrays.
+"""Stand-ins for Python's `math` in a traced body that computes with numbers read from arrays.
 
-    if random.item() < math.exp(-delta / T):     delta: a number found in an array
+    if random.item() < math.exp(-delta / T):     delta: a number read from an array
 
-`math.exp` is C code, which reads a number's value; that of a number found in an array differs in every
-call. So when a body is about to ask for all its digits, and names `math`, the trace starts again, and this
-time the body finds a stand-in for the module, and for its functions: given a run-time number they compute
-another one (`Assumptions.math`), by the very function of `math` in every replay. Everything else in the
-stand-in is `math`'s. Other threads that find it get `math`.
+`math.exp` is C code, which needs the number's value, and the value of a number read from an array differs
+from call to call. When a body that names `math` is about to ask for all digits of such a number, the trace
+therefore restarts, and the body finds a stand-in for the module and for its functions
+(`Assumptions.math`). Applied to a run-time number, these functions return another run-time number, which
+every replay computes with the original function of `math`. All other attributes of the stand-in are those
+of `math`. In other threads that access it, the stand-in behaves like `math`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
 
 def is_computed() -> bool:
-    """Whether this thread is recording a trace in which the functions of `math` compute run-time numbers."""
-    assumed = thread.trace.assumed if thread.trace is not None else None
-    return assumed is not None and assumed.math
+    """Return whether this thread records a trace in which `math`'s functions compute run-time numbers."""
+    assumptions = thread.trace.assumed if thread.trace is not None else None
+    return assumptions is not None and assumptions.math
 
 
 def _function(name: str) -> Callable[..., Any]:
-    theirs = getattr(math, name)
+    original = getattr(math, name)
 
     def compute(*args: Any, **options: Any) -> Any:
         if options:
-            return theirs(*args, **options)
-        return computed_by(theirs, f"math.{name}", args, thread.trace.numbers)
+            return original(*args, **options)
+        return computed_by(original, f"math.{name}", args, thread.trace.numbers)
 
     return compute
 

@@ -1,7 +1,7 @@
-"""Functions, modules, classes and objects whose attributes a traced body may ask for.
+"""Functions, modules, classes and objects whose attributes a traced body may access.
 
-The names that some code mentions are looked up on each of them once (`Seen.look_up`), before that code runs.
-Each name that is found is a slot; each that is not is noted, and a replay checks that it is still absent.
+Before code runs, the names that it mentions are looked up once on each of these values (`Seen.look_up`).
+An existing attribute becomes a slot; a missing one is recorded, and a replay checks that it is still absent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tracejit.frontend.surroundings.executed import ExecutedCode
 QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
-"""Methods that most classes have and that rarely run: each is checked only if it ran."""
+"""Methods that most classes have and that rarely run: a method is checked only if it ran."""
 
 _METHODS = (types.FunctionType, staticmethod, classmethod)
 _DESCRIPTORS: dict[type, tuple[str, ...]] = {
@@ -44,16 +44,16 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     kinds.Transparent: (),
 }
-"""Descriptors besides functions that are followed, and the functions that they call."""
+"""Descriptors other than functions that are followed, and the attributes with the functions they call."""
 _REFUSED = (functools.partialmethod, functools.singledispatchmethod, functools._lru_cache_wrapper)
-"""Descriptors of Python's library that call code of the user's, and are not followed."""
+"""Descriptors of the standard library that call user code, and are not followed."""
 
 
 class Seen:
-    """Something whose attributes are followed; `var` stands for it in a replay.
+    """A value whose attributes are followed; `var` is bound to it in a replay.
 
-    names:  what was looked up so far.
-    absent: of these, what it does not have.
+    names:  the names looked up so far.
+    absent: the subset of `names` that the value does not have.
     """
 
     def __init__(self, value: Any, var: Expr, path: str):
@@ -61,19 +61,19 @@ class Seen:
         self.names: set[str] = set()
         self.absent: set[str] = set()
         self._always: AbstractSet[str] = self._implied()
-        self._known = -1  # how many names were known when they were last looked up
+        self._known = -1  # number of mentioned names at the last look-up
 
     def namespace(self) -> Any:
-        """Its own attributes, by name."""
+        """Return the value's own attributes, by name."""
         return vars(self.value)
 
-    def place(self, name: str) -> Expr:
-        """The expression for one of its own attributes in a replay."""
+    def expression_of(self, name: str) -> Expr:
+        """Return the expression that reads one of the value's own attributes in a replay."""
         return attribute(self.var, name)
 
     def look_up(self, mentions: Mentions) -> Iterable[Slot]:
-        """Find the slots of the names that code mentioned since the last time. Each is made when it is asked
-        for, when the ones before it have been visited.
+        """Yield the slots of the names mentioned since the last look-up. The iterator is lazy: it creates a
+        slot after the caller has visited the preceding slots.
         """
         if len(mentions.attributes) == self._known:
             return ()
@@ -83,25 +83,25 @@ class Seen:
         return self._find(names, mentions)
 
     def check(self, code: ExecutedCode, program: ReplayProgram) -> None:
-        """Require what `look_up` found besides slots: that names are still absent."""
+        """Require that the names `look_up` did not find are still absent."""
         missing = self.absent & self._asked(code.mentions)
         if missing and hasattr(self.value, "__dict__"):
-            given = Const(frozenset(missing))
-            program.require(Rule.NONE_OF_KEYS, attribute(self.var, "__dict__"), given)
+            names = Const(frozenset(missing))
+            program.require(Rule.NONE_OF_KEYS, attribute(self.var, "__dict__"), names)
 
     def _asked(self, mentions: Mentions) -> AbstractSet[str]:
-        """Names of attributes that code may look for here."""
+        """Return the names of attributes that code may look up on this value."""
         return mentions.attributes
 
     def _implied(self) -> AbstractSet[str]:
-        """Names that Python and its library use though no code mentions them."""
+        """Return the names that Python and its library use although no code mentions them."""
         return frozenset()
 
     def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         raise NotImplementedError
 
-    def _slot(self, name: str, found: Any) -> Slot:
-        return Attribute(self.value, name, self.place(name), f"{self.path}.{name}", found)
+    def _slot(self, name: str, member: Any) -> Slot:
+        return Attribute(self.value, name, self.expression_of(name), f"{self.path}.{name}", member)
 
 
 class SeenFunction(Seen):
@@ -111,7 +111,9 @@ class SeenFunction(Seen):
         return Attributes(self.value).namespace()
 
     def _asked(self, mentions: Mentions) -> AbstractSet[str]:
-        """Names that code may ask of a function: few, as functions are rarely asked."""
+        """Return the names that code may look up on a function: only those that code stores, has as strings,
+        or accesses on something with the function's name.
+        """
         asked = mentions.uses_of([getattr(self.value, "__name__", "")])
         return mentions.attributes & (mentions.stored | mentions.strings | asked)
 
@@ -127,15 +129,15 @@ class SeenFunction(Seen):
 
 
 class SeenModule(Seen):
-    """A module; of Python's library, only data counts, and functions that have effects."""
+    """A module. Of the standard library's modules, only data and functions with side effects are followed."""
 
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
-    def place(self, name: str) -> Expr:
-        if "__getattr__" in vars(self.value):  # which is called for a missing name
+    def expression_of(self, name: str) -> Expr:
+        if "__getattr__" in vars(self.value):  # reading a missing attribute would call it
             return item(attribute(self.var, "__dict__"), name)
-        return super().place(name)
+        return super().expression_of(name)
 
     def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         module, namespace = self.value.__name__, vars(self.value)
@@ -143,20 +145,20 @@ class SeenModule(Seen):
         if not is_library:
             self.absent |= names - namespace.keys()
         for name in sorted(names & namespace.keys()):
-            found = namespace[name]
-            counts = not is_library or (module == "tracejit" and name == "optim")
-            if not counts and module in sys.stdlib_module_names:
-                is_function = isinstance(found, types.BuiltinFunctionType)
-                has_effect = impure(found) is not None if is_function else opens(found)
-                counts = has_effect or isinstance(found, (*VALUES, dict, list, set))
-            if counts:
-                yield self._slot(name, found)
+            member = namespace[name]
+            is_followed = not is_library or (module == "tracejit" and name == "optim")
+            if not is_followed and module in sys.stdlib_module_names:
+                is_function = isinstance(member, types.BuiltinFunctionType)
+                has_effect = impure(member) is not None if is_function else opens(member)
+                is_followed = has_effect or isinstance(member, (*VALUES, dict, list, set))
+            if is_followed:
+                yield self._slot(name, member)
 
 
 class SeenObject(Seen):
-    """An instance of some class, which is followed by itself.
+    """An instance of a class; the class is followed separately.
 
-    walked: the names of all its attributes, if code may walk over them.
+    walked: the names of all its attributes if code may iterate over them, else None.
     """
 
     def __init__(self, value: Any, var: Expr, path: str):
@@ -176,42 +178,42 @@ class SeenObject(Seen):
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
 
-    def place(self, name: str) -> Expr:
-        """The place in the object's own namespace: asking another object of the class, which may not hold the
-        attribute, would call code of the user's.
+    def expression_of(self, name: str) -> Expr:
+        """Return the expression for an attribute. If user code computes the attribute where it is missing,
+        the expression reads the object's own namespace: the object of a replay may lack the attribute.
         """
         if is_computed(type(self.value), name) and name in self.namespace():
             return item(attribute(self.var, "__dict__"), name)
-        return super().place(name)
+        return super().expression_of(name)
 
     def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
-        cls, held = type(self.value), Attributes(self.value)
+        cls, attributes = type(self.value), Attributes(self.value)
         is_closed = trusted(cls.__module__) and not kinds.is_namespace(cls)
         for name in sorted(names):
-            found = held.get(name)
+            member = attributes.get(name)
             if name == "__class__":
                 continue
-            if found is GONE and not held.is_slot(name):
+            if member is GONE and not attributes.is_slot(name):
                 self.absent.add(name)
                 continue
-            kind = Slot if is_closed and found is not GONE else Attribute
-            slot = kind(self.value, name, self.place(name), f"{self.path}.{name}", found)
+            kind = Slot if is_closed and member is not GONE else Attribute
+            slot = kind(self.value, name, self.expression_of(name), f"{self.path}.{name}", member)
             if is_shadowed(cls, name):
-                slot.refuse(f"is hidden by what {cls.__qualname__} has under this name")
-            elif kind is Slot and not isinstance(found, (NDArray, *VALUES, *IDENTITY)):
+                slot.refuse(f"is hidden by a descriptor of {cls.__qualname__} with this name")
+            elif kind is Slot and not isinstance(member, (NDArray, *VALUES, *IDENTITY)):
                 slot.refuse(f"is of a {cls.__qualname__}, whose state a replay cannot check")
             yield slot
 
 
 class SeenClass(Seen):
-    """A class of a user's: what code names, and the methods by which Python's operators find it."""
+    """A user's class: the attributes that code names, and the special methods that operators call."""
 
     def check(self, code: ExecutedCode, program: ReplayProgram) -> None:
         for name in QUIET:
-            held = inspect.getattr_static(self.value, name, None)
-            held = getattr(held, "__func__", held)  # `__new__` is a static method
-            if getattr(held, "__code__", None) in code.ran:
-                program.require(Rule.IS, attribute(Const(self.value), name), Const(held))
+            method = inspect.getattr_static(self.value, name, None)
+            method = getattr(method, "__func__", method)  # `__new__` is a static method
+            if getattr(method, "__code__", None) in code.ran:
+                program.require(Rule.IS, attribute(Const(self.value), name), Const(method))
         super().check(code, program)
         if len(order := self.value.__mro__) > 2:
             program.require(Rule.EQUAL, attribute(self.var, "__mro__"), Const(order))
@@ -220,8 +222,8 @@ class SeenClass(Seen):
         return super()._asked(mentions) | self._always
 
     def _implied(self) -> AbstractSet[str]:
-        held = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
-        return {n for n, value in held if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
+        members = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
+        return {n for n, value in members if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
 
     def _find(self, names: set[str], mentions: Mentions) -> Iterator[Slot]:
         cls, bases = self.value, _users_bases(self.value)
@@ -231,35 +233,43 @@ class SeenClass(Seen):
                 yield from self._own(name, vars(cls)[name])
             elif (
                 owner is None or owner in bases
-            ):  # of another base it is followed there; this class may get its own
+            ):  # an attribute of another base is followed there, and this class may come to define its own
                 self.absent.add(name)
         if "__match_args__" in names:
             mentions.attributes |= set(inspect.getattr_static(cls, "__match_args__", ()))
         yield from map(class_slot, bases[1:])
 
-    def _own(self, name: str, held: Any) -> Iterator[Slot]:
-        """Find what the class itself has under a name: a descriptor, and the functions that it calls."""
-        if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
-            yield self._slot(name, held)
+    def _own(self, name: str, member: Any) -> Iterator[Slot]:
+        """Yield the slots of an attribute in the class's own namespace: the attribute, or a descriptor and
+        the functions that it calls.
+        """
+        if isinstance(member, types.FunctionType) or not hasattr(type(member), "__get__"):
+            yield self._slot(name, member)
             return
-        place = item(attribute(self.var, "__dict__"), name)
-        slot = ClassItem(self.value, name, place, f"{self.path}.{name}", held)
-        if isinstance(held, _REFUSED) or not trusted(type(held).__module__):
-            what = f"is a {type(held).__qualname__}, a descriptor that a replay cannot follow"
+        expression = item(attribute(self.var, "__dict__"), name)
+        slot = ClassItem(self.value, name, expression, f"{self.path}.{name}", member)
+        if isinstance(member, _REFUSED) or not trusted(type(member).__module__):
+            what = f"is a {type(member).__qualname__}, a descriptor that a replay cannot follow"
             yield slot.refuse(what, "make it a property")
             return
-        for kind, parts in _DESCRIPTORS.items():
-            if isinstance(held, kind):
+        for kind, functions in _DESCRIPTORS.items():
+            if isinstance(member, kind):
                 yield slot
-                for part in parts:
-                    yield Slot(held, part, attribute(place, part), slot.path, getattr(held, part))
+                for function in functions:
+                    yield Slot(
+                        member,
+                        function,
+                        attribute(expression, function),
+                        slot.path,
+                        getattr(member, function),
+                    )
 
 
 def _users_bases(cls: type) -> list[type]:
-    """The classes of the user's from which `cls` inherits; it comes first."""
+    """Return the user's classes among `cls` and its bases, in method resolution order."""
     return [base for base in cls.__mro__ if not trusted(base.__module__)]
 
 
 def class_slot(cls: type) -> Slot:
-    """The slot of a class that an object is of, or that another class inherits from."""
+    """Return the slot of the class of an object, or of a base class."""
     return Slot(None, cls.__name__, Const(cls), cls.__name__, cls, guarded=False)

@@ -1,7 +1,7 @@
-"""Stand-ins for a module of C code and functions of it, which a traced body finds in their place.
+"""Stand-ins for a module written in C and for its functions, which a traced body finds instead of them.
 
-In a recording that uses them, the functions are ours. In all others, and for other threads, they are the
-module's own, as everything else in the stand-in is.
+In a recording that uses the stand-ins, their functions are replaced by ours. In all other recordings, and in
+other threads, they are the module's own functions, like all other attributes of the stand-in.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Module(types.ModuleType):
 
 
 class StandIns:
-    """Stand-ins for a module and those of its functions that are replaced.
+    """Stand-ins for a module and for the functions of it that are replaced.
 
-    functions: ours, by the module's names.
-    is_used:   whether this thread is recording a trace that uses them.
+    functions: the replacements, by the module's names.
+    is_used:   returns whether this thread is recording a trace that uses the stand-ins.
 
     >>> import math
     >>> shouting = StandIns(math, {"floor": lambda x: "floor!"}, is_used=lambda: True)
@@ -41,17 +41,17 @@ class StandIns:
         self, module: types.ModuleType, functions: Mapping[str, Any], is_used: Callable[[], bool]
     ) -> None:
         calls = {name: _either(ours, getattr(module, name), is_used) for name, ours in functions.items()}
-        made = _Module(module.__name__)
-        made._stands_for, made._functions, made._is_used = module, calls, is_used
-        self._stand_ins = {id(module): made} | {id(getattr(module, n)): call for n, call in calls.items()}
-        self._originals = {id(made): module} | {id(call): getattr(module, n) for n, call in calls.items()}
+        stand_in = _Module(module.__name__)
+        stand_in._stands_for, stand_in._functions, stand_in._is_used = module, calls, is_used
+        self._stand_ins = {id(module): stand_in} | {id(getattr(module, n)): call for n, call in calls.items()}
+        self._originals = {id(stand_in): module} | {id(call): getattr(module, n) for n, call in calls.items()}
 
     def stand_in(self, value: Any) -> Any:
-        """The stand-in for `value`, if that is the module or one of the functions; else None."""
+        """Return the stand-in for `value` if it is the module or a replaced function, else None."""
         return self._stand_ins.get(id(value))
 
     def original(self, value: Any) -> Any:
-        """The original of a stand-in; other values as they are."""
+        """Return the original of a stand-in, and any other value unchanged."""
         return self._originals.get(id(value), value)
 
 

@@ -1,7 +1,7 @@
 """Events from `sys.monitoring`, on Python 3.12 and later.
 
-Starts of functions are reported everywhere, but no second time for code of this package. Calls of C functions
-are reported in code of the user's only.
+The start of a function is reported for all code, but only once for code of this package. Calls of C functions
+are reported in user code only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tracejit.forking import make_rlock
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.watch import Watcher
 
-_monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11, where nothing here is called, has none
-_switch = make_rlock()  # a handler of signals may stop a watcher while this thread starts another
-_tools: list[int] = []  # the number of this package's tool, once it has one
-_reporting: dict[int, CodeType] = {}  # by identity: code of users whose calls are reported
+_monitoring: Any = getattr(sys, "monitoring", None)  # None on Python 3.11, where this module is not called
+_switch = make_rlock()  # reentrant: a signal handler may stop a watcher while this thread starts another
+_tools: list[int] = []  # this package's tool identifier, after it has been claimed
+_reporting: dict[int, CodeType] = {}  # user code whose calls are reported, by identity
 
 watchers: set[Watcher] = set()
-"""The watchers of all threads; events are reported while there is one."""
+"""The active watchers of all threads; events are reported while there is at least one."""
 
 
 def report_to(watcher: Watcher) -> None:
-    """Report to the watcher what this thread does."""
+    """Report the events of this thread to the watcher."""
     watcher.before = (thread.watcher,)
     with _switch:
         tool = _tools[0] if _tools else _claim()
@@ -36,7 +36,7 @@ def report_to(watcher: Watcher) -> None:
 
 
 def stop(watcher: Watcher) -> None:
-    """Report nothing more to the watcher; this may be done twice."""
+    """Stop reporting to the watcher; idempotent."""
     if watcher.before is None:
         return
     with _switch:
@@ -50,7 +50,7 @@ def stop(watcher: Watcher) -> None:
 
 
 def _claim() -> int:
-    """Take a number that no other tool has."""
+    """Claim a tool identifier that no other tool uses, and return it. Raise `ReplayError` if none is free."""
     free = [number for number in (4, 3, 5, 1, 2, 0) if _monitoring.get_tool(number) is None]
     if not free:
         raise ReplayError(
@@ -65,7 +65,7 @@ def _claim() -> int:
 
 
 def _forget_other_threads() -> None:
-    """In a forked child: threads that recorded in its parent are gone."""
+    """In a forked child, drop the watchers of all threads but the one that forked: only that survives."""
     watchers.intersection_update({thread.watcher})
 
 

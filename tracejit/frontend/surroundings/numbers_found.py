@@ -1,15 +1,17 @@
-"""`float`, `int`, `min`, `max`, `range` as a traced body finds them: their results stay run-time numbers.
+"""Replacements for `float`, `int`, `min`, `max`, `range` in a traced body; they return run-time numbers.
 
-``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
-number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
-the same code, globals and closure, but with builtins of its own, in which these names are functions that
-give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's. The
-smaller of two numbers is one that a replay computes if both are of one type; else Python compares them, and
-the answer is guarded. What `range` does: `recording.ranges.builtin_range`.
+``float(x)`` of an array ends a segment (`recording.segments`), and its result must be a stand-in for a
+number, which Python does not accept from ``__float__``. The traced function therefore runs as a copy of
+itself: with the same code, globals and closure, but with its own builtins, in which these names are
+functions that return stand-ins. Applied to anything but arrays and numbers read from arrays, they behave
+like Python's. The minimum or maximum of numbers of one type is a number that a replay computes; numbers of
+different types are compared by Python, and the result is guarded. `range` is described in
+`recording.ranges.builtin_range`.
 
-Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
-body finds by name, and only calls, are copied, too; those that it defines have Python's builtins. In other
-threads, which may find a copy while a body is recorded, it does what the function does.
+A name is replaced only in functions that do nothing with it but call it: `isinstance(x, float)` needs the
+class. Functions that the body reaches by name, and only calls, are copied, too; functions that it defines
+have Python's builtins. In other threads, which may access a copy while a body is recorded, the copy behaves
+like the original function.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from tracejit.frontend.recording.ranges.builtin_range import range_of_body, rang
 from tracejit.frontend.recording.recording import thread
 
 
-def _found(kind: type, value: Any, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The result of ``kind(value)`` in a body."""
+def _converted(kind: type, value: Any, more: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return the result of ``kind(value)`` in a traced body."""
     trace = thread.trace
-    if trace is None or rest or options:
-        return kind(value, *rest, **options)
+    if trace is None or more or options:
+        return kind(value, *more, **options)
     if isinstance(value, ArrayCore) and value.size == 1:
         value = trace.element(value, f"{kind.__name__}()")
     if type(value) is NumberProxy:
@@ -42,25 +44,25 @@ def _found(kind: type, value: Any, rest: tuple[Any, ...], options: dict[str, Any
     return kind(value)
 
 
-def _float(value: Any = 0.0, /, *rest: Any, **options: Any) -> Any:
-    return _found(float, value, rest, options)
+def _float(value: Any = 0.0, /, *more: Any, **options: Any) -> Any:
+    return _converted(float, value, more, options)
 
 
-def _int(value: Any = 0, /, *rest: Any, **options: Any) -> Any:
-    return _found(int, value, rest, options)
+def _int(value: Any = 0, /, *more: Any, **options: Any) -> Any:
+    return _converted(int, value, more, options)
 
 
 def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
-    """``min(x, y)`` or ``max(x, y)`` of numbers of one type in a body."""
+    """Return ``min(x, y)`` or ``max(x, y)`` of numbers of one type in a traced body."""
     trace = thread.trace
-    one_kind = len({type(unproxied(value)) for value in values}) == 1
-    if trace is None or options or not one_kind or not all(map(is_number, values)):
+    is_one_type = len({type(unproxied(value)) for value in values}) == 1
+    if trace is None or options or not is_one_type or not all(map(is_number, values)):
         return function(*values, **options)
     return computed_by(function, function.__name__, values, trace.numbers)
 
 
 BODY = {"range": range_of_body}
-"""Builtins of a body that may not look at values of arrays."""
+"""Replacements in a body that may not look at values of arrays."""
 
 LOOKING = {
     "float": _float,
@@ -69,42 +71,44 @@ LOOKING = {
     "max": functools.partial(_of_numbers, max),
     "range": range_of_body,
 }
-"""Builtins of a body that may."""
+"""Replacements in a body that may look at values of arrays."""
 
 CALLED = LOOKING | {"range": range_of_called}
-"""Builtins of functions that such a body calls."""
+"""Replacements in the functions called by a body that may look at values of arrays."""
 
 _ORIGINALS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def original_of(value: Any) -> Any:
-    """The function of which another one is a copy with builtins of its own; other values as they are."""
+    """Return the function of which `value` is a copy with other builtins, and any other value unchanged."""
     return _ORIGINALS.get(value, value) if type(value) is types.FunctionType else value
 
 
-def with_own_builtins(function: Any, own: Mapping[str, Any]) -> Any:
-    """The function with builtins of its own, if it calls one of these names; else the function itself."""
+def with_own_builtins(function: Any, replacements: Mapping[str, Any]) -> Any:
+    """Return a copy of the function whose builtins include these replacements, if the function calls one of
+    them; else the function itself.
+    """
     if type(function) is types.MethodType:
-        copy = with_own_builtins(function.__func__, own)
+        copy = with_own_builtins(function.__func__, replacements)
         return function if copy is function.__func__ else types.MethodType(copy, function.__self__)
     if type(function) is not types.FunctionType:
         return function
-    held = function.__globals__.get("__builtins__")
-    if held is not builtins and held is not vars(builtins):
+    installed = function.__globals__.get("__builtins__")
+    if installed is not builtins and installed is not vars(builtins):
         return function
-    found = facts(function.__code__)
-    asked = {name for name, attribute in found.uses if attribute}
-    called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: ours for name, ours in own.items() if name in called}
-    return _copy(function, held, vars(builtins) | ours) if ours else function
+    names = facts(function.__code__)
+    accessed = {name for name, attribute in names.uses if attribute}
+    called = names.globals - names.handed - accessed - function.__globals__.keys()
+    replaced = {name: replaced for name, replaced in replacements.items() if name in called}
+    return _copy(function, installed, vars(builtins) | replaced) if replaced else function
 
 
-def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
-    """The function with these builtins. Python takes them from the globals, where they are stored only while
-    no bytecode runs, so that no other thread sees them.
+def _copy(function: types.FunctionType, installed: Any, replacements: dict[str, Any]) -> Any:
+    """Return a copy of the function with these builtins. Python reads the builtins of a new function from its
+    globals. They are stored there only while C code runs, so no other thread sees them.
     """
-    namespace, place = function.__globals__, "__builtins__"
-    made = functools.partial(
+    namespace, key = function.__globals__, "__builtins__"
+    create = functools.partial(
         types.FunctionType,
         function.__code__,
         namespace,
@@ -113,14 +117,14 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
         function.__closure__,
     )
     steps: list[Callable[[], Any]] = [
-        functools.partial(namespace.__setitem__, place, own),
-        made,
-        functools.partial(namespace.__setitem__, place, held),
+        functools.partial(namespace.__setitem__, key, replacements),
+        create,
+        functools.partial(namespace.__setitem__, key, installed),
     ]
     try:
         copies: collections.deque[Any] = collections.deque(map(operator.call, steps))
-    except BaseException:  # no memory for a function
-        namespace[place] = held
+    except BaseException:  # out of memory
+        namespace[key] = installed
         raise
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__

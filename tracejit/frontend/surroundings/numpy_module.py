@@ -1,20 +1,20 @@
-"""Stand-ins for NumPy in a traced body, for when NumPy's own arrays would hold what must be recorded.
+"""Stand-ins for NumPy in a traced body, used where a NumPy array would have to contain recorded values.
 
-A body that calls `np.zeros` gets a plain array, which is a constant of the trace: that costs nothing, and is
-right as long as nothing recorded is stored in it. Only when the body is about to look at a value, because it
-writes a recorded array into a plain one, say, the trace starts again, and this time the body finds a stand-in
-for the module `numpy`, and for those of its functions that make arrays: they make recorded arrays with
-NumPy's dtypes (`arrays.makers`). Everything else in the stand-in is NumPy's. Other threads that find it get
-NumPy.
+A body that calls `np.zeros` receives a NumPy array, which is a constant of the trace. This costs nothing, and
+is correct as long as no recorded value is stored in the array. Only when the body is about to look at a value
+(because it writes a recorded array into a NumPy array, say), the trace restarts, and the body finds a
+stand-in for the module `numpy` and for its functions that create arrays. These functions create recorded
+arrays with NumPy's dtypes (`arrays.makers`). All other attributes of the stand-in are NumPy's. In other
+threads that access it, the stand-in behaves like NumPy.
 
-A recorded array is no `numpy.ndarray`, and one without dimensions no NumPy number. Where a body could tell
-(`Trace.recorded_numpy` says which recording it is):
+A recorded array is not a `numpy.ndarray`, and a zero-dimensional one is not a NumPy scalar. Cases in which a
+body could observe the difference (`Trace.recorded_numpy` tells which recording it is):
 
-- C code that needs an array or a number asks for the values: the body runs piecewise, as it did before;
-- an error, for an attribute or a function that there is not, starts the trace again without stand-ins;
-- code that asks for types (`TELLS`) or handles errors makes the function piecewise, before it runs;
-- so do a number that changes in place, and one of float64 that meets float32: NumPy's are immutable, and
-  weak.
+- C code that needs an array or a number requests the values: the body runs piecewise, as without stand-ins;
+- an error, because an attribute or a function is missing, restarts the trace without stand-ins;
+- code that inspects types (`TELLS`) or handles errors makes the function piecewise, before the code runs;
+- so do a scalar that changes in place, and a float64 scalar that is combined with float32: NumPy's scalars
+  are immutable, and weakly typed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from tracejit.frontend.surroundings.module_stand_ins import StandIns
 TELLS = frozenset(
     ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "isscalar"]
 )
-"""Functions that tell NumPy's arrays and numbers from others."""
+"""Functions that can distinguish NumPy's arrays and scalars from recorded arrays."""
 
 
 def _unless_array(name: str) -> Any:
-    """NumPy's function where it may return its operand itself, else the recorded one."""
+    """Return a function that calls NumPy's where the result may be the operand itself, else the recorded
+    function.
+    """
     ours, theirs = MAKERS[name], getattr(np, name)
 
     def make(obj: Any, *args: Any, **options: Any) -> Any:
@@ -48,7 +50,9 @@ def _unless_array(name: str) -> Any:
 
 
 def _copied(obj: Any, dtype: Any = None, *, copy: bool | None = True, **options: Any) -> Any:
-    """NumPy's `array`, which may return its operand itself unless it is to copy it."""
+    """Return a recorded copy, as `numpy.array` does; without ``copy=True``, the result is that of NumPy,
+    which may be the operand itself.
+    """
     if copy is not True or options.keys() - {"ndmin", "like"}:
         return np.array(obj, dtype, copy=copy, **options)
     return MAKERS["array"](obj, dtype, **options)
@@ -62,11 +66,11 @@ RECORDED: dict[str, Any] = {
     "ascontiguousarray": _unless_array("ascontiguousarray"),
     "asfortranarray": _unless_array("asfortranarray"),
 }
-"""By NumPy's names: what a body finds in their place."""
+"""The replacements for NumPy's functions in a body, by NumPy's names."""
 
 
 def is_recorded() -> bool:
-    """Whether this thread is recording a trace in which NumPy's functions make recorded arrays."""
+    """Return whether this thread records a trace in which NumPy's functions create recorded arrays."""
     return thread.trace is not None and bool(thread.trace.recorded_numpy)
 
 
@@ -74,19 +78,21 @@ NUMPY = StandIns(np, RECORDED, is_recorded)
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
-    """Whether `code` names NumPy, or functions of it, and what could make arrays."""
-    found = facts(code)
-    held = [NUMPY.original(namespace[name]) for name in found.globals if name in namespace]
-    is_named = not RECORDED.keys().isdisjoint(found.attributes)
-    return any(NUMPY.stand_in(value) is not None and (value is not np or is_named) for value in held)
+    """Return whether `code` names NumPy and attributes that create arrays, or such functions of NumPy."""
+    names = facts(code)
+    values = [NUMPY.original(namespace[name]) for name in names.globals if name in namespace]
+    is_named = not RECORDED.keys().isdisjoint(names.attributes)
+    return any(NUMPY.stand_in(value) is not None and (value is not np or is_named) for value in values)
 
 
 def tells(code: types.CodeType) -> str | None:
-    """Name the part of `code` that could tell a recorded array from NumPy's; None if there is none."""
+    """Describe the code in `code` that could distinguish a recorded array from NumPy's; None if there is
+    none.
+    """
     for each in codes(code):
-        found = facts(each)
-        if named := TELLS & (found.globals | found.attributes):
+        names = facts(each)
+        if named := TELLS & (names.globals | names.attributes):
             return f"{min(named)}()"
-        if handles_errors(each) or "__match_args__" in found.attributes:
+        if handles_errors(each) or "__match_args__" in names.attributes:
             return f"{each.co_qualname}, which handles errors or matches classes,"
     return None

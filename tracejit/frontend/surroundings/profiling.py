@@ -1,7 +1,7 @@
 """Events from `sys.setprofile`, on Python 3.11.
 
-Everything that this thread does is reported, code of this package with it: the hook drops that by the
-identity of its code.
+All calls of this thread are reported, including those in this package's own code: the hook discards these by
+the identity of the code object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracejit.frontend.surroundings.watch import Watcher
 
 
 def report_to(watcher: Watcher) -> None:
-    """Report to the watcher what this thread does."""
+    """Report the events of this thread to the watcher."""
     known, users = watcher.known, watcher.users
 
     def hook(frame: FrameType, event: str, function: Any) -> None:
@@ -30,7 +30,7 @@ def report_to(watcher: Watcher) -> None:
             elif event == "c_call" and id(frame.f_code) in users:
                 watcher.calls(frame, function)
         except BaseException:
-            _Again.watch(frame)  # CPython drops a hook that raises
+            _Reinstaller.watch(frame)  # CPython removes a hook that raises
             raise
 
     watcher.before = sys.getprofile(), thread.hook
@@ -39,17 +39,19 @@ def report_to(watcher: Watcher) -> None:
 
 
 def stop(watcher: Watcher) -> None:
-    """Report nothing more to the watcher; this may be done twice."""
+    """Stop reporting to the watcher; idempotent."""
     if watcher.before is None:
         return
     profiler, thread.hook = watcher.before
-    if isinstance(sys.gettrace(), _Again):
+    if isinstance(sys.gettrace(), _Reinstaller):
         sys.settrace(None)
     _profile_with(profiler)
 
 
-class _Again:
-    """Sets a hook again as soon as the error that it raised has come to the body: that may have a handler."""
+class _Reinstaller:
+    """Trace function that reinstalls a profile hook after the error raised by the hook has reached the body,
+    which may handle the error.
+    """
 
     def __init__(self, hook: Any) -> None:
         self.hook = hook
@@ -60,17 +62,17 @@ class _Again:
 
     @classmethod
     def watch(cls, frame: FrameType | None) -> None:
-        """Called by a hook that is about to raise in `frame`."""
-        if sys.gettrace() is None:  # else a debugger or coverage has the events
-            again = cls(sys.getprofile())
+        """Arrange the reinstallation of the current hook, which is about to raise in `frame`."""
+        if sys.gettrace() is None:  # else a debugger or a coverage tool owns the trace function
+            reinstaller = cls(sys.getprofile())
             while frame is not None and OWNER[frame.f_globals.get("__name__")] != OURS:
-                frame.f_trace = again
+                frame.f_trace = reinstaller
                 frame = frame.f_back
-            sys.settrace(again)
+            sys.settrace(reinstaller)
 
 
 def _profile_with(profiler: Any) -> None:
-    """Set the profiler that was at work before: a function, None, or an object with a profiler in C."""
+    """Restore the previous profiler: a function, None, or an object that wraps a profiler in C."""
     if profiler is None or callable(profiler):
         sys.setprofile(profiler)
     else:

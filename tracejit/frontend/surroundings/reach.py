@@ -1,20 +1,21 @@
 """Reachability of a traced body: globals, closures, attributes.
 
 The body's surroundings are over-approximated by *names*: just before a Python function runs for the first
-time, every global, closure cell and attribute is visited whose name occurs in its code (`bytecode.facts`).
-What other code could have changed was visited before that ran, so what is found is as it was before the
-call. Each thing found is a `Slot`:
+time, every global, closure cell and attribute whose name occurs in its code (`bytecode.facts`) is visited.
+All values that code can change are visited before that code runs, so a visit sees the state before the call.
+Each visited location is a `Slot`:
 
 - arrays are inputs by reference: a replay reads the slot again;
-- plain values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some code
-  assigns (``self.t += 1``) are run-time numbers instead: the body finds a proxy there;
-- functions are guarded to be the same, and what they name is visited when they are called;
+- built-in values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some
+  code assigns (``self.t += 1``) are run-time numbers instead: the slot then contains a proxy;
+- functions are guarded by identity, and the values that they name are visited when they are called;
 - containers are guarded by keys or length, and their items are slots; sets and long tables by content;
-- objects are guarded by type, by the attributes that are named, and by those that are not there;
-- what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
+- objects are guarded by type, by the attributes that code names, and by the absence of missing attributes;
+- values that cannot be checked (iterators, NumPy's generators, objects written in C) make the function
+  piecewise.
 
-An object that is found a second time is guarded to be the same. Code of Python's library, NumPy and this
-package is trusted: its names do not count.
+An object reached a second time is guarded to be the same object. Code of the standard library, NumPy and this
+package is trusted: its names are not visited.
 """
 
 from __future__ import annotations
@@ -69,20 +70,20 @@ from tracejit.frontend.surroundings.members import (
 )
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
-MOST_PLAIN = 8  # plain items; longer tables are guarded as a whole
-STORED = 64  # the same, where code stores some of them
-ITEMS = 4096  # other items; containers with more cannot be checked
+MOST_PLAIN = 8  # items of built-in types that are checked one by one; longer tables are guarded by content
+STORED = 64  # the same limit for containers of which code stores items
+ITEMS = 4096  # other items; larger containers cannot be checked
 
 
 class Reach:
-    """The values that a body can reach by name, as they were before the body could change them.
+    """The values that a body can reach by name, in their state before the body could change them.
 
-    code:    what the body runs.
-    rebuilt: ids of the caller's containers of which the body gets copies.
-    slots:   by place, cells by identity: where the values were found.
+    code:    the code that the body runs.
+    rebuilt: ids of the caller's containers of which the body receives copies.
+    slots:   the slots visited, by the key of their expression; closure cells by identity.
     refused: slots that a replay cannot check.
     seen:    values whose attributes are followed.
-    shadows: (globals, names of builtins): no global of such a name was there.
+    shadows: pairs of globals and names of builtins that are absent from these globals.
     """
 
     def __init__(self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int]):
@@ -91,8 +92,8 @@ class Reach:
         self.refused: list[Slot] = []
         self.seen: list[Seen] = []
         self.shadows: list[tuple[Expr, set[str]]] = []
-        self._fresh: list[Slot] = []  # found just now: the body has not run since
-        self._functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
+        self._fresh: list[Slot] = []  # visited since the body last ran
+        self._functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # functions reached by name
         self._vars: dict[int, Expr] = {}
 
     def scan(self, function: Any, objects: list[tuple[Expr, str, Any]]) -> None:
@@ -104,20 +105,20 @@ class Reach:
         self._look_up()
 
     def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
-        """Visit what a Python function names that is about to run for the first time.
+        """Visit the values named by a Python function that is about to run for the first time.
 
-        Returns whether its closure is known: the function was found by name, or made by code that was.
+        Return whether its closure is known: the function was reached by name, or created by such a function.
         """
-        inside = code in self.code.defined
+        is_defined = code in self.code.defined
         self._names(self.code.add(code), namespace)
-        found = self._functions.get(code, ())
-        for function, base in found:
+        functions = self._functions.get(code, ())
+        for function, base in functions:
             self._closure(function, base)
         self._look_up()
-        return inside or bool(found) or not set(code.co_freevars) - {"__class__"}
+        return is_defined or bool(functions) or not set(code.co_freevars) - {"__class__"}
 
     def _look_up(self) -> None:
-        """Look up names on objects until there are no new ones."""
+        """Look up the mentioned names on the objects seen until there are no new names and objects."""
         while True:
             before = len(self.code.mentions.attributes), len(self.seen)
             for seen in list(self.seen):
@@ -127,14 +128,14 @@ class Reach:
                 return
 
     def take_fresh(self) -> list[Slot]:
-        """Slots that were found since this was asked last."""
+        """Return the slots visited since the last call of this method."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
     # -- visiting --------------------------------------------------------------------------------------------
 
     def visit(self, slot: Slot) -> None:
-        """Add a slot, and visit what can be reached from its value."""
+        """Add a slot, and visit the slots that are reachable from its value."""
         key = ("cell", id(slot.holder)) if isinstance(slot, ClosureCell) else slot.place.key
         if slot.refusal is not None:
             self.slots[key] = slot
@@ -145,17 +146,17 @@ class Reach:
         self.slots[key] = slot
         if slot.value is GONE:
             if isinstance(slot, ClosureCell):
-                self.refuse(slot, "holds nothing yet", "give it a value before")
+                self.refuse(slot, "has no value yet", "assign it before the call")
             return
         self._fresh.append(slot)
-        # another thread may be recording
-        found = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
-        value = slot.value = slot.given = unproxied(numbers_found.original_of(found))
+        # The slot may contain a stand-in installed by another thread that is recording.
+        original = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
+        value = slot.value = slot.given = unproxied(numbers_found.original_of(original))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
-        elif id(value) in _ACCESSORS:  # by another name: code with its own name is refused
+        elif id(value) in _ACCESSORS:  # under another name: code that mentions its own name is refused
             self.refuse(
-                slot, "reaches attributes by names that a replay cannot follow", "name the attributes"
+                slot, "accesses attributes by names that a replay cannot follow", "name the attributes"
             )
         if isinstance(value, (*VALUES, *FIXED, np.ndarray)) and is_of_own_class(value):
             what = f"is a {type(value).__qualname__}, a value that may have attributes"
@@ -164,9 +165,9 @@ class Reach:
         if isinstance(value, (NDArray, *VALUES)):
             return
         self.code.note_name(slot)
-        known = self._vars.get(id(value))
-        if known is not None:
-            slot.alias = known
+        alias = self._vars.get(id(value))
+        if alias is not None:
+            slot.alias = alias
             return
         for group, follow in self._KINDS:
             if isinstance(value, group):
@@ -174,30 +175,30 @@ class Reach:
                 return
         kind = type(value)
         if hasattr(kind, "__next__"):
-            what = f"is an iterator ({kind.__name__}), which every call moves on"
-            self.refuse(slot, what, "pass what it yields as an argument")
+            what = f"is an iterator ({kind.__name__}), which every call advances"
+            self.refuse(slot, what, "pass the items it yields as arguments")
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             self.refuse(slot, f"is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check")
         else:
             self._object(slot)
 
     def _bind(self, slot: Slot) -> Expr:
-        """Bind the variable for an object in a replay."""
+        """Return the variable to which a replay binds the slot's value, creating it if needed."""
         if slot.var is None:
             slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Derived) else slot.place
         self._vars[id(slot.value)] = slot.var
         return slot.var
 
-    def _part(self, slot: Slot, value: Any, name: str) -> None:
-        """Visit something that belongs to a value and cannot be assigned."""
-        place = attribute(self._bind(slot), name)
-        self.visit(Slot(slot.value, name, place, f"{slot.path}.{name}", value))
+    def _component(self, slot: Slot, value: Any, name: str) -> None:
+        """Visit a component of the slot's value that cannot be assigned."""
+        expression = attribute(self._bind(slot), name)
+        self.visit(Slot(slot.value, name, expression, f"{slot.path}.{name}", value))
 
     def _fixed(self, slot: Slot) -> None:
         value = slot.value
         is_bound = isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType)
         if is_bound and not isinstance(value.__self__, types.ModuleType | type):
-            self._part(slot, value.__self__, "__self__")
+            self._component(slot, value.__self__, "__self__")
 
     def _function(self, slot: Slot) -> None:
         function = slot.value
@@ -211,64 +212,68 @@ class Reach:
             self._closure(function, base)
 
     def _closure(self, function: Any, base: Expr) -> None:
-        """Visit what a function captured, and its defaults."""
+        """Visit the variables that a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
-            place = attribute(item(attribute(base, "__closure__"), index), "cell_contents")
-            held = ClosureCell(cell, variable, place, variable, GONE)
-            held.value = held.given = held.read()
-            if not trusted(function.__globals__.get("__name__")) or _is_users(held.value):
-                self.visit(held)
+            expression = attribute(item(attribute(base, "__closure__"), index), "cell_contents")
+            slot = ClosureCell(cell, variable, expression, variable, GONE)
+            slot.value = slot.given = slot.read()
+            if not trusted(function.__globals__.get("__name__")) or _is_users(slot.value):
+                self.visit(slot)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
             self.visit(Slot(function, index, item(attribute(base, "__defaults__"), index), path, default))
         for name, default in list((function.__kwdefaults__ or {}).items()):
-            place = item(attribute(base, "__kwdefaults__"), name)
-            self.visit(Item(function.__kwdefaults__, name, place, name, default))
+            expression = item(attribute(base, "__kwdefaults__"), name)
+            self.visit(Item(function.__kwdefaults__, name, expression, name, default))
 
-    def _names(self, found: Facts, namespace: dict[str, Any]) -> None:
-        """Visit the globals among the names in a code object, and the modules that it imports."""
-        self._imports(found.imports, namespace)
-        asks = found.compares_types and "type" not in namespace
-        asks |= any(namespace.get(name) is type for name in found.globals)
-        if asks and not self.numbers.concrete and not kinds.is_like_users(namespace.get("__name__") or ""):
+    def _names(self, names: Facts, namespace: dict[str, Any]) -> None:
+        """Visit the globals named by a code object, and the modules that it imports."""
+        self._imports(names.imports, namespace)
+        asks_type = names.compares_types and "type" not in namespace
+        asks_type |= any(namespace.get(name) is type for name in names.globals)
+        if (
+            asks_type
+            and not self.numbers.concrete
+            and not kinds.is_like_users(namespace.get("__name__") or "")
+        ):
             raise Restart(concrete=True)
         holder = Const(namespace)
-        for name in sorted((found.globals & namespace.keys()) | found.written):
+        for name in sorted((names.globals & namespace.keys()) | names.written):
             self.visit(Global(namespace, name, item(holder, name), name, namespace.get(name, GONE)))
-        missing = set(found.globals - namespace.keys())
+        missing = set(names.globals - namespace.keys())
         if missing:
             self.shadows.append((holder, missing))
         for name in sorted(missing & vars(builtins).keys()):
             if is_added(value := vars(builtins)[name]):
-                place = item(Const(vars(builtins)), name)
-                self.visit(Global(vars(builtins), name, place, name, value))
+                expression = item(Const(vars(builtins)), name)
+                self.visit(Global(vars(builtins), name, expression, name, value))
 
     def _imports(self, imports: frozenset[tuple[int, str]], namespace: dict[str, Any]) -> None:
-        """Visit modules that code imports, as far as they are loaded."""
+        """Visit the modules that code imports, if they are loaded."""
         for level, name in sorted(imports):
             if level:
                 package = ".".join((namespace.get("__package__") or "").split(".")[: 1 - level or None])
                 name = f"{package}.{name}" if name else package
-            parts = name.split(".")
-            for end in range(1, len(parts) + 1):
-                full = ".".join(parts[:end])
-                if full in sys.modules:
-                    place = item(Const(sys.modules), full)
-                    self.visit(Item(sys.modules, full, place, full, sys.modules[full]))
+            components = name.split(".")
+            for end in range(1, len(components) + 1):
+                full_name = ".".join(components[:end])
+                if full_name in sys.modules:
+                    expression = item(Const(sys.modules), full_name)
+                    self.visit(Item(sys.modules, full_name, expression, full_name, sys.modules[full_name]))
 
     def _method(self, slot: Slot) -> None:
-        self._part(slot, slot.value.__self__, "__self__")
-        self._part(slot, slot.value.__func__, "__func__")
+        self._component(slot, slot.value.__self__, "__self__")
+        self._component(slot, slot.value.__func__, "__func__")
 
     def _partial(self, slot: Slot) -> None:
         self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
-        for part in ("func", "args", "keywords"):
-            self._part(slot, getattr(slot.value, part), part)
+        for name in ("func", "args", "keywords"):
+            self._component(slot, getattr(slot.value, name), name)
 
     def _wrapped(self, slot: Slot) -> None:
         self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
-        self._part(slot, slot.value.__wrapped__, "__wrapped__")
+        self._component(slot, slot.value.__wrapped__, "__wrapped__")
 
     def _module(self, slot: Slot) -> None:
         module = slot.value
@@ -280,7 +285,7 @@ class Reach:
     def _class(self, slot: Slot) -> None:
         if slot.holder is not None and hasattr(slot.value, "__del__"):
             what = "has a finalizer (__del__), which would run for the recording, too"
-            self.refuse(slot, what, "make its objects outside of the function")
+            self.refuse(slot, what, "create its objects outside of the function")
         if opens(slot.value):
             self.refuse(slot, "opens something whenever it is called", REMEDY)
         elif not trusted(type(slot.value).__module__):
@@ -294,7 +299,7 @@ class Reach:
         cls, var = type(slot.value), self._bind(slot)
         if (method := own_attributes(cls)) is not None and not trusted(cls.__module__):
             self.refuse(
-                slot, f"is a {cls.__qualname__}, which finds or stores attributes in its own way ({method})"
+                slot, f"is a {cls.__qualname__}, which overrides how attributes are read or stored ({method})"
             )
             return
         self.seen.append(SeenObject(slot.value, var, slot.path))
@@ -307,34 +312,38 @@ class Reach:
             raise Restart(reached=value)
         var = self._bind(slot)
         if own_items(type(value)) is not None:
-            self.refuse(slot, f"is a {type(value).__qualname__}, which finds or stores items in its own way")
+            self.refuse(
+                slot, f"is a {type(value).__qualname__}, which overrides how items are read or stored"
+            )
             return
-        content = content_of(value)  # at one moment: others may change it
+        content = content_of(value)  # a snapshot: other threads may change the container
         items = list(content.values()) if isinstance(content, dict) else list(content)
         if isinstance(content, dict) and not all(map(is_value, content)):
             self.refuse(
                 slot, "has keys that are objects, which a replay cannot check", "use strings or numbers"
             )
             return
-        one_of_each = {type(each): each for each in items}.values()
-        plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_of_each)
-        whole = isinstance(value, set | frozenset) or (
-            plain and len(items) > (STORED if self.code.stores_in(content) else MOST_PLAIN)
+        one_per_type = {type(each): each for each in items}.values()
+        is_plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_per_type)
+        by_content = isinstance(value, set | frozenset) or (
+            is_plain and len(items) > (STORED if self.code.stores_in(content) else MOST_PLAIN)
         )
-        if not (plain or all(map(is_value, items)) if whole else len(items) <= ITEMS):
-            what = f"holds {len(items)} objects, too many to check"
-            self.refuse(slot, what, "pass what is used as an argument")
+        if not (is_plain or all(map(is_value, items)) if by_content else len(items) <= ITEMS):
+            what = f"contains {len(items)} objects, too many to check"
+            self.refuse(slot, what, "pass the objects that are used as arguments")
             return
-        self.slots["content", var.key] = Content(value, "content", var, slot.path, content, var, deep=whole)
+        self.slots["content", var.key] = Content(
+            value, "content", var, slot.path, content, var, deep=by_content
+        )
         if factory_of(value) is not None:
-            self._part(slot, factory_of(value), "default_factory")
+            self._component(slot, factory_of(value), "default_factory")
         if not trusted(type(value).__module__) or hasattr(value, "__dict__"):
             self._object(slot)
-        if whole:
+        if by_content:
             return
         kind = Slot if isinstance(value, tuple) else Item
-        for key, held in content.items() if isinstance(content, dict) else enumerate(items):
-            self.visit(kind(value, key, item(var, key), f"{slot.path}[{key!r}]", held))
+        for key, child in content.items() if isinstance(content, dict) else enumerate(items):
+            self.visit(kind(value, key, item(var, key), f"{slot.path}[{key!r}]", child))
 
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)
@@ -342,7 +351,7 @@ class Reach:
             self.refuse(slot, "is a NumPy array of objects, which a replay cannot check")
 
     def refuse(self, slot: Slot, what: str, remedy: str = OUTSIDE) -> None:
-        """Note a slot that a replay cannot check (see `Slot.refuse`)."""
+        """Register a slot that a replay cannot check (see `Slot.refuse`)."""
         self.refused.append(slot.refuse(what, remedy))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Reach, Slot], Any]]]] = [
@@ -358,21 +367,21 @@ class Reach:
     ]
 
     def objects(self) -> list[tuple[type, Var]]:
-        """Types and variables of objects and containers that were found."""
-        known = {id(var): (type(var.value), var) for var in self._vars.values() if isinstance(var, Var)}
-        return list(known.values())
+        """Return the types and variables of the objects and containers that were visited."""
+        by_variable = {id(var): (type(var.value), var) for var in self._vars.values() if isinstance(var, Var)}
+        return list(by_variable.values())
 
     def knows(self, value: Any) -> bool:
-        """Whether this very object was found, so that the slots tell how it changes."""
+        """Return whether this very object was visited, so that changes to it are visible in the slots."""
         return id(value) in self._vars
 
     def var_of(self, value: Any) -> Expr | None:
-        """The expression for this very object in a replay; None if there is none."""
+        """Return the expression for this very object in a replay, or None."""
         return self._vars.get(id(value))
 
 
 def _is_users(value: Any) -> bool:
-    """Whether something that the library's code captured is the user's."""
+    """Return whether a value captured by library code belongs to the user."""
     called = (types.FunctionType, types.MethodType, functools.partial, kinds.Transparent, NDArray)
     return isinstance(value, called) or not trusted(type(value).__module__)
 
@@ -380,4 +389,4 @@ def _is_users(value: Any) -> bool:
 _ACCESSORS = frozenset(
     map(id, (getattr, hasattr, setattr, delattr, vars, dir, operator.attrgetter, operator.methodcaller))
 )
-"""Functions that reach attributes whose names no code mentions."""
+"""Functions that access attributes whose names no code mentions."""

@@ -1,4 +1,4 @@
-"""Slots that a body can have read: a replay checks these and no others."""
+"""The slots that a body can have read: a replay checks only these."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tracejit.frontend.signature.slots import Attribute, ClosureCell, Slot
 from tracejit.frontend.surroundings.executed import ExecutedCode
 
 GROWS = frozenset({"append", "extend", "insert"})
-"""Methods of lists that change them in the same way whatever they hold."""
+"""Methods that change a list without depending on its content."""
 
 
 class Reads:
-    """Slots that a body can have read: nearly all, as they were visited because code that ran names them.
+    """The slots that a body can have read: nearly all, because a slot is visited only if executed code names
+    it.
 
-    logs: ids of containers into which only callbacks write.
+    logs: ids of the containers that only callbacks write.
     """
 
     def __init__(self, code: ExecutedCode) -> None:
@@ -24,8 +25,8 @@ class Reads:
         self.logs: set[int] = set()
 
     def note_logs(self, callbacks: Iterable[Any]) -> None:
-        """Note the containers into which callbacks write (``losses.append``), if the body uses them for
-        nothing else.
+        """Note the containers that callbacks write (``losses.append``), if the body does not use them in any
+        other way.
         """
         for function in callbacks:
             owner = getattr(function, "__self__", None)
@@ -34,10 +35,10 @@ class Reads:
                 self.logs.add(id(owner))
 
     def was_read(self, slot: Slot) -> bool:
-        """Whether code that ran can have read the slot."""
+        """Return whether executed code can have read the slot."""
         if id(slot.holder) in self.logs or self._only_grows(slot.holder):
             return False
-        if isinstance(slot, ClosureCell):  # perhaps only an inner function, which did not run, has it
+        if isinstance(slot, ClosureCell):  # it may be a variable only of an inner function that did not run
             return slot.key in self.code.mentions.variables
         is_function = isinstance(slot.value, types.FunctionType)
         if isinstance(slot, Attribute) and is_function and slot.key.startswith("__"):
@@ -45,8 +46,8 @@ class Reads:
         return True
 
     def _only_grows(self, container: Any) -> bool:
-        """Whether code that ran can do nothing with a list but make it longer (``losses.append(...)``). A
-        branch that was taken would show as a change, so it was not taken.
+        """Return whether executed code can only append to a list (``losses.append(...)``). Had the append
+        run, the list would show as changed.
         """
         uses = self.code.uses_of(container) if type(container) is list else set()
         return bool(uses) and uses <= GROWS

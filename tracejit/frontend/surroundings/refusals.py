@@ -1,4 +1,4 @@
-"""Code that cannot be replayed for what it names: the recording is given up before it runs."""
+"""Code that cannot be replayed because of the names it uses: the recording is aborted before it runs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ INNER = frozenset(
     | {"__dict__", "__slots__", "__getattribute__", "__setattr__", "__delattr__"}
     | {"attrgetter", "methodcaller", "getmembers", "getattr_static"}
 )
-"""Attributes by which functions, frames, classes and objects show what lies behind them."""
+"""Attributes and functions that expose the internals of functions, frames, classes and objects."""
 
 
 def refuse_type_questions(trace: Trace, code: types.CodeType) -> None:
-    """Give up if code may tell recorded arrays from those that NumPy would have made."""
+    """Abort the recording if code may distinguish recorded arrays from NumPy's."""
     if trace.recorded_numpy and (teller := numpy_module.tells(code)):
-        what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
-        trace.give_up(what, "make them with functions of tj instead of NumPy's")
+        what = f"{teller} may distinguish recorded arrays from NumPy's"
+        trace.give_up(what, "create them with functions of tj instead of NumPy's")
 
 
 def refuse_names(trace: Trace, code: types.CodeType, executed: ExecutedCode) -> None:
-    """Give up if code reaches values in a way that names do not tell."""
-    remedy = "use what is found there by its own name"
-    found = facts(code)
-    if inner := found.attributes & INNER or found.stored & {"__class__"}:
+    """Abort the recording if code accesses values that cannot be determined from the names it mentions."""
+    remedy = "refer to the value by its own name"
+    names = facts(code)
+    if inner := names.attributes & INNER or names.stored & {"__class__"}:
         name = min(inner)
         what = f"the body uses {name}, which a replay cannot follow"
         trace.give_up(what, remedy, line=mention({code}, name))
-    if "random" in found.attributes:
-        imports_numpy = (0, "numpy") in found.imports
-        if imports_numpy or any((name, "random") in found.uses for name in executed.names_of(np)):
+    if "random" in names.attributes:
+        imports_numpy = (0, "numpy") in names.imports
+        if imports_numpy or any((name, "random") in names.uses for name in executed.names_of(np)):
             what = "numpy.random gives other numbers on every call"
             trace.give_up(what, "use tj.random", line=mention({code}, "random"))
     if accessor := computed_access(code):
@@ -48,14 +48,14 @@ def refuse_names(trace: Trace, code: types.CodeType, executed: ExecutedCode) -> 
 
 
 def refuse_slots(trace: Trace, reach: Reach, reads: Reads) -> None:
-    """Give up if code that runs reads a slot that a replay cannot check."""
+    """Abort the recording if executed code reads a slot that a replay cannot check."""
     for slot in reach.refused:
         if slot.refusal is not None and reads.was_read(slot):
             trace.give_up(*slot.refusal, line=reach.code.line_of(slot))
 
 
 def refuse_unknown_closure(trace: Trace, code: types.CodeType) -> None:
-    """Give up because the function with this code was not found by name."""
+    """Abort the recording because the function with this code was not reached by name."""
     name = code.co_qualname
-    what = f"{name} is a closure that was not found by name, so what it captured cannot be watched"
+    what = f"{name} is a closure that was not reached by name, so the variables it captured cannot be checked"
     trace.give_up(what, "call it by a global or local name of the traced function")

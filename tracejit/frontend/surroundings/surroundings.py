@@ -1,4 +1,4 @@
-"""The surroundings of a traced body during one recording, put together from their parts."""
+"""The surroundings of a traced body during one recording, assembled from their components."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tracejit.frontend.surroundings.refusals import (
 
 
 class Surroundings:
-    """The surroundings of a body, which it reaches by name. A recording uses its parts in this order:
+    """The values that a body reaches by name. A recording uses the components in this order:
 
     1. `reach.scan` visits the function and the objects from which the body starts.
-    2. `enter` is called before each function of the user's runs for the first time. `code` adds its names,
-       `reach` visits what they lead to, `stand_ins` are installed in the slots just found, and the recording
-       is given up (`refusals`) if the function cannot be replayed.
-    3. When the body has run, `changes.find` collects the slots that it rebound. `changes.undo` and
-       `stand_ins.remove` leave everything as it was before the call.
-    4. `guards` check the slots of which `reads.was_read` says that the body can have read them.
+    2. `enter` is called before a user function runs for the first time. `code` adds the function's names,
+       `reach` visits the values they lead to, `stand_ins` are installed in the new slots, and the recording
+       is aborted (`refusals`) if the function cannot be replayed.
+    3. After the body has run, `changes.find` collects the slots that it rebound. `changes.undo` and
+       `stand_ins.remove` restore the state before the call.
+    4. `guards` check the slots that the body can have read according to `reads.was_read`.
     """
 
     def __init__(self, arguments: Arguments, foreseen: Mentions | None) -> None:
@@ -43,8 +43,8 @@ class Surroundings:
         self.changes = Changes(self.reach, self.reads, foreseen)
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """Visit what a function names that is about to run for the first time; give up if that cannot be
-        replayed.
+        """Visit the values named by a function that is about to run for the first time. Abort the recording
+        if the function cannot be replayed.
         """
         trace = self.arguments.trace
         is_known = self.reach.visit_code(code, namespace)

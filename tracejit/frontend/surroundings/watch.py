@@ -1,17 +1,17 @@
-"""Watching the body while it is recorded: calls that a replay would silently leave out.
+"""The watch on a body while it is recorded: it detects calls that a replay would silently omit.
 
-A replay does not run the body, so whatever the body does besides array work must be known to have no effect
-and always the same result. Two events tell what it does:
+A replay does not run the body, so everything the body does besides array operations must be known to have no
+side effect and always the same result. Two events are observed:
 
-- a Python function starts. Code of the user's is new surroundings: what it names is visited before it runs.
-  A function of Python's library called by code of the user's must be one that is known to be pure.
-- code of the user's calls a C function, which must be known to be pure: ``time.time`` and ``print`` are not.
+- A Python function starts. If it is user code, the values that it names are visited before it runs. If it is
+  a function of the standard library called by user code, it must be known to be pure.
+- User code calls a C function, which must be known to be pure: ``time.time`` and ``print`` are not.
 
-What is not known to be pure aborts the recording before the call is made, and the body runs itself from its
-start (see `trace`). What runs inside this package, or in a function vouched for with `tj.pure`, is not
+A call that is not known to be pure aborts the recording before the call happens, and the body runs unrecorded
+from its start (see `trace`). Calls inside this package, or in a function vouched for with `tj.pure`, are not
 watched.
 
-The events are reported by `monitoring` or `profiling`, as `events` chooses.
+The events are reported by `monitoring` or `profiling`, as selected by `events`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ NO_ARRAY_WORK = {
     engine.wait_all.__code__: "tj.wait_all",
     random.seed.__code__: "tj.random.seed",
 }
-"""Functions of this package that are no array work."""
+"""Functions of this package that are not array operations."""
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that read a captured array's content without a call of the array's methods."""
 
 
 class Watcher:
-    """The receiver of a recording's events: tells the trace and its surroundings what the body calls.
+    """The receiver of a recording's events: it notifies the trace and its surroundings of the body's calls.
 
-    known:  ids of code of which no start matters any more: this package's, and the user's that has been
-            entered. Code of the user's is kept alive by the surroundings, this package's by its modules.
-    users:  ids of code of the user's that has been entered.
-    over:   the body has ended. If an interrupt comes before the reports have been stopped, the next event
-            that is reported stops them.
-    before: the former receiver of this thread's events, while they are reported here; else None.
+    known:  ids of the code objects whose start needs no more handling: those of this package, and user code
+            that has been entered. The surroundings keep user code alive, the modules that of this package.
+    users:  ids of the user code that has been entered.
+    over:   whether the body has ended. If an interrupt prevents the reports from being stopped then, the
+            next reported event stops them.
+    before: the previous receiver of this thread's events while this watcher receives them, else None.
     """
 
     def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
@@ -58,8 +58,8 @@ class Watcher:
         self.before: Any = None
 
     def started(self, frame: FrameType) -> bool:
-        """Handle the start of a Python function. Returns whether this code need never be reported again, to
-        any watcher.
+        """Handle the start of a Python function. Return whether the start of this code need not be reported
+        again to any watcher.
         """
         code, namespace = frame.f_code, frame.f_globals
         owner = OWNER[namespace.get("__name__")]
@@ -77,7 +77,7 @@ class Watcher:
         return False
 
     def _enter(self, frame: FrameType) -> None:
-        """Visit what a function of the user's names that starts for the first time."""
+        """Visit the values named by a user function that starts for the first time."""
         code = frame.f_code
         self.known.add(id(code))
         self.users.add(id(code))
@@ -87,25 +87,25 @@ class Watcher:
             self.trace.interrupt(restart)
 
     def _library(self, frame: FrameType, caller: FrameType) -> None:
-        """Refuse a call from code of the user's if the function, which is not theirs, may have effects."""
+        """Refuse a call from user code to a library function that may have side effects."""
         code = frame.f_code
         if code.co_name == "_find_and_load":
             self.trace.give_up("the body loads a module", "import it outside of the function", later=True)
         self._refuse(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
 
     def calls(self, frame: FrameType, function: Any) -> None:
-        """Handle a call of a C function from code of the user's, before it is made."""
+        """Handle a call of a C function from user code, before the function runs."""
         if self.trace.vouched:
             return
         name = impure(function)
         if name is not None:
             self._refuse(name, frame)
         if getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
-            for held in self.surroundings.stand_ins.captured.values():
-                held.use_as_data()
+            for captured in self.surroundings.stand_ins.captured.values():
+                captured.use_as_data()
 
     def _refuse(self, name: str | None, user: FrameType) -> None:
-        """Give up because of a call from a frame of the user's."""
+        """Abort the recording because of a call from a frame of user code."""
         if name is not None:
             what = f"{name}() may have an effect or give another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")

@@ -1,1 +1,3 @@
-"""Transformations of recorded functions: gradients of one's own, recomputation, forward mode, vmap."""
+"""Transformations of functions: custom gradients, recomputation, forward mode, Jacobians, `vmap`, and control
+flow as functions.
+"""

@@ -1,23 +1,23 @@
-"""The recording of one example of a batch, which is then replayed for all of them.
+"""The recording of one example of a batch, which is then replayed for all examples.
 
-`vmap` calls the function once, on arrays that represent one example each. What it does is recorded here, with
-the shapes of one example, and nothing of it shows outside. `Replay` (see `examples`) then appends it to the
-recording around, for the whole batch.
+`vmap` calls the function once, on arrays that represent one example each. Its operations are recorded in a
+`Batch`, with the shapes of one example and without external effects. `Replay` (see `examples`) then appends
+them to the outer recording, for the entire batch.
 
-    around                          Batch, for one example
+    outer recording                 Batch, for one example
     x: float32[8,3]       ------>   %0: float32[3]                 (mapped)
     w: float32[3]         ------>   %1: float32[3]
     %2 = multiply(x, w spread)      %2: float32[3] = multiply(%0, %1)
 
-- A *mapped* array of the call has a storage here that holds one example. What the function writes there is
-  written to the array when it has ended; if it raises, nothing is.
-- Every other array that it reaches is the same for all examples. It is read and written as it is, once for
-  all of them, so it cannot hold what is mapped.
-- Random numbers are drawn here by position; which ones is known when all draws are (see `BatchedDraw`).
-- Values of the recording around that a pull-back needs become inputs (`Given`).
+- A *mapped* array of the call is represented by a storage with one example. Values that the function writes
+  to this storage are written to the array after the function has ended, and discarded if it raises.
+- Any other array that the function accesses is common to all examples. It is read and written directly, once
+  for all examples, so mapped values cannot be stored in it.
+- Random numbers are drawn by position; the positions are known after all draws (see `BatchedDraw`).
+- Values of the outer recording that a pull-back needs become inputs (`OuterValue`).
 
-A batch within a batch has the outer one around it. One that has ended is opened again (`opened`) when a
-gradient taken around it needs rules that are Python functions, which may use what they have kept from it.
+Batches nest: the outer recording of a batch may be a batch. A finished batch is opened again (`opened`) when
+a gradient taken outside it needs a rule that is a Python function, which may use arrays kept from the batch.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ UINT64 = np.dtype("uint64")
 
 
 class Example:
-    """A mapped array: `target` sees its elements with the examples along the first axis.
+    """A mapped array: `target` is a view of it with the examples along the first axis.
 
-    value: the first content of the storage that holds one example.
+    value: the initial content of the storage that represents one example.
     """
 
     __slots__ = ("is_numpy", "target", "value")
@@ -59,8 +59,8 @@ class Example:
         self.target, self.value, self.is_numpy = target, value, is_numpy
 
 
-class Given:
-    """A value of the recording around."""
+class OuterValue:
+    """An input that is a value of the outer recording."""
 
     __slots__ = ("value",)
 
@@ -69,8 +69,9 @@ class Given:
 
 
 class BatchedDraw:
-    """Key (without offset) or counter of random numbers: each example takes those of a stream from `offset`
-    on, after all those that the examples before it take. So they are what a loop over examples would draw.
+    """The key (without offset) or the counter of a draw of random numbers. Each example draws a contiguous
+    range of the stream, following the ranges of the preceding examples, and `offset` is relative to it. The
+    numbers are therefore those that a loop over the examples would draw.
     """
 
     __slots__ = ("offset", "stream")
@@ -80,12 +81,12 @@ class BatchedDraw:
 
 
 class Batch(Recording):
-    """The recording of one example of `size`; `outer` is the recording around.
+    """The recording of one of `size` examples; `outer` is the recording to which it will be replayed.
 
     mapped:   the values that differ between examples.
-    examples: mapped arrays, by the storages that hold one example of them.
-    drawn:    how many random numbers each example has drawn from each stream.
-    changed:  storages from outside, other than mapped arrays, that were written.
+    examples: mapped arrays, by the storage that represents one example.
+    drawn:    the number of random numbers that each example has drawn, by stream.
+    changed:  outer storages, other than those of mapped arrays, that were written.
     """
 
     marks_storages = False
@@ -97,7 +98,7 @@ class Batch(Recording):
         self.examples: MutableMapping[Storage, Example] = weakref.WeakKeyDictionary()
         self.drawn: dict[Any, int] = {}
         self.changed: dict[Storage, None] = {}
-        self.vouched = 0  # for `tj.pure`, where no trace is around
+        self.vouched = 0  # for `tj.pure`, outside of a trace
 
     @property
     def numbers(self) -> Any:  # type: ignore[override]
@@ -111,16 +112,16 @@ class Batch(Recording):
 
     @property
     def recorded_numpy(self) -> bool | None:  # type: ignore[override]
-        """The flag of the outer trace."""
+        """The `recorded_numpy` flag of the outer trace."""
         return self.outer.recorded_numpy
 
     def note_device(self) -> None:
-        """The trace around has to know."""
+        """Notify the outer trace."""
         self.outer.note_device()
 
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
-        """Let this thread record into the batch while the function runs; `outer` is around."""
+        """Let this thread record into the batch, within `outer`, while the context is open."""
         before = thread.trace, thread.inlining, thread.busy, self.outer
         try:
             self.outer = outer
@@ -135,57 +136,61 @@ class Batch(Recording):
     # -- inputs ----------------------------------------------------------------------------------------------
 
     def example(self, target: NDArray, *, is_numpy: bool = False) -> NDArray:
-        """One example of a mapped array, which has the examples along its first axis."""
+        """Return the array that represents one example of a mapped array, whose first axis has the
+        examples.
+        """
         storage, view = target._storage, target._view
-        held = next((s for s, e in self.examples.items() if _is_same(e.target, target)), None)
-        if held is None:
-            held = Storage(ArrayType(view.shape[1:], storage.type.dtype, storage.type.device))
-            value = Value(held.type)
-            held.recording, held.pending, held.made_at = self, value, user_location()
-            self.examples[held] = Example(target, value, is_numpy)
-            self._enter(value, self.examples[held], mapped=True)
+        inner = next((s for s, e in self.examples.items() if _is_same(e.target, target)), None)
+        if inner is None:
+            inner = Storage(ArrayType(view.shape[1:], storage.type.dtype, storage.type.device))
+            value = Value(inner.type)
+            inner.recording, inner.pending, inner.made_at = self, value, user_location()
+            self.examples[inner] = Example(target, value, is_numpy)
+            self._enter(value, self.examples[inner], mapped=True)
         seen = View.of_shape(view.shape[1:])
-        return NDArray(held, seen if _is_writable(view) else seen.read_only())
+        return NDArray(inner, seen if _is_writable(view) else seen.read_only())
 
     def written(self) -> list[TrackedExtent]:
-        """The windows of storages from outside, other than mapped arrays, that were written."""
+        """Return the written windows of outer storages other than those of mapped arrays."""
         return [w for storage in self.changed for w in self.windows[storage] if w.written]
 
     def written_examples(self) -> list[tuple[NDArray, Value]]:
-        """The mapped arrays that were written, and what their storages hold."""
-        held = [(e, storage.pending) for storage, e in self.examples.items()]
-        return [(e.target, value) for e, value in held if value is not None and value is not e.value]
+        """Return the mapped arrays that were written, each with its new content for one example."""
+        contents = [(e, storage.pending) for storage, e in self.examples.items()]
+        return [(e.target, value) for e, value in contents if value is not None and value is not e.value]
 
-    def given(self, value: Value, *, mapped: bool) -> Value:
-        """The batch's value for one of the outer recording."""
+    def input_for(self, value: Value, *, mapped: bool) -> Value:
+        """Add an input for a value of the outer recording, which has the examples first if it is mapped."""
         kind = value.type
         inside = Value(ArrayType(kind.shape[1:], kind.dtype, kind.device) if mapped else kind)
-        self._enter(inside, Given(value), mapped=mapped)
+        self._enter(inside, OuterValue(value), mapped=mapped)
         return inside
 
     def _enter(self, value: Value, origin: Any, *, mapped: bool = False) -> None:
-        """Make `value` an input that comes from there."""
+        """Make `value` an input with this origin."""
         self._add_input(value, origin)
         if mapped:
             self.mapped.add(value)
 
     def adopt(self, value: Value) -> None:
-        """A value of another recording, around this one, that a pull-back needs."""
-        self._enter(value, Given(value))
+        """Make a value of an enclosing recording, which a pull-back needs, an input."""
+        self._enter(value, OuterValue(value))
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
-        """A number written in the program: what it is for the recording that all this is for."""
+        """Return the value of a literal of the program: a run-time number in eager code, as the outermost
+        recording treats it, else a constant.
+        """
         if isinstance(self.root, EagerRecording):
             return self.number(RuntimeNumber(number, number), dtype)
         return super().literal(number, dtype)
 
     @property
     def root(self) -> Recording:
-        """The recording around all batches."""
+        """The recording that encloses all batches."""
         return self.outer.root if isinstance(self.outer, Batch) else self.outer
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
-        """Key and counter for `count` random numbers of each example."""
+        """Draw `count` random numbers per example: return the inputs for their key and counter."""
         offset = self.drawn.get(stream, 0)
         self.drawn[stream] = offset + count
         key, counter = Value(number_type(UINT64)), Value(number_type(UINT64))
@@ -193,10 +198,10 @@ class Batch(Recording):
         self._enter(counter, BatchedDraw(stream, offset), mapped=True)
         return key, counter
 
-    # -- what is recorded ------------------------------------------------------------------------------------
+    # -- recording -------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """Append a node, and note whether its results are mapped."""
+        """Append a node, and determine whether its results are mapped."""
         result = super().emit(op, *inputs, location=location, **attrs)
         flags = [value in self.mapped for value in inputs]
         if any(flags) and maps(op, flags):
@@ -204,18 +209,20 @@ class Batch(Recording):
         return result
 
     def _mark(self, storage: Storage) -> None:
-        """Arrays of the recordings around stay theirs: they are read there when the function has ended."""
+        """Leave storages of the enclosing recordings to these recordings, which read them after the function
+        has ended.
+        """
         if storage.failure is not None and storage.buffer is None:
             storage.tell_failure()
         holder = storage.recording
-        around: Any = self
-        while isinstance(around, Batch) and around is not holder:
-            around = around.outer
-        if isinstance(holder, Batch) and around is not holder:
+        enclosing: Any = self
+        while isinstance(enclosing, Batch) and enclosing is not holder:
+            enclosing = enclosing.outer
+        if isinstance(holder, Batch) and enclosing is not holder:
             holder.release(storage)
 
     def release(self, storage: Storage) -> None:
-        """Raise: an array of one example cannot be used outside."""
+        """Raise ReplayError: an array that represents one example cannot be used outside of the function."""
         raise locate(
             ReplayError(
                 f"an array made at {storage.made_at} in a function that vmap calls is used outside of it, "
@@ -224,34 +231,34 @@ class Batch(Recording):
             user_location(),
         )
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
-        """Open a window; those that would overlap are made one."""
+    def window(self, storage: Storage, view: View, *, write: bool) -> TrackedExtent:
+        """Open a window; windows that would overlap are united."""
         try:
-            return super().window(storage, wanted, write=write)
+            return super().window(storage, view, write=write)
         except Overlap:
-            self._unite(storage, wanted)
-            return super().window(storage, wanted, write=write)
+            self._unite(storage, view)
+            return super().window(storage, view, write=write)
 
-    def _unite(self, storage: Storage, wanted: View) -> None:
-        """Make one window of those that overlap `wanted`, and of it."""
-        lo, hi = wanted.span()
-        parts: list[TrackedExtent] = []
-        while len(found := [w for w in self.windows[storage] if w.overlaps(lo, hi)]) > len(parts):
-            parts = found
-            lo, hi = min(lo, *(w.lo for w in parts)), max(hi, *(w.hi for w in parts))
+    def _unite(self, storage: Storage, view: View) -> None:
+        """Replace all windows that overlap `view` by one window, which also contains `view`."""
+        lo, hi = view.span()
+        old: list[TrackedExtent] = []
+        while len(overlapping := [w for w in self.windows[storage] if w.overlaps(lo, hi)]) > len(old):
+            old = overlapping
+            lo, hi = min(lo, *(w.lo for w in old)), max(hi, *(w.hi for w in old))
         kind = storage.type
         united = TrackedExtent(storage, lo, hi, Value(ArrayType((hi - lo,), kind.dtype, kind.device)))
         self._add_input(united.value, united)
-        self.windows[storage] = [w for w in self.windows[storage] if w not in parts] + [united]
-        for part in parts:
-            if part.written or part.tracked:
-                united.tracked |= part.tracked
-                shape = part.value.type.shape
-                where = View(part.lo - lo, shape, contiguous_strides(shape))
-                united.value = self.emit(update, united.value, part.value, view=where)
+        self.windows[storage] = [w for w in self.windows[storage] if w not in old] + [united]
+        for window in old:
+            if window.written or window.tracked:
+                united.tracked |= window.tracked
+                shape = window.value.type.shape
+                target = View(window.lo - lo, shape, contiguous_strides(shape))
+                united.value = self.emit(update, united.value, window.value, view=target)
 
-    def write(self, storage: Storage, wanted: View, new: Value) -> None:
-        """Rebind elements; what is not mapped cannot hold what is."""
+    def write(self, storage: Storage, view: View, new: Value) -> None:
+        """Write elements. Raise ArgumentError if a mapped value is written to an array that is not mapped."""
         example = self.examples.get(storage)
         if example is not None and example.is_numpy:
             raise ReadOnlyError(
@@ -261,24 +268,24 @@ class Batch(Recording):
         if storage.recording is not self:
             if new in self.mapped:
                 raise ArgumentError(
-                    f"assignment: what differs between the examples of vmap is stored in an array of shape "
-                    f"{storage.type.shape} that is one for all of them; map that, too (in_axes), or write to "
-                    "a copy (x.copy()) and return it"
+                    "assignment: a value that differs between the examples of vmap is written to an array of "
+                    f"shape {storage.type.shape} that is common to all examples; map the array (in_axes), or "
+                    "write to a copy (x.copy()) and return it"
                 )
             self.changed[storage] = None
-        super().write(storage, wanted, new)
+        super().write(storage, view, new)
 
-    # -- queries and requests to a trace ---------------------------------------------------------------------
+    # -- queries and requests to the outer trace -------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
-        """Import a NumPy array that the function uses: an array of this batch, new to each example."""
-        tell = getattr(self.outer, "imported", None)
+        """Import a NumPy array that the function uses, as an array of this batch: each example has a copy."""
+        outer_import = getattr(self.outer, "imported", None)
         with recording_operators():
-            given = storage if tell is None else tell(storage, array)
-            return self.new(self.read(given, View.of_shape(given.type.shape)))
+            source = storage if outer_import is None else outer_import(storage, array)
+            return self.new(self.read(source, View.of_shape(source.type.shape)))
 
     def refuse_look(self, array: Any, what: str) -> None:
-        """The function looks at an array's value: it can at one from outside that it has not written."""
+        """Refuse a look at an array's value, unless the array is an outer one that was not written."""
         storage = array._storage
         if storage.recording is self or storage in self.changed:
             raise locate(
@@ -288,12 +295,12 @@ class Batch(Recording):
                 ),
                 user_location(),
             )
-        asked = getattr(self.outer, "refuse_look", None)
-        if asked is not None:
-            asked(array, what)
+        outer_refuse = getattr(self.outer, "refuse_look", None)
+        if outer_refuse is not None:
+            outer_refuse(array, what)
 
     def refuse_fill(self, what: str) -> NoReturn:
-        """The function writes what is computed for all examples at once into an array of NumPy's."""
+        """Refuse a write of a recorded value, which stands for all examples, into a NumPy array."""
         raise locate(
             ArgumentError(
                 f"{what} writes into a NumPy array in a function that vmap calls once for all examples; make "
@@ -303,29 +310,29 @@ class Batch(Recording):
         )
 
     def refuse_number(self, what: str) -> NoReturn:
-        """Give up in the outer trace, which records what NumPy makes (see `Trace.refuse_number`)."""
+        """Abort the outer trace, which records the arrays that NumPy creates (see `Trace.refuse_number`)."""
         outer: Any = self.outer
         outer.refuse_number(what)
         raise AssertionError("a trace that gives up raises")
 
     def element(self, array: Any, what: str) -> Any:
-        """The only element of an array, if the function can look at it; see `refuse_look`."""
+        """Return the only element of an array, if the function can look at it; see `refuse_look`."""
         return array._seen(what).item()
 
     def give_up(self, *args: Any, **options: Any) -> NoReturn:
-        """Give up in the outer trace, which cannot replay this."""
+        """Abort the outer trace, which cannot be replayed."""
         outer: Any = self.outer
         outer.give_up(*args, **options)
         raise AssertionError("a trace that gives up raises")
 
     @property
     def rules(self) -> list[str | None]:
-        """Lines of functions with a gradient of their own, for the trace around."""
+        """Locations of the calls of functions with a custom gradient, for the outer trace."""
         return getattr(self.outer, "rules", [])
 
     @property
     def callbacks(self) -> list[Any]:
-        """Functions given to `tj.callback`, for the trace around."""
+        """Functions passed to `tj.callback`, for the outer trace."""
         return getattr(self.outer, "callbacks", [])
 
 

@@ -1,23 +1,23 @@
 """Recomputation in the backward pass.
 
-The nodes that the function records are marked as a part of the tape. The backward pass appends them again and
-takes the gradient of these copies, so the first ones are needed for the result only. Two things keep the
-copies apart from the originals: they are other values, so that common subexpressions do not become one again;
-and they are not computed before the cotangent of the result is there. One operator does both (`after`), on
-one operand of each node that nothing recomputed flows into:
+The nodes recorded by the function form a region of the tape. The backward pass appends copies of them and
+differentiates the copies, so the forward pass needs the originals only for the result. The copies must be
+distinct from the originals (common subexpression elimination must not merge them), and must not be computed
+before the cotangent of the result is available. The operator `after` achieves both. It is inserted at one
+operand of every node none of whose operands is recomputed:
 
     forward        %3 = matmul(%0, %1);  %4 = tanh(%3)
-    backward       %20 = after(mark of dy, %0)                  the smaller operand
+    backward       %20 = after(marker of dy, %0)                the smaller operand
                    %21 = matmul(%20, %1);  %22 = tanh(%21)
                    gradient of these
 
-Views and what only passes an array on cost nothing, so nothing keeps them back. Fills are not copied, nor are
-index checks, which must come before anything is written, and callbacks. Exchanges between ranks take place
-once; their results are kept.
+Views and identities cost nothing and are not delayed. Three kinds of nodes are not copied: fills; index
+checks, which must precede all writes; and callbacks. Exchanges between ranks take place once, and their
+results are kept.
 
-Functions can be computed again in turn (`InTurn`), so that their memory is shared:
+The recomputations of several functions can be ordered (`RecomputationOrder`), so that they share memory:
 
-    backward       cotangents of block 3, added up  ->  after  ->  block 2 again, its cotangents  ->  ...
+    backward       sum the cotangents of block 3  ->  after  ->  recompute block 2, its cotangents  ->  ...
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import functools
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from tracejit.frontend.grad.tape import part, recording_operators
+from tracejit.frontend.grad.tape import recording_operators, region
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable
 from tracejit.frontend.recording.recording import Recording, thread
@@ -42,12 +42,14 @@ FREE = frozenset({constant, empty, full, iota})
 IDENTITIES = frozenset({copy, stop_gradient})
 
 
-class InTurn:
-    """Functions that are computed again one after the other: none before the gradients of the one before it.
+class RecomputationOrder:
+    """An order for the recomputation of functions: each starts after the gradients of its predecessor.
 
-    Without an order, those whose cotangents are known at the same time may be computed at the same time, and
-    their memory is not shared. `last` are the cotangents of what the latest one reads, summed up so far, in
-    the recording where they were taken.
+    Without an order, functions whose cotangents become available simultaneously may be recomputed
+    simultaneously, and then cannot share memory.
+
+    last: the cotangents, summed so far, of the values that the latest recomputed function reads.
+    builder: the recording in which they were computed.
     """
 
     __slots__ = ("builder", "last")
@@ -56,25 +58,25 @@ class InTurn:
         self.builder: Builder | None = None
         self.last: list[Value] = []
 
-    def taken(self, builder: Builder, cotangents: list[Value]) -> None:
-        """The cotangents of the one whose turn it was are these."""
+    def finished(self, builder: Builder, cotangents: list[Value]) -> None:
+        """Set the cotangents that the latest recomputed function has produced."""
         self.builder, self.last = builder, cotangents
 
-    def before(self, builder: Builder) -> list[Value]:
-        """The values that the next one has to wait for, except those that have been launched."""
+    def dependencies(self, builder: Builder) -> list[Value]:
+        """Return the values on which the next recomputation depends and that have not been launched yet."""
         if self.builder is not builder or not isinstance(builder, Recording):
             return []
         return [value for value in self.last if value in builder.defined]
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose intermediate results are not kept for the backward pass but computed again there.
+    """Return `function` with its intermediate results recomputed in the backward pass instead of stored.
 
-    That takes the time of one more forward pass through it, and the memory of what lies between two such
-    functions instead of all that lies inside. Results, gradients and random numbers are the same. The plan of
-    a traced function shows what is saved (``planned_bytes``); eager code computes again, but saves nothing.
-    Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
-    Raises ArgumentError for what cannot be called.
+    This costs the time of one additional forward pass through the function. Memory is needed only for the
+    values between checkpointed functions, not for those inside them. Results, gradients and random numbers
+    are unchanged. The plan of a traced function shows the saving (``planned_bytes``); eager code recomputes,
+    but saves no memory. Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
+    Raises ArgumentError if `function` is not callable.
 
     >>> import tracejit as tj
     >>> block = tj.checkpoint(lambda x: tj.tanh(tj.tanh(x)))
@@ -82,106 +84,110 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     NDArray([1., 1.], dtype=float32)
     """
     check_callable("checkpoint", function)
-    return checkpoint_in_turn(function, None)
+    return checkpoint_in_order(function, None)
 
 
-def checkpoint_in_turn(function: Callable[..., Any], turn: InTurn | None) -> Callable[..., Any]:
-    """`checkpoint`, of functions that are computed again in turn, the last one first."""
+def checkpoint_in_order(function: Callable[..., Any], order: RecomputationOrder | None) -> Callable[..., Any]:
+    """Return a checkpointed function like `checkpoint`, with its recomputation subject to `order`, if any.
+    Functions are recomputed in the reverse order of their calls.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not thread.tapes:
             return function(*args, **kwargs)
-        with part(eager.current()) as body:
+        with region(eager.current()) as body:
             result = function(*args, **kwargs)
-            body.arrange = lambda items: [Recomputed(items, turn)]
+            body.arrange = lambda items: [Recomputed(items, order)]
         return result
 
     return wrapper
 
 
 class Recomputed(CopiedStep):
-    """Nodes whose gradient is that of copies of them, made when it is taken."""
+    """A region of nodes whose gradient is computed from copies, which are appended by the pull-back."""
 
-    def __init__(self, items: Items, turn: InTurn | None = None):
+    def __init__(self, items: Items, order: RecomputationOrder | None = None):
         super().__init__(read_from_outside(items), defined_by(items))
-        self.items, self.turn = items, turn
+        self.items, self.order = items, order
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
     ) -> Sequence[Value | None]:
-        """The gradient of copies of the nodes."""
+        """Append copies of the nodes, and return the gradient of the copies."""
         known = [(v, ct) for v, ct in zip(self.outputs, cotangents, strict=True) if ct is not None]
         seeds = [ct for _, ct in known]
         with recording_operators():
-            earlier = [] if self.turn is None else self.turn.before(builder)
+            earlier = [] if self.order is None else self.order.dependencies(builder)
             copier = _Recomputing(builder, [seeds[0], *earlier])
             items = copier.copies(self.items)
         ends = [copier.found(v) for v, _ in known]
-        wanted = [v for v in self.inputs if v in active]
-        found = gradient(builder, items, ends, seeds, wanted, guard=recording_operators)
-        totals = dict(zip(wanted, found, strict=True))
+        active_inputs = [v for v in self.inputs if v in active]
+        gradients = gradient(builder, items, ends, seeds, active_inputs, guard=recording_operators)
+        totals = dict(zip(active_inputs, gradients, strict=True))
         return [totals.get(v) for v in self.inputs]
 
     def pulled_back(self, builder: Builder, totals: Sequence[Value | None]) -> None:
-        """The next one in turn comes after these sums, so that what was added to them is needed no more."""
-        if self.turn is not None:
-            self.turn.taken(builder, [ct for ct in totals if ct is not None])
+        """Let the next recomputation depend on these sums, so that their summands are dead by then."""
+        if self.order is not None:
+            self.order.finished(builder, [ct for ct in totals if ct is not None])
 
     def copy_for(self, copier: Copier) -> ReverseStep:
-        """The step for copies of the nodes."""
-        return Recomputed(copier.copies(self.items), self.turn)
+        """Return the step for copies of the nodes."""
+        return Recomputed(copier.copies(self.items), self.order)
 
 
 class _Recomputing(Copier):
-    """Copies nodes so that they are not computed before any of `cotangents`."""
+    """Copies nodes such that no copy is computed before all `cotangents` on its device are available."""
 
     def __init__(self, builder: Builder, cotangents: Sequence[Value]):
         super().__init__(builder)
         self.cotangents = [ct for ct in cotangents if ct.type.size]
         self.devices = {ct.type.device for ct in self.cotangents}
-        self.late: set[Value] = set()  # values that come after them
-        self.marks: dict[Device, Value] = {}
+        self.delayed: set[Value] = set()  # values that depend on the cotangents
+        self.markers: dict[Device, Value] = {}
 
     def copy_node(self, node: Node) -> Items:
-        """A copy that comes after the cotangents; none of what costs nothing or must come early."""
+        """Copy a node such that it depends on the cotangents. Fills, index checks and callbacks are not
+        copied; an exchange keeps its results.
+        """
         if Trait.ORDERED in node.op.traits and node.outputs:
             operands = tuple(self.found(v) for v in node.inputs)
-            return [Node(node.op, operands, node.outputs, node.attrs, node.location)]  # for its gradient only
+            return [Node(node.op, operands, node.outputs, node.attrs, node.location)]  # not recomputed
         if node.op in FREE or Trait.CAN_FAIL in node.op.traits or Trait.ORDERED in node.op.traits:
             return []
         first: Items = []
         inputs = [self.found(v) for v in node.inputs]
         costs = Trait.VIEW not in node.op.traits and node.op not in IDENTITIES
-        if costs and self.late.isdisjoint(inputs):
+        if costs and self.delayed.isdisjoint(inputs):
             arrays = [v for v in node.inputs if not v.type.on_host and v.type.size]
             arrays = [v for v in arrays if v.type.device in self.devices]
             if arrays:
                 first = self.delay(min(arrays, key=lambda v: v.type.nbytes), node.location)
         copies = super().copy_node(node)
-        if not self.late.isdisjoint(self.found(v) for v in node.inputs):
-            self.late.update(self.found(v) for v in node.outputs)
+        if not self.delayed.isdisjoint(self.found(v) for v in node.inputs):
+            self.delayed.update(self.found(v) for v in node.outputs)
         return [*first, *copies]
 
     def delay(self, value: Value, location: str | None) -> Items:
-        """Let `value` stand for one that comes after the cotangents on its device."""
+        """Replace `value` by a copy that depends on the cotangents on its device."""
         builder, source = self.builder, self.found(value)
         start = len(builder.nodes)
-        mark = self.mark(source.type.device, location)
+        marker = self.marker(source.type.device, location)
         shape = source.type.shape
-        everywhere = builder.emit(view, mark, location=location, view=View(0, shape, (0,) * len(shape)))
-        self.replaced[value] = builder.emit(after, everywhere, source, location=location)
-        self.late.add(self.replaced[value])
+        broadcast = builder.emit(view, marker, location=location, view=View(0, shape, (0,) * len(shape)))
+        self.replaced[value] = builder.emit(after, broadcast, source, location=location)
+        self.delayed.add(self.replaced[value])
         return builder.nodes[start:]
 
-    def mark(self, device: Device, location: str | None) -> Value:
-        """A bool that is there when all cotangents on a device are."""
-        if device not in self.marks:
+    def marker(self, device: Device, location: str | None) -> Value:
+        """Return a bool that is available when all cotangents on a device are."""
+        if device not in self.markers:
             emit = functools.partial(self.builder.emit, location=location)
             for cotangent in self.cotangents:
                 if cotangent.type.device == device:
                     first = emit(view, cotangent, view=View(0, (), ()))
-                    mark = emit(equal, first, first)
-                    before = self.marks.get(device)
-                    self.marks[device] = mark if before is None else emit(after, before, mark)
-        return self.marks[device]
+                    marker = emit(equal, first, first)
+                    before = self.markers.get(device)
+                    self.markers[device] = marker if before is None else emit(after, before, marker)
+        return self.markers[device]

@@ -1,11 +1,11 @@
-"""Loops and branches as functions, for programs that have them so: `scan`, `fori_loop`, `while_loop`, `cond`,
-`switch` with the signatures and the meaning of JAX's.
+"""Loops and branches as functions, with the signatures and semantics of JAX's: `scan`, `fori_loop`,
+`while_loop`, `cond`, `switch`.
 
-A traced function needs none of them: Python's `for`, `while` and `if` are recorded, equal rounds of a loop
-become one native task (`passes.rolling`), and a look at a value ends a segment of the recording, so each
-outcome has a path of its own (`recording.segments`). These functions are such Python: a body is called round
-after round. So a body may do what any traced code may, write arrays in place included, and gradients go
-through all of them, `while_loop` too.
+A traced function does not need them: Python's `for`, `while` and `if` are recorded, equal iterations of a
+loop become one native task (`passes.rolling`), and a look at a value ends a segment of the recording, so each
+outcome has its own path (`recording.segments`). These functions are ordinary Python loops and branches that
+call the body in each iteration. A body may therefore do anything that traced code may do, including writing
+arrays in place, and all of these functions are differentiable, `while_loop` included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.look_loops.frames import LOOPS
 from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.ranges.ranges import LEAST, may_roll, record_all
-from tracejit.frontend.recording.ranges.ranges import range as rounds_of
+from tracejit.frontend.recording.ranges.ranges import range as loop_range
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -36,8 +36,8 @@ Y = TypeVar("Y")
 Z = TypeVar("Z")
 Operands = TypeVarTuple("Operands")
 
-# Numbers become arrays, so a loop that begins with one has an array as its result: the first overloads. The
-# last ones are for trees of numbers, and say what the body returns.
+# Numbers become arrays, so a loop whose initial value is a number returns an array: the first overloads. The
+# last overloads are for trees of numbers, and take the type from the body's result.
 
 
 @overload
@@ -73,68 +73,71 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """``(carry, ys)`` of a loop over the leading axis of `xs`: ``carry, y = f(carry, x)`` for each element.
+    """Loop over the leading axis of `xs` with ``carry, y = f(carry, x)``, and return ``(carry, ys)``.
 
-    init: a tree of arrays and numbers, the first carry; every carry has its structure, shapes and dtypes.
-    xs:   a tree of arrays whose first extents are equal, or None, with which `f` is called `length` times.
+    init: the initial carry, a tree of arrays and numbers; every carry has its structure, shapes and dtypes.
+    xs:   a tree of arrays with equal leading extents, or None, with which `f` is called `length` times.
 
-    The ys are the tree of what `f` returns second, stacked along a new first axis. With ``reverse=True`` the
-    loop begins with the last element; the ys lie beside their xs.
-    Raises ShapeError, DTypeError or ArgumentError for a carry of another form, for xs of different lengths,
-    where neither `xs` nor `length` says how long the loop is, and for a loop without a round: nothing says
-    what its ys are. As `jax.lax.scan`. In a traced function it is a loop over `tj.range`: a few rounds are
-    recorded, and `length` may be a run-time number where there are neither xs nor ys.
+    `ys` is a tree like `y`, with the results of all iterations stacked along a new first axis. With
+    ``reverse=True`` the loop starts at the last element; each y has the index of its x.
+    Raises ShapeError, DTypeError or ArgumentError for a carry with another structure, shape or dtype, for xs
+    of different lengths, if neither `xs` nor `length` determines the number of iterations, and if that number
+    is zero, as the ys are then unknown. Like `jax.lax.scan`. In a traced function this is a loop over
+    `tj.range`: only a few iterations are recorded, and `length` may be a run-time number if there are neither
+    xs nor ys.
 
     >>> import tracejit as tj
     >>> tj.scan(lambda total, x: (total + x, total + x), tj.zeros(()), tj.asarray([1.0, 2.0, 3.0]))
     (NDArray(6., dtype=float32), NDArray([1., 3., 6.], dtype=float32))
     """
     check_callable("scan", f)
-    rounds = _rounds(xs, length)
+    count = _iterations(xs, length)
     carry = trees.map(asarray, init)
-    if rounds > LEAST and may_roll(sys._getframe()):
-        return _rolled(f, carry, xs, rounds, reverse)
-    rounds = operator.index(rounds)
-    found: list[Any] = [None] * rounds
-    for i in reversed(range(rounds)) if reverse else range(rounds):
-        carry, found[i] = _round(f, carry, trees.map(lambda x, i=i: x[i], xs))
-    return carry, _stacked(found)
+    if count > LEAST and may_roll(sys._getframe()):
+        return _rolled(f, carry, xs, count, reverse)
+    count = operator.index(count)
+    ys: list[Any] = [None] * count
+    for i in reversed(range(count)) if reverse else range(count):
+        carry, ys[i] = _iterate(f, carry, trees.map(lambda x, i=i: x[i], xs))
+    return carry, _stacked(ys)
 
 
-def _round(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, x: Any) -> tuple[Any, Any]:
-    """The carry after a round, and its y."""
+def _iterate(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, x: Any) -> tuple[Any, Any]:
+    """Run one iteration, and return the new carry and the y."""
     result = f(carry, x)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise _error(f"scan: the function must return (carry, y), got {_named(result)}")
-    return _like("scan", carry, result[0]), result[1]
+        raise _error(f"scan: the function must return (carry, y), got {_brief(result)}")
+    return _checked_carry("scan", carry, result[0]), result[1]
 
 
-def _rolled(f: Any, carry: Any, xs: Any, rounds: Any, reverse: bool) -> tuple[Any, Any]:
-    """A scan of which a few rounds are recorded: each stores its y in its row. The first stands in front of
-    the loop, as it says what the ys are.
+def _rolled(f: Any, carry: Any, xs: Any, count: Any, reverse: bool) -> tuple[Any, Any]:
+    """Run a scan of which a few iterations are recorded; each stores its y in a row of the ys. The first
+    iteration precedes the loop, because it determines the shapes and dtypes of the ys.
     """
-    first = rounds - 1 if reverse else 0
-    carry, y = _round(f, carry, trees.map(lambda x: x[first], xs))
+    first = count - 1 if reverse else 0
+    carry, y = _iterate(f, carry, trees.map(lambda x: x[first], xs))
     if trees.leaves(y):
-        rounds = operator.index(rounds)  # a look: it is a part of a shape
-    ys = trees.map(lambda leaf: _rows(rounds, first, asarray(leaf)), y)
+        count = operator.index(count)  # a look: the number is an extent of the ys
+    ys = trees.map(lambda leaf: _rows(count, first, asarray(leaf)), y)
     del y
-    for i in rounds_of(rounds - 2, -1, -1) if reverse else rounds_of(1, rounds):
-        carry, y = _round(f, carry, trees.map(lambda x, i=i: x[i], xs))
+    for i in loop_range(count - 2, -1, -1) if reverse else loop_range(1, count):
+        carry, y = _iterate(f, carry, trees.map(lambda x, i=i: x[i], xs))
         _store(ys, y, i)
         del y
     return carry, ys
 
 
-def _rows(rounds: int, first: int, row: Any) -> Any:
-    """An array of so many rows like this one, which it holds in its place."""
-    made = empty((rounds, *row.shape), dtype=row.dtype, device=row.device)
-    made[first] = row
-    return made
+def _rows(count: int, first: int, row: Any) -> Any:
+    """Allocate an array of `count` rows like `row`, and store `row` at index `first`."""
+    rows = empty((count, *row.shape), dtype=row.dtype, device=row.device)
+    rows[first] = row
+    return rows
 
 
 def _store(ys: Any, y: Any, i: Any) -> None:
-    """Store the leaves of a y in row `i`; the rounds are all recorded where they are no such rows."""
+    """Store the leaves of a y in row `i` of the ys. If their structure or types differ, all iterations are
+    recorded instead.
+    """
     if trees.flatten(y)[1] != trees.flatten(ys)[1]:
         record_all("the ys of a scan have different structures")
     for rows, leaf in zip(trees.leaves(ys), trees.leaves(y), strict=True):
@@ -144,41 +147,43 @@ def _store(ys: Any, y: Any, i: Any) -> None:
         rows[i] = row
 
 
-def _rounds(xs: Any, length: Any) -> Any:
-    """The number of rounds of a `scan`; without arrays to loop over it may be a run-time number."""
+def _iterations(xs: Any, length: Any) -> Any:
+    """Return the number of iterations of a `scan`, which may be a run-time number if there are no xs."""
     extents: dict[int, str] = {}
     for path, leaf in trees.leaves_with_paths(xs, "xs"):
         if not isinstance(leaf, ArrayCore) or not leaf.ndim:
-            raise _error(f"scan: {path} must be an array with a first axis, got {_named(leaf)}")
+            raise _error(f"scan: {path} must be an array with a first axis, got {_brief(leaf)}")
         extents.setdefault(leaf.shape[0], path)
     if type(length) is NumberProxy and type(unproxied(length)) is int and not extents:
-        return _at_least_one(length)
+        return _check_positive(length)
     if length is not None:
         extents.setdefault(integer("scan: length", length), "length")
     if not extents:
-        raise _error("scan: give xs, or how many rounds there are (length=)")
+        raise _error("scan: pass xs, or the number of iterations (length=)")
     if len(extents) > 1:
-        said = ", ".join(f"{path} {extent}" for extent, path in extents.items())
-        raise _error(f"scan: the numbers of rounds differ: {said}", ShapeError)
-    (rounds,) = extents
-    return _at_least_one(rounds)
+        sources = ", ".join(f"{path} {extent}" for extent, path in extents.items())
+        raise _error(f"scan: the numbers of iterations differ: {sources}", ShapeError)
+    (count,) = extents
+    return _check_positive(count)
 
 
-def _at_least_one(rounds: Any) -> Any:
-    if rounds < 1:
-        raise _error(f"scan: {rounds} rounds, so nothing says what the ys are; there must be one at least")
-    return rounds
+def _check_positive(count: Any) -> Any:
+    if count < 1:
+        raise _error(f"scan: {count} iterations; at least one is needed, which determines what the ys are")
+    return count
 
 
-def _stacked(found: list[Any]) -> Any:
-    """Trees of results as one tree of arrays with an axis more."""
-    if all(y is None for y in found):
+def _stacked(ys: list[Any]) -> Any:
+    """Stack a list of trees: return one tree of arrays with an additional first axis."""
+    if all(y is None for y in ys):
         return None
-    first = trees.flatten(found[0])[1]
-    for i, y in enumerate(found):
+    first = trees.flatten(ys[0])[1]
+    for i, y in enumerate(ys):
         if trees.flatten(y)[1] != first:
-            raise _error(f"scan: the y of round {i} is {_named(y)}, that of round 0 is {_named(found[0])}")
-    return trees.map(lambda *leaves: stack(leaves), *found)
+            raise _error(
+                f"scan: the y of iteration {i} is {_brief(y)}, that of iteration 0 is {_brief(ys[0])}"
+            )
+    return trees.map(lambda *leaves: stack(leaves), *ys)
 
 
 @overload
@@ -196,11 +201,12 @@ def fori_loop(lower: int, upper: int, body: Callable[[int, Any], T], init: Any) 
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any) -> Any:
-    """The last value of a loop: ``value = body(i, value)`` for i in ``range(lower, upper)``, `init` at first.
+    """Loop with ``value = body(i, value)`` for i in ``range(lower, upper)``, and return the last value.
 
-    init: a tree of arrays and numbers; every value has its structure, shapes and dtypes.
-    Raises ShapeError, DTypeError or ArgumentError for a value of another form, ArgumentError for bounds that
-    are no integers. As `jax.lax.fori_loop`. In a traced function it is a loop over `tj.range`.
+    init: the initial value, a tree of arrays and numbers; every value has its structure, shapes and dtypes.
+    Raises ShapeError, DTypeError or ArgumentError for a value with another structure, shape or dtype,
+    ArgumentError for bounds that are not integers. Like `jax.lax.fori_loop`. In a traced function this is a
+    loop over `tj.range`.
 
     >>> import tracejit as tj
     >>> tj.fori_loop(0, 3, lambda i, x: x * 2 + i, tj.ones(2))
@@ -208,13 +214,13 @@ def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any
     """
     check_callable("fori_loop", body)
     value = trees.map(asarray, init)
-    for i in rounds_of(_bound("lower", lower), _bound("upper", upper)):
-        value = _like("fori_loop", value, body(i, value))
+    for i in loop_range(_bound("lower", lower), _bound("upper", upper)):
+        value = _checked_carry("fori_loop", value, body(i, value))
     return value
 
 
 def _bound(name: str, number: Any) -> Any:
-    """A bound of `fori_loop`: an integer, or one that stays a run-time number."""
+    """Return a bound of `fori_loop` as an integer, or unchanged if it is a run-time number."""
     return number if type(number) is NumberProxy else integer(f"fori_loop: {name}", number)
 
 
@@ -233,12 +239,13 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], T], init: Any) 
 
 
 def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
-    """The first value for which `cond` is false: ``value = body(value)`` while it is true, `init` at first.
+    """Loop with ``value = body(value)`` while ``cond(value)`` is true, and return the last value.
 
-    cond: gives a bool, or an array of one element, which is looked at in each round.
-    init: a tree of arrays and numbers; every value has its structure, shapes and dtypes.
-    Raises ShapeError, DTypeError or ArgumentError for a value of another form. As `jax.lax.while_loop`; a
-    gradient goes through it, too, and keeps what each round needs.
+    cond: returns a bool, or an array of one element, which is read in every iteration.
+    init: the initial value, a tree of arrays and numbers; every value has its structure, shapes and dtypes.
+    Raises ShapeError, DTypeError or ArgumentError for a value with another structure, shape or dtype. Like
+    `jax.lax.while_loop`, but also differentiable in reverse mode: a gradient stores the intermediate results
+    of every iteration.
 
     >>> import tracejit as tj
     >>> tj.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, tj.ones(2))
@@ -247,8 +254,8 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     check_callable("while_loop", cond)
     check_callable("while_loop", body)
     value = trees.map(asarray, init)
-    while _holds("while_loop: the condition", cond(value)):
-        value = _like("while_loop", value, body(value))
+    while _truth("while_loop: the condition", cond(value)):
+        value = _checked_carry("while_loop", value, body(value))
     return value
 
 
@@ -261,10 +268,11 @@ def cond(
     false_fun: Callable[[*Operands], Z],
     *operands: *Operands,
 ) -> Y | Z:
-    """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
+    """Return ``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
-    pred: a bool, or an array of one element, which is looked at. The other function is not called.
-    Raises ArgumentError for what is neither. As `jax.lax.cond`.
+    pred: a bool, or an array of one element, which is read. The other function is not called.
+    Raises ArgumentError if `pred` is neither, ShapeError for an array with more or fewer elements. Like
+    `jax.lax.cond`.
 
     >>> import tracejit as tj
     >>> x = tj.asarray([3.0, 4.0])
@@ -273,14 +281,15 @@ def cond(
     """
     check_callable("cond", true_fun)
     check_callable("cond", false_fun)
-    return true_fun(*operands) if _holds("cond: pred", pred) else false_fun(*operands)
+    return true_fun(*operands) if _truth("cond: pred", pred) else false_fun(*operands)
 
 
 def switch(index: Any, branches: Sequence[Callable[[*Operands], Y]], *operands: *Operands) -> Y:
-    """The result of the branch at `index` for the operands; an index out of range stands for the nearest one.
+    """Return ``branches[index](*operands)``; an index out of range is clamped to the nearest branch.
 
-    index: an integer, or an array of one, which is looked at. The other functions are not called.
-    Raises ArgumentError for what is no integer, and where there is no branch. As `jax.lax.switch`.
+    index: an integer, or an array of one integer, which is read. The other functions are not called.
+    Raises ArgumentError if `index` is not an integer or `branches` is empty, ShapeError for an array with
+    more or fewer elements. Like `jax.lax.switch`.
 
     >>> import tracejit as tj
     >>> tj.switch(5, [tj.sin, tj.cos, tj.square], tj.asarray(3.0))
@@ -293,17 +302,17 @@ def switch(index: Any, branches: Sequence[Callable[[*Operands], Y]], *operands: 
     if isinstance(index, ArrayCore):
         _check_one("switch: index", index)
         index = index.item()
-    place = integer("switch: index", index)
-    return branches[min(max(place, 0), len(branches) - 1)](*operands)
+    position = integer("switch: index", index)
+    return branches[min(max(position, 0), len(branches) - 1)](*operands)
 
 
-def _holds(name: str, value: Any) -> bool:
-    """The truth of a bool or of an array of one element."""
+def _truth(name: str, value: Any) -> bool:
+    """Return the truth value of a bool or of an array of one element."""
     if isinstance(value, ArrayCore):
         _check_one(name, value)
         return bool(value.item())
     if trees.children_of(value) is not None or isinstance(value, str) or callable(value):
-        raise _error(f"{name} must be a bool or an array of one element, got {_named(value)}")
+        raise _error(f"{name} must be a bool or an array of one element, got {_brief(value)}")
     return bool(value)
 
 
@@ -312,29 +321,29 @@ def _check_one(name: str, array: ArrayCore) -> None:
         raise _error(f"{name} must have one element, got an array of shape {array.shape}", ShapeError)
 
 
-def _like(name: str, before: Any, after: Any) -> Any:
-    """The new carry, checked to have the structure, shapes and dtypes of the one before."""
+def _checked_carry(name: str, before: Any, after: Any) -> Any:
+    """Return the new carry as arrays, after checking that its structure, shapes and dtypes are unchanged."""
     if trees.flatten(before)[1] != trees.flatten(after)[1]:
-        what = f"{name}: the carry is {_named(before)}, and then {_named(after)}; its structure must stay"
+        what = f"{name}: the carry is {_brief(before)}, and then {_brief(after)}; its structure must stay"
         raise _error(what)
-    carried = trees.map(asarray, after)
-    for (path, old), new in zip(trees.leaves_with_paths(before, "carry"), trees.leaves(carried), strict=True):
+    arrays = trees.map(asarray, after)
+    for (path, old), new in zip(trees.leaves_with_paths(before, "carry"), trees.leaves(arrays), strict=True):
         if old.shape != new.shape:
             raise _error(f"{name}: {path} has the shape {old.shape}, and then {new.shape}", ShapeError)
         if old.dtype != new.dtype:
             what = f"{name}: {path} is {old.dtype}, and then {new.dtype}; begin with that, or convert it"
             raise _error(what, DTypeError)
-    return carried
+    return arrays
 
 
-def _named(value: Any) -> str:
-    """A short description of a value."""
+def _brief(value: Any) -> str:
+    """Describe a value in a few words."""
     if isinstance(value, ArrayCore):
         return f"{value.dtype}{list(value.shape)}"
     children = trees.children_of(value)
     if children is None or value is None:
         return type(value).__name__
-    return f"{children[0].__name__}({', '.join(map(_named, children[2]))})"
+    return f"{children[0].__name__}({', '.join(map(_brief, children[2]))})"
 
 
 def _error(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitError:

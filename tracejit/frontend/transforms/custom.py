@@ -1,8 +1,8 @@
-"""Functions with a gradient of their own.
+"""Functions with a custom gradient.
 
-The function gets its arrays through copies, and its results go out through copies that stop cotangents. So
-between both the recording is that of any function, whose values have derivatives of any order; a step on the
-tape takes cotangents past it, from the results to the arguments:
+The function receives copies of its arrays, and returns copies of its results that stop cotangents. Between
+the copies, the recording is that of any function, with derivatives of any order. A step on the tape
+transfers cotangents from the results to the arguments, bypassing the body:
 
     x  ->  copy  ->  ... body ...  ->  stop_gradient  ->  y
            dx    <-   backward    <-                      dy       the step
@@ -18,7 +18,7 @@ from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.dispatch import read_all, wrap
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.grad.tape import part, recording_operators
+from tracejit.frontend.grad.tape import recording_operators, region
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import Recording, thread
@@ -32,17 +32,17 @@ from tracejit.passes.gradient import Items, ReverseStep, gradient
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
-    """A function with a gradient of its own: `function` returns ``(value, backward)``.
+    """Return a function with a custom gradient, from a `function` that returns ``(value, backward)``.
 
-    ``backward(cotangent)`` gets a tree like the value (zeros where nothing depends on a part of it) and
-    returns the cotangent of the argument: a tree like it, with None where there is none. Of several
-    positional arguments it returns a tuple, one for each. Shapes and dtypes are those of the arguments.
-    Arrays that `function` reaches in another way, as keyword arguments or by name, have the gradient of its
-    body. The arrays it gets as arguments cannot be written. Where no gradient is being taken, `backward` is
-    not called. It is array code, so higher derivatives are those of `backward`.
+    ``backward(cotangent)`` receives a tree like the value (with zeros for leaves on which nothing depends)
+    and returns the cotangent of the argument: a tree like the argument, with None where there is no
+    cotangent. For several positional arguments it returns a tuple with one tree each. Shapes and dtypes are
+    those of the arguments. Arrays that `function` accesses in other ways, as keyword arguments or by name,
+    have the gradient of its body. The arrays passed as positional arguments are read-only. `backward` is
+    called only if a gradient is being taken. It is array code, so higher derivatives are those of `backward`.
     Source: `custom_gradient` of TensorFlow.
-    Raises ArgumentError if `function` returns no such pair, or `backward` another structure; ShapeError for
-    cotangents of other shapes or dtypes.
+    Raises ArgumentError if `function` does not return such a pair, or `backward` returns another structure;
+    ShapeError for cotangents of other shapes or dtypes.
 
     >>> import tracejit as tj
     >>> @tj.custom_gradient
@@ -52,19 +52,21 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> 
     NDArray([1., 1.], dtype=float32)
     """
     check_callable("custom_gradient", function)
-    ruled = with_rule(function)
+    with_gradient = with_rule(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if thread.trace is not None:
             thread.trace.rules.append(user_location())
-        return ruled(*args, **kwargs)
+        return with_gradient(*args, **kwargs)
 
     return wrapper
 
 
 def with_rule(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
-    """`custom_gradient` for a rule that gives what the operators' would, too: nobody need know of it."""
+    """Like `custom_gradient`, for a rule equivalent to those of the operators: it is not reported to the
+    trace.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +88,7 @@ def _pair(function: Any, result: Any) -> tuple[Any, Callable[..., Any]]:
 
 
 def _error(kind: type[TracejitError], function: Any, message: str) -> TracejitError:
-    """An error about what `function` does, at its first line."""
+    """Return an error about `function`, located at its first line."""
     code = getattr(function, "__code__", None)
     line = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else user_location()
     name = getattr(function, "__name__", type(function).__name__)
@@ -94,12 +96,12 @@ def _error(kind: type[TracejitError], function: Any, message: str) -> TracejitEr
 
 
 def _with_rule(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `function`, and put its rule on the open tapes."""
+    """Call `function`, and mark its nodes on the open tapes with its rule."""
     recording = eager.current()
     leaves, structure = trees.flatten(args)
-    given, _, starts = _through(recording, copy, leaves)
-    inside = [NDArray(x._storage, x._view.read_only()) if is_differentiable(x) else x for x in given]
-    with part(recording) as body:
+    copies, _, starts = _through(recording, copy, leaves)
+    inside = [NDArray(x._storage, x._view.read_only()) if is_differentiable(x) else x for x in copies]
+    with region(recording) as body:
         value, backward = _pair(function, function(*trees.unflatten(structure, inside), **kwargs))
         results, result_structure = trees.flatten(value)
         outside, ends, outputs = _through(recording, stop_gradient, results)
@@ -110,19 +112,22 @@ def _with_rule(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _through(recording: Recording, op: Op, leaves: list[Any]) -> tuple[list[Any], list[Value], list[Value]]:
-    """Leaves, with differentiable arrays passed through `op`; the values of these before and after it."""
+    """Apply `op` to the differentiable arrays among the leaves. Return the leaves with these arrays replaced,
+    and the values of the arrays before and after.
+    """
     arrays = [leaf for leaf in leaves if is_differentiable(leaf)]
     with recording_operators():
         before = read_all(recording, lambda: [recording.read(x._storage, x._view) for x in arrays])
         after = [recording.emit(op, value) for value in before]
-        passed = iter([wrap(recording, value) for value in after])
-    return [next(passed) if is_differentiable(leaf) else leaf for leaf in leaves], before, after
+        results = iter([wrap(recording, value) for value in after])
+    return [next(results) if is_differentiable(leaf) else leaf for leaf in leaves], before, after
 
 
 class _Rule:
-    """The user's function from cotangents to cotangents, on leaves.
+    """The user's `backward`, applied to leaves.
 
-    types: of the results and of the arguments, by leaf; None for those without cotangents.
+    result_types, types: the types of the results' and the arguments' leaves; None for leaves without
+    cotangents.
     """
 
     def __init__(
@@ -137,31 +142,31 @@ class _Rule:
         self.structure, self.types = of_arguments
 
     def __call__(self, recording: Recording, cotangents: Sequence[Value | None]) -> list[Value | None]:
-        """The cotangents of the arguments' leaves, from those of the results that have some."""
+        """Return the cotangents of the arguments' differentiable leaves, from those of the results'."""
         with recording_operators():
-            arrays = [wrap(recording, self._dense(recording, ct, i)) for i, ct in enumerate(cotangents)]
-        seeds = iter(arrays)
+            dense = [wrap(recording, self._dense(recording, ct, i)) for i, ct in enumerate(cotangents)]
+        seeds = iter(dense)
         leaves = [None if kind is None else next(seeds) for kind in self.result_types]
-        found = self.backward(trees.unflatten(self.result_structure, leaves))
+        result = self.backward(trees.unflatten(self.result_structure, leaves))
         single = len(self.structure.children) == 1
-        given = matched(self.structure, (found,) if single else found)
-        if given is None:
+        gradients = matched(self.structure, (result,) if single else result)
+        if gradients is None:
             raise _error(
                 ArgumentError,
                 self.function,
                 "has a backward that must return a tree like the arguments, one for each of several; got "
-                f"{found!r} for {self.structure}",
+                f"{result!r} for {self.structure}",
             )
-        rows = list(zip(given, self.types, strict=True))
-        for leaf, kind in rows:
+        typed = list(zip(gradients, self.types, strict=True))
+        for leaf, kind in typed:
             self._check(leaf, kind)
-        kept = [leaf for leaf, kind in rows if kind is not None and leaf is not None]
+        arrays = [leaf for leaf, kind in typed if kind is not None and leaf is not None]
         with recording_operators():
-            read = iter(read_all(recording, lambda: [recording.read(x._storage, x._view) for x in kept]))
-        return [None if leaf is None else next(read) for leaf, kind in rows if kind is not None]
+            read = iter(read_all(recording, lambda: [recording.read(x._storage, x._view) for x in arrays]))
+        return [None if leaf is None else next(read) for leaf, kind in typed if kind is not None]
 
     def _dense(self, recording: Recording, cotangent: Value | None, position: int) -> Value:
-        """A cotangent, or zeros."""
+        """Return a cotangent, or zeros if it is None."""
         if cotangent is not None:
             return recording.known(cotangent)
         kind = [kind for kind in self.result_types if kind is not None][position]
@@ -172,9 +177,11 @@ class _Rule:
         if leaf is None or kind is None:
             return
         if not isinstance(leaf, NDArray):
-            given = type(leaf).__name__
+            kind_name = type(leaf).__name__
             raise _error(
-                ArgumentError, self.function, f"has a backward that must return arrays or None, got {given}"
+                ArgumentError,
+                self.function,
+                f"has a backward that must return arrays or None, got {kind_name}",
             )
         if leaf.shape != kind.shape or leaf.dtype != kind.dtype:
             returned = ArrayType(leaf.shape, leaf.dtype, kind.device)
@@ -184,8 +191,8 @@ class _Rule:
 
 
 class _CustomStep(CopiedStep):
-    """Cotangents of `outputs`, which are copies of `ends`, go to `starts` by the rule. Those of what the body
-    read elsewhere come from its nodes.
+    """A step that applies the rule to the cotangents of `outputs`, which are copies of `ends`, to obtain
+    those of `starts`. Cotangents of the other values that the body reads are obtained from its nodes.
     """
 
     calls_python = True
@@ -204,20 +211,20 @@ class _CustomStep(CopiedStep):
         self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
 
     def copy_for(self, copier: Copier) -> ReverseStep:
-        """The step for copies of the values; the rule knows what the body computed first."""
-        values = [[copier.found(v) for v in part] for part in (self.starts, self.ends, self.outputs)]
+        """Return the step for copies of the values. The rule keeps the arrays of the original body."""
+        values = [[copier.found(v) for v in group] for group in (self.starts, self.ends, self.outputs)]
         return _CustomStep(self.rule, copier.copied(self.items), *values)
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
     ) -> Sequence[Value | None]:
-        """Pull back by the rule, for arguments; by the nodes of the body, for other arrays."""
-        found = self.rule(builder, cotangents)
-        wanted = [v for v in self.captured if v in active]
-        if not wanted:
-            return [*found, *[None] * len(self.captured)]
+        """Pull back to the arguments with the rule, and to other arrays through the nodes of the body."""
+        by_rule = self.rule(builder, cotangents)
+        active_captured = [v for v in self.captured if v in active]
+        if not active_captured:
+            return [*by_rule, *[None] * len(self.captured)]
         known = [(e, ct) for e, ct in zip(self.ends, cotangents, strict=True) if ct is not None]
         ends, seeds = [e for e, _ in known], [ct for _, ct in known]
-        more = gradient(builder, self.items, ends, seeds, wanted, guard=recording_operators)
-        totals = dict(zip(wanted, more, strict=True))
-        return [*found, *[totals.get(v) for v in self.captured]]
+        by_nodes = gradient(builder, self.items, ends, seeds, active_captured, guard=recording_operators)
+        totals = dict(zip(active_captured, by_nodes, strict=True))
+        return [*by_rule, *[totals.get(v) for v in self.captured]]

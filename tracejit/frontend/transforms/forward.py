@@ -1,8 +1,8 @@
-"""Forward mode: directional derivatives, from the reverse mode applied twice.
+"""Forward mode: directional derivatives, computed by applying reverse mode twice.
 
-A pull-back is linear in its cotangent, so its own pull-back is its transpose: the derivative itself. Neither
-the cotangent (zeros) nor what only the first pull-back computes is needed for that, so dead code elimination
-leaves the forward pass and the derivatives along it.
+A pull-back is linear in its cotangent, so the pull-back of a pull-back is its transpose, which is the
+derivative itself. This transpose depends neither on the cotangent (zeros) nor on values that only the first
+pull-back computes, so dead code elimination leaves the forward pass and the derivatives along it.
 
     value, pull_back = vjp(f, x)            u -> J^T u
     _, push_forward = vjp(pull_back, 0)     v -> J v
@@ -29,14 +29,14 @@ PushForward = Callable[..., Any]
 def jvp(
     function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False
 ) -> Any:
-    """``(value, tangent)``: the result of ``function(*primals)``, and its derivative in a direction.
+    """Return ``(value, tangent)``: the result of ``function(*primals)``, and its directional derivative.
 
-    `tangents` has the direction of each argument: a tree like it, with None where it does not move (and for
-    what is no floating array). The tangent of the value is a tree like it, with None for leaves that are not
-    floating arrays. With `has_aux`, `function` returns (value, aux) and so ``(value, tangent, aux)`` comes
-    back. The derivative is with respect to the arrays, as for `tj.grad`.
-    Raises ArgumentError for tangents of another structure, ShapeError for those of other shapes or dtypes,
-    DTypeError where no argument is floating.
+    `tangents` has the direction of each argument: a tree like the argument, with None for zero tangents and
+    for leaves that are not floating arrays. The tangent of the value is a tree like the value, with None for
+    leaves that are not floating arrays. With `has_aux`, `function` returns (value, aux), and the result is
+    ``(value, tangent, aux)``. The derivative is with respect to the arrays, as for `tj.grad`.
+    Raises ArgumentError for tangents of another structure, ShapeError for tangents of other shapes or dtypes,
+    DTypeError if no argument is floating.
 
     >>> import tracejit as tj
     >>> tj.jvp(lambda x: x * x, (tj.asarray([1.0, 3.0]),), (tj.asarray([1.0, 10.0]),))
@@ -49,12 +49,12 @@ def jvp(
 
 
 def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, PushForward]:
-    """``(value, push_forward)``: the result of ``function(*primals)``, and its derivative there, a linear
-    function from tangents of the arguments to that of the value.
+    """Return ``(value, push_forward)``: the result of ``function(*primals)``, and the derivative at this
+    point, a linear function from tangents of the arguments to the tangent of the value.
 
     `function` runs once; see `tj.jvp` for the trees.
-    Raises ArgumentError for tangents of another structure, ShapeError for those of other shapes or dtypes,
-    DTypeError where no argument is floating.
+    Raises ArgumentError for tangents of another structure, ShapeError for tangents of other shapes or dtypes,
+    DTypeError if no argument is floating.
 
     >>> import tracejit as tj
     >>> value, push_forward = tj.linearize(lambda x: x * x, tj.asarray([1.0, 3.0]))
@@ -68,7 +68,7 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, PushFor
 def _linearized(
     name: str, function: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool, launch: bool
 ) -> tuple[Any, PushForward, Any]:
-    """The value, the derivative, and aux; see `pull_back_of` for `launch`."""
+    """Return the value, the derivative, and aux; see `pull_back_of` for `launch`."""
     if not any(map(is_differentiable, trees.leaves(primals))):
         raise locate(DTypeError(f"{name}: no floating array among the arguments"), user_location())
     value, pull_back, aux = pull_back_of(function, primals, has_aux=has_aux, launch=launch)
@@ -78,37 +78,38 @@ def _linearized(
 def push_forward_of(
     name: str, pull_back: Callable[[Any], Any], primals: tuple[Any, ...], value: Any, *, launch: bool
 ) -> PushForward:
-    """The transpose of a pull-back, from the value's cotangents to those of `primals`."""
+    """Return the transpose of `pull_back`, which maps the value's cotangents to those of `primals`."""
     leaves, structure = trees.flatten(primals)
     types = [type_of(leaf) if is_differentiable(leaf) else None for leaf in leaves]
     zero = trees.map(zeros_like, value)
     _, push_back, _ = pull_back_of(pull_back, (zero,), has_aux=False, launch=launch)
 
     def push_forward(*tangents: Any) -> Any:
-        given = matched(structure, tangents)
-        if given is None:
+        leaf_tangents = matched(structure, tangents)
+        if leaf_tangents is None:
             raise locate(
                 ArgumentError(f"{name}: tangents of another structure than the arguments {structure}"),
                 user_location(),
             )
-        rows = zip(given, types, leaves, strict=True)
+        rows = zip(leaf_tangents, types, leaves, strict=True)
         return push_back(trees.unflatten(structure, [_tangent(name, *row) for row in rows]))[0]
 
     return push_forward
 
 
-def _tangent(name: str, given: Any, kind: Any, leaf: Any) -> Any:
-    """The tangent of a leaf; zeros if none is given, None if there is none."""
+def _tangent(name: str, tangent: Any, kind: Any, leaf: Any) -> Any:
+    """Return the tangent of a leaf: zeros if it is None, and None if the leaf has no derivatives."""
     if kind is None:
         return None
-    if given is None:
+    if tangent is None:
         return zeros_like(leaf)
-    if not isinstance(given, NDArray):
+    if not isinstance(tangent, NDArray):
         raise locate(
-            ArgumentError(f"{name}: tangents are arrays or None, got {type(given).__name__}"), user_location()
+            ArgumentError(f"{name}: tangents are arrays or None, got {type(tangent).__name__}"),
+            user_location(),
         )
-    if type_of(given) != kind:
+    if type_of(tangent) != kind:
         raise locate(
-            ShapeError(f"{name}: a tangent {type_of(given)} for an argument {kind}"), user_location()
+            ShapeError(f"{name}: a tangent {type_of(tangent)} for an argument {kind}"), user_location()
         )
-    return given
+    return tangent

@@ -1,7 +1,7 @@
-"""Jacobians and Hessians: derivatives along all basis vectors at once, by `vmap`.
+"""Jacobians and Hessians: derivatives along all basis vectors simultaneously, by `vmap`.
 
-Of a function from N to M numbers, the reverse mode pulls back M cotangents, the forward mode pushes N
-tangents forward; both give the M x N derivatives:
+For a function from N to M numbers, reverse mode pulls back M cotangents and forward mode pushes N tangents
+forward; either computes the M x N derivatives:
 
     value, pull_back = vjp(f, x)              vmap(pull_back)(identity matrix)       rows
     value, push_forward = linearize(f, x)     vmap(push_forward)(identity matrix)    columns
@@ -36,15 +36,15 @@ def jacobian(
     mode: str | None = None,
     has_aux: bool = False,
 ) -> Callable[..., Any]:
-    """A function that returns all derivatives of `function` with respect to the arguments at `argnums`.
+    """Return a function that computes the Jacobian of `function` with respect to the arguments at `argnums`.
 
     The result is a tree like the value, in which each array is replaced by a tree like the argument (a tuple
-    of them for several), of arrays with the shape of the value followed by that of the argument's leaf; None
-    for leaves that are not floating. With `has_aux`, `function` returns (value, aux), and (derivatives, aux)
-    comes back. mode: "reverse" computes row by row, "forward" column by column, all of them at once; by
-    default it is the one with fewer. Source: `jacrev` and `jacfwd` of JAX.
-    When called, it raises DTypeError for arguments without a floating array, and for complex arrays or
-    results that are not floating; ArgumentError for another mode, or an argument that was not given.
+    of trees for several arguments). Its arrays have the shape of the value followed by that of the argument's
+    leaf; leaves that are not floating arrays become None. With `has_aux`, `function` returns (value, aux),
+    and the result is (derivatives, aux). mode: "reverse" computes all rows simultaneously, "forward" all
+    columns; by default the mode is chosen that computes fewer. Source: `jacrev` and `jacfwd` of JAX.
+    When called, the function raises DTypeError for arguments without a floating array, and for complex arrays
+    or results that are not floating; ArgumentError for another mode, or a missing argument.
 
     >>> import tracejit as tj
     >>> tj.jacobian(lambda x: x[:2] * x[2])(tj.asarray([1.0, 2.0, 3.0]))
@@ -60,31 +60,31 @@ def jacobian(
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        wanted = arguments_at("jacobian", function, positions, args)
-        places = [position % len(args) for position in positions]
+        primals = arguments_at("jacobian", function, positions, args)
+        indices = [position % len(args) for position in positions]
 
-        def of_wanted(*given: Any) -> Any:
-            every = list(args)
-            for place, argument in zip(places, given, strict=True):
-                every[place] = argument
-            return function(*every, **kwargs)
+        def of_primals(*values: Any) -> Any:
+            all_args = list(args)
+            for index, argument in zip(indices, values, strict=True):
+                all_args[index] = argument
+            return function(*all_args, **kwargs)
 
-        inputs = _FlatTree("argument", wanted)
+        inputs = _FlatTree("argument", primals)
         if not any(inputs.sizes):
             raise locate(
                 DTypeError("jacobian: no floating array among the arguments to differentiate"),
                 user_location(),
             )
         with taping(), recorded():
-            value, pull_back, aux = pull_back_of(of_wanted, wanted, has_aux=has_aux, launch=False)
+            value, pull_back, aux = pull_back_of(of_primals, primals, has_aux=has_aux, launch=False)
             outputs = _FlatTree("result", value)
             if mode == "forward" or (mode is None and inputs.total < outputs.total):
-                push_forward = push_forward_of("jacobian", pull_back, wanted, value, launch=False)
+                push_forward = push_forward_of("jacobian", pull_back, primals, value, launch=False)
                 rows = _by_columns(push_forward, inputs, outputs)
             else:
                 rows = _by_rows(pull_back, inputs, outputs)
-        found = [trees.unflatten(inputs.structure, row) for row in rows]
-        result = trees.unflatten(outputs.structure, [tree[0] if single else tree for tree in found])
+        derivatives = [trees.unflatten(inputs.structure, row) for row in rows]
+        result = trees.unflatten(outputs.structure, [tree[0] if single else tree for tree in derivatives])
         return (result, aux) if has_aux else result
 
     return wrapper
@@ -93,12 +93,12 @@ def jacobian(
 def hessian(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the second derivatives of `function`: the Jacobian of its Jacobian.
+    """Return a function that computes the second derivatives of `function`: the Jacobian of its Jacobian.
 
-    Of a function that returns a scalar it is, for each pair of leaves of the arguments, an array with the
-    shapes of both; see `jacobian` for the trees. Products with vectors need no Hessian: ``tj.jvp`` of
-    ``tj.grad``. Source: `hessian` of JAX.
-    Raises what `jacobian` raises.
+    For a function that returns a scalar, the result has, for each pair of leaves of the arguments, an array
+    whose shape is the concatenation of their shapes; see `jacobian` for the trees. Products of a Hessian and
+    a vector do not need the Hessian: use ``tj.jvp`` of ``tj.grad``. Source: `hessian` of JAX.
+    Raises the errors of `jacobian`.
 
     >>> import tracejit as tj
     >>> tj.hessian(lambda x: x[0] ** 2 * x[1])(tj.asarray([3.0, 5.0]))
@@ -110,8 +110,8 @@ def hessian(
 
 
 class _FlatTree:
-    """The arguments or the results of a function: leaves, and how many numbers each one has (0: no array that
-    takes part).
+    """The leaves of a function's arguments or results, and the size of each: its number of elements, or 0 if
+    it is not a floating array.
     """
 
     def __init__(self, what: str, tree: Any):
@@ -123,32 +123,34 @@ class _FlatTree:
                     DTypeError(f"jacobian: a {what} of dtype {leaf.dtype}; only floating arrays have one"),
                     user_location(),
                 )
-        self.taking_part = [isinstance(x, NDArray) and is_floating(x.dtype) for x in self.leaves]
+        self.is_active = [isinstance(x, NDArray) and is_floating(x.dtype) for x in self.leaves]
         self.sizes = [
-            math.prod(x.shape) if takes else 0 for x, takes in zip(self.leaves, self.taking_part, strict=True)
+            math.prod(x.shape) if active else 0 for x, active in zip(self.leaves, self.is_active, strict=True)
         ]
         self.total = sum(self.sizes)
 
     def basis(self) -> Any:
-        """A tree of arrays with a leading dimension, along which each number is 1 once, and else 0."""
-        found, start = [], 0
-        for leaf, size, takes in zip(self.leaves, self.sizes, self.taking_part, strict=True):
-            rows = eye(self.total, size, k=-start, dtype=leaf.dtype) if takes else None
-            found.append(None if rows is None else reshape(rows, (self.total, *leaf.shape)))
+        """Return the standard basis as a tree of arrays with a leading axis: along it, each element is 1 once
+        and 0 otherwise.
+        """
+        columns, start = [], 0
+        for leaf, size, active in zip(self.leaves, self.sizes, self.is_active, strict=True):
+            rows = eye(self.total, size, k=-start, dtype=leaf.dtype) if active else None
+            columns.append(None if rows is None else reshape(rows, (self.total, *leaf.shape)))
             start += size
-        return trees.unflatten(self.structure, found)
+        return trees.unflatten(self.structure, columns)
 
-    def parts(self, array: Any) -> list[Any]:
-        """The parts of an array with such a leading dimension that belong to each leaf."""
-        found, start = [], 0
+    def split(self, array: Any) -> list[Any]:
+        """Split an array with such a leading axis into the blocks that belong to each leaf."""
+        blocks, start = [], 0
         for size in self.sizes:
-            found.append(array[start : start + size])
+            blocks.append(array[start : start + size])
             start += size
-        return found
+        return blocks
 
 
 def _by_rows(pull_back: Callable[[Any], Any], inputs: _FlatTree, outputs: _FlatTree) -> list[list[Any]]:
-    """The derivatives of each result with respect to each argument's leaf."""
+    """Return, for each leaf of the results, its derivatives with respect to each leaf of the arguments."""
     if outputs.total == 1:  # a gradient
         one = trees.map(ones_like, trees.unflatten(outputs.structure, outputs.leaves))
         columns = [None if x is None else x[None] for x in _leaves(pull_back(one), inputs)]
@@ -156,9 +158,9 @@ def _by_rows(pull_back: Callable[[Any], Any], inputs: _FlatTree, outputs: _FlatT
         columns = _leaves(vmap(pull_back)(outputs.basis()), inputs)
     rows: list[list[Any]] = [[] for _ in outputs.leaves]
     for column, argument in zip(columns, inputs.leaves, strict=True):
-        parts = [None] * len(rows) if column is None else outputs.parts(column)
-        for row, part, result in zip(rows, parts, outputs.leaves, strict=True):
-            row.append(None if part is None else reshape(part, (*result.shape, *argument.shape)))
+        blocks = [None] * len(rows) if column is None else outputs.split(column)
+        for row, block, result in zip(rows, blocks, outputs.leaves, strict=True):
+            row.append(None if block is None else reshape(block, (*result.shape, *argument.shape)))
     return rows
 
 
@@ -169,18 +171,18 @@ def _by_columns(push_forward: Callable[..., Any], inputs: _FlatTree, outputs: _F
     rows = []
     for tangent, result in zip(pushed, outputs.leaves, strict=True):
         row = []
-        parts = inputs.parts(tangent)
-        for part, argument, takes in zip(parts, inputs.leaves, inputs.taking_part, strict=True):
-            shape = (*result.shape, *argument.shape) if takes else ()
-            row.append(reshape(moveaxis(part, 0, -1), shape) if takes else None)
+        blocks = inputs.split(tangent)
+        for block, argument, active in zip(blocks, inputs.leaves, inputs.is_active, strict=True):
+            shape = (*result.shape, *argument.shape) if active else ()
+            row.append(reshape(moveaxis(block, 0, -1), shape) if active else None)
         rows.append(row)
     return rows
 
 
-def _leaves(found: Any, side: _FlatTree) -> list[Any]:
-    """The leaves of what a pull-back returns, None for those without a cotangent."""
-    given = iter(trees.leaves(found))
-    return [next(given) if takes else None for takes in side.taking_part]
+def _leaves(result: Any, side: _FlatTree) -> list[Any]:
+    """Return the leaves of a pull-back's result, with None for leaves without a cotangent."""
+    cotangents = iter(trees.leaves(result))
+    return [next(cotangents) if active else None for active in side.is_active]
 
 
 __all__ = ["hessian", "jacobian"]

@@ -1,4 +1,4 @@
-"""Leaves of trees that a transformation follows: floating and complex arrays."""
+"""The leaves of trees with respect to which a transformation differentiates: floating and complex arrays."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from tracejit.ir.types import ArrayType, is_inexact
 
 
 def is_differentiable(leaf: Any) -> bool:
-    """Whether derivatives with respect to a leaf, or of one, exist."""
+    """Return whether a leaf has derivatives, or derivatives can be taken with respect to it."""
     return isinstance(leaf, NDArray) and is_inexact(leaf.dtype)
 
 
 def type_of(array: NDArray) -> ArrayType:
-    """Shape, dtype and device of an array."""
+    """Return the shape, dtype and device of an array."""
     return ArrayType(array.shape, array.dtype, array.device)
 
 
 def types_of(leaves: Iterable[Any]) -> list[ArrayType | None]:
-    """The types of leaves; None where there are no derivatives."""
+    """Return the types of leaves, with None for leaves without derivatives."""
     return [type_of(x) if is_differentiable(x) else None for x in leaves]
 
 
-def matched(structure: trees.Structure, given: Any) -> list[Any] | None:
-    """The leaves of `given`, a tree of `structure` in which None may stand for any part (and for each of its
-    leaves); None if it is another tree.
+def matched(structure: trees.Structure, tree: Any) -> list[Any] | None:
+    """Return the leaves of `tree`, whose structure must be `structure` except that None may replace any
+    subtree (and all of its leaves); return None if the structures differ.
 
     >>> matched(trees.flatten({"w": [1, 2], "b": 3})[1], {"w": None, "b": 4})
     [None, None, 4]
     """
     if structure.kind is None:
-        return [given]
-    if given is None:
+        return [tree]
+    if tree is None:
         return [None] * structure.leaves
-    found = trees.children_of(given)
-    if found is None or found[:2] != (structure.kind, structure.keys):
+    children = trees.children_of(tree)
+    if children is None or children[:2] != (structure.kind, structure.keys):
         return None
     leaves: list[Any] = []
-    for below, child in zip(structure.children, found[2], strict=True):
-        part = matched(below, child)
-        if part is None:
+    for substructure, child in zip(structure.children, children[2], strict=True):
+        child_leaves = matched(substructure, child)
+        if child_leaves is None:
             return None
-        leaves += part
+        leaves += child_leaves
     return leaves

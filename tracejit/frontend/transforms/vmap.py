@@ -1,8 +1,9 @@
-"""`vmap`: a function of one example, called once for a batch of them.
+"""`vmap`: vectorise a function of one example over a batch of examples.
 
-Arguments become arrays that represent one example (`batch`), the function runs on these, what it recorded is
-replayed for all examples (`examples`), and its results get their new axis. Then mapped arrays that it has
-written get their content, and containers of the arguments in which it has replaced arrays get those.
+Arguments become arrays that represent one example (`batch`). The function runs on these arrays, its recording
+is replayed for all examples (`examples`), and the results receive their new axis. Finally, the contents of
+written mapped arrays are stored, and items that the function has assigned in containers of its arguments are
+assigned in the caller's containers.
 
 >>> import tracejit as tj
 >>> x, w = tj.asarray([[1.0, 2.0], [3.0, 4.0]]), tj.asarray([1.0, 10.0])
@@ -45,27 +46,27 @@ from tracejit.ops.structural import CALLBACKS
 def vmap(
     function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
 ) -> Callable[..., Any]:
-    """`function`, of one example, as one of a batch of examples.
+    """Return `function`, which is written for one example, as a function of a batch of examples.
 
-    in_axes: the axis along which each argument holds the examples: an int, None for what is the same for all
-    of them (numbers, say), or a tuple of these, one for each positional argument, in which containers of ints
-    and None may stand for arguments that are containers. Arrays among keyword arguments are mapped along
-    their first axis; all else there is the same for all. Of an object that counts as a tree, such as a
-    module, all arrays are mapped, and nothing else; `tj.nn.stack` makes one of several. out_axes: where the
-    axis of the examples stands in the results, alike; None for a result that is the same for all examples.
-    axis_size: the number of examples, needed only where nothing is mapped.
+    in_axes: the axis of each argument that enumerates the examples: an int, None for an argument common to
+    all examples (a number, say), or a tuple of these, one for each positional argument. For an argument that
+    is a container, a container of ints and None may be passed. Arrays among keyword arguments are mapped
+    along their first axis, and other keyword arguments are common to all examples. Of an object that is a
+    pytree node, such as a module, exactly the arrays are mapped; `tj.nn.stack` combines several modules into
+    one. out_axes: the position of the examples' axis in the results, in the same form; None for a result that
+    is common to all examples. axis_size: the number of examples, needed only if no argument is mapped.
 
-    The function runs once, on arrays of one example's shape, and what it does is done for all examples
-    together: ``x @ w`` with one `w` is one product. So it cannot look at mapped values: ``if x > 0`` and
-    ``float(x)`` raise (see `tj.where`). What it writes into a mapped array in place, or puts into a mapped
-    dict, list or dataclass, it does for each example. An array that is not mapped is written once, and cannot
-    hold what differs between the examples. Each example draws random numbers of its own: those that a loop
-    over the examples would draw. Callbacks (`tj.callback`) are called for each example, one example after the
-    other. If it raises, no mapped array has changed.
+    The function runs once, on arrays with the shape of one example, and its operations are performed for all
+    examples together: ``x @ w`` with a common `w` is one product. It cannot look at mapped values:
+    ``if x > 0`` and ``float(x)`` raise (see `tj.where`). Writes in place to a mapped array, and assignments
+    of items and attributes in a mapped dict, list or dataclass, take effect for each example. An array that
+    is not mapped is written once, and values that differ between the examples cannot be written to it. Each
+    example draws its own random numbers: those that a loop over the examples would draw. Callbacks
+    (`tj.callback`) are called for each example, in order. If the function raises, no mapped array changes.
     Source: `vmap` of JAX (Bradbury et al., 2018).
-    Raises ArgumentError if axes do not fit the arguments or results, if arrays have different numbers of
-    examples, if nothing is mapped, and for what cannot be done to all examples at once; AxisError for axes
-    that an array does not have.
+    Raises ArgumentError if the axes do not match the arguments or results, if arrays have different numbers
+    of examples, if no argument is mapped, and for operations that are impossible for all examples
+    simultaneously; AxisError for axes that are out of range.
 
     >>> import tracejit as tj
     >>> per_example = tj.vmap(tj.grad(lambda w, x: (w * x).sum() ** 2), in_axes=(None, 0))
@@ -82,7 +83,7 @@ def vmap(
         if len(axes) != len(args):
             raise locate(
                 ArgumentError(
-                    f"vmap: in_axes {in_axes!r} for {len(args)} positional arguments; give an int, or one "
+                    f"vmap: in_axes {in_axes!r} for {len(args)} positional arguments; pass an int, or one "
                     "for each"
                 ),
                 user_location(),
@@ -94,9 +95,9 @@ def vmap(
 
 
 class _Container:
-    """A container of the arguments: `copy` holds examples of what `original` holds.
+    """A container among the arguments: `copy` contains one example of the arrays in `original`.
 
-    keys, children: what the copy held when the function got it; axes: of these.
+    keys, children: the content of the copy before the call; axes: the axes of the children.
     """
 
     def __init__(self, original: Any, copy: Any, keys: Sequence[Any], children: list[Any], axes: list[Any]):
@@ -104,7 +105,7 @@ class _Container:
         self.keys, self.children, self.axes = keys, children, axes
 
     def check_numbers(self) -> None:
-        """Let a trace check the numbers of an object, which the copy has as they were, and not as run-time
+        """Let a trace guard the numbers of an object: the copy contains their values, not run-time
         numbers.
         """
         if hasattr(type(self.original), "__tree__"):
@@ -112,7 +113,7 @@ class _Container:
 
 
 class _Call:
-    """One call: its batch, and its arguments for one example."""
+    """One call of the vectorised function: its batch, and its arguments for one example."""
 
     def __init__(
         self,
@@ -135,26 +136,26 @@ class _Call:
 
     # -- arguments -------------------------------------------------------------------------------------------
 
-    def _size(self, axes: list[Any], args: Any, kwargs: Any, given: int | None) -> int:
-        """The number of examples."""
-        found = {} if given is None else {"axis_size": integer("vmap: axis_size", given)}
-        if given is not None and found["axis_size"] < 0:
-            raise locate(ArgumentError(f"vmap: axis_size {given} is negative"), user_location())
+    def _size(self, axes: list[Any], args: Any, kwargs: Any, axis_size: int | None) -> int:
+        """Return the number of examples."""
+        sizes_by_path = {} if axis_size is None else {"axis_size": integer("vmap: axis_size", axis_size)}
+        if axis_size is not None and sizes_by_path["axis_size"] < 0:
+            raise locate(ArgumentError(f"vmap: axis_size {axis_size} is negative"), user_location())
         for position, (x, below) in enumerate(zip(args, axes, strict=True)):
-            self._note_sizes(found, with_axes("in_axes", below, x, f"args[{position}]"))
+            self._note_sizes(sizes_by_path, with_axes("in_axes", below, x, f"args[{position}]"))
         for name, x in kwargs.items():
-            self._note_sizes(found, with_axes("in_axes", array_axes(x, 0), x, f"kwargs[{name!r}]"))
-        sizes = set(found.values())
+            self._note_sizes(sizes_by_path, with_axes("in_axes", array_axes(x, 0), x, f"kwargs[{name!r}]"))
+        sizes = set(sizes_by_path.values())
         if len(sizes) == 1:
             return sizes.pop()
         if sizes:
-            each = ", ".join(f"{path}: {size}" for path, size in found.items())
+            each = ", ".join(f"{path}: {size}" for path, size in sizes_by_path.items())
             message = f"vmap: {self.name} is mapped over arrays with different numbers of examples: {each}"
         else:
-            message = f"vmap: no argument of {self.name} is mapped; map one with in_axes, or give axis_size"
+            message = f"vmap: no argument of {self.name} is mapped; map one with in_axes, or pass axis_size"
         raise locate(ArgumentError(message), user_location())
 
-    def _note_sizes(self, found: dict[str, int], leaves: Any) -> None:
+    def _note_sizes(self, sizes_by_path: dict[str, int], leaves: Any) -> None:
         for path, leaf, axis in leaves:
             if axis is None:
                 continue
@@ -162,23 +163,23 @@ class _Call:
                 raise locate(
                     ArgumentError(
                         f"vmap: {path} is a {type(leaf).__name__}, which has no axis; map an array "
-                        "(tj.asarray), or give None among in_axes"
+                        "(tj.asarray), or pass None among in_axes"
                     ),
                     user_location(),
                 )
-            found[path] = leaf.shape[normal_axis("in_axes", axis, leaf.ndim, path)]
+            sizes_by_path[path] = leaf.shape[normal_axis("in_axes", axis, leaf.ndim, path)]
 
     def _example(self, tree: Any, axes: Any, path: str) -> Any:
-        """One example of an argument. Containers without mapped arrays are passed as they are."""
+        """Return one example of an argument. Containers without mapped arrays are passed unchanged."""
         if axes is None:
             return tree
-        found = parts_of(tree)
-        if found is None:
+        container = parts_of(tree)
+        if container is None:
             return self._array(tree, axes, path)
         key = id(tree), repr(axes)
         if key in self.containers:
             return self.containers[key].copy
-        kind, keys, children = found
+        kind, keys, children = container
         below = axes_below("in_axes", axes, tree, path)
         built = [
             self._example(child, axis, path + trees.step(kind, key))
@@ -204,22 +205,26 @@ class _Call:
         """Call the function, and return its results for all examples."""
         batch, outer = self.batch, self.batch.outer
 
-        def called() -> tuple[_Results, list[_Put]]:
+        def call() -> tuple[_Results, list[_Assignment]]:
             result = function(*self.args, **self.kwargs)
-            for held in self.containers.values():
-                held.check_numbers()
+            for container in self.containers.values():
+                container.check_numbers()
             leaves = list(with_axes("out_axes", out_axes, result, "result"))
-            found = _Results(trees.flatten(result)[1], [self._result(*row) for row in leaves])
-            return found, [put for held in self.containers.values() for put in self._changes(held)]
+            results = _Results(trees.flatten(result)[1], [self._result(*row) for row in leaves])
+            return results, [
+                assignment
+                for container in self.containers.values()
+                for assignment in self._changes(container)
+            ]
 
         with batch.opened(outer):
-            items, (results, puts) = recorded_items(batch, called)
+            items, (results, assignments) = recorded_items(batch, call)
         with recording_operators():
             replay = Replay(batch, outer)
             replay.run(items)
             aliases.check(batch)
             value = results.tree(replay)
-            contents = [put.tree(replay) for put in puts]
+            contents = [assignment.tree(replay) for assignment in assignments]
             new = [
                 (target, dispatch.wrap(outer, replay.result(content, axis)))
                 for target, content, axis in self._written()
@@ -230,8 +235,8 @@ class _Call:
         outer.end_operation()
         for target, array in new:
             dispatch.write(target, array, "vmap")
-        for put, content in zip(puts, contents, strict=True):
-            put.do(content)
+        for assignment, content in zip(assignments, contents, strict=True):
+            assignment.apply(content)
         for number, operands in calls:
             CALLBACKS[number](*(x.numpy() for x in operands))
         for number, _ in calls:
@@ -239,14 +244,16 @@ class _Call:
         return value
 
     def _written(self) -> Iterator[tuple[NDArray, Value, int | None]]:
-        """The arrays that the function has written, what they hold, and where that has the examples."""
+        """Yield the arrays that the function has written, each with its new content and the content's mapped
+        axis.
+        """
         for target, value in self.batch.written_examples():
             yield target, value, 0
         for window in self.batch.written():
-            yield aliases.place_of(window), window.value, None
+            yield aliases.window_array(window), window.value, None
 
     def _result(self, path: str, leaf: Any, axis: int | None) -> _Result:
-        """A leaf of the result: arrays, and numbers for each example, as values of the batch."""
+        """Return a leaf of the result. Arrays, and numbers with an out axis, become values of the batch."""
         if isinstance(leaf, np.ndarray | np.generic) or (
             axis is not None and (is_number(leaf) or isinstance(leaf, bool))
         ):
@@ -256,7 +263,7 @@ class _Call:
                 return _Result(leaf, None, None)
             raise locate(
                 ArgumentError(
-                    f"vmap: {path} of {self.name} is a {type(leaf).__name__}, not an array; give None for it "
+                    f"vmap: {path} of {self.name} is a {type(leaf).__name__}, not an array; pass None for it "
                     "among out_axes"
                 ),
                 user_location(),
@@ -278,13 +285,15 @@ class _Call:
         with recording_operators():
             return self.batch.read(array._storage, array._view)
 
-    def _changes(self, held: _Container) -> list[_Put]:
-        """The items that the function has put into a container of its arguments or taken away."""
-        found = parts_of(held.copy)
-        assert found is not None
-        kind, keys, children = found
-        before = dict(zip(held.keys, zip(held.children, held.axes, strict=True), strict=True))
-        if set(keys) != set(held.keys) and not issubclass(kind, dict) and not hasattr(kind, "__tree__"):
+    def _changes(self, argument: _Container) -> list[_Assignment]:
+        """Return the items that the function has assigned in, or removed from, a container of its
+        arguments.
+        """
+        container = parts_of(argument.copy)
+        assert container is not None
+        kind, keys, children = container
+        before = dict(zip(argument.keys, zip(argument.children, argument.axes, strict=True), strict=True))
+        if set(keys) != set(argument.keys) and not issubclass(kind, dict) and not hasattr(kind, "__tree__"):
             raise locate(
                 ArgumentError(
                     f"vmap: {self.name} changes the length of a {kind.__name__} among its arguments; return "
@@ -292,18 +301,20 @@ class _Call:
                 ),
                 user_location(),
             )
-        gone = [_Put(held.original, kind, key, None) for key in held.keys if key not in set(keys)]
-        changed = []
+        removed = [
+            _Assignment(argument.original, kind, key, None) for key in argument.keys if key not in set(keys)
+        ]
+        assigned = []
         for key, child in zip(keys, children, strict=True):
             old, axis = before.get(key, (None, 0))
             if child is not old or key not in before:
                 leaves, structure = trees.flatten(child)
                 rows = [self._content(leaf, axis if isinstance(axis, int) else None) for leaf in leaves]
-                changed.append(_Put(held.original, kind, key, _Results(structure, rows)))
-        return gone + changed
+                assigned.append(_Assignment(argument.original, kind, key, _Results(structure, rows)))
+        return removed + assigned
 
     def _content(self, leaf: Any, axis: int | None) -> _Result:
-        """A leaf of what was put into a container: an array with the axis of what was there."""
+        """Return a leaf of an assigned item. An array has the mapped axis of the replaced item."""
         if not isinstance(leaf, NDArray):
             return _Result(leaf, None, None)
         value = self._read(leaf)
@@ -313,13 +324,13 @@ class _Call:
 
 
 class _Result:
-    """A leaf: a value of the batch with its axis, or what it is."""
+    """A leaf of a result: a value of the batch with its mapped axis, or a leaf common to all examples."""
 
     def __init__(self, leaf: Any, value: Value | None, axis: int | None):
         self.leaf, self.value, self.axis = leaf, value, axis
 
     def of_all(self, replay: Replay) -> Any:
-        """The leaf for all examples."""
+        """Return the leaf for all examples."""
         if self.value is None:
             return self.leaf
         return dispatch.wrap(replay.outer, replay.result(self.value, self.axis))
@@ -332,30 +343,32 @@ class _Results:
         self.structure, self.leaves = structure, leaves
 
     def tree(self, replay: Replay) -> Any:
-        """The tree for all examples."""
+        """Return the tree for all examples."""
         return trees.unflatten(self.structure, [leaf.of_all(replay) for leaf in self.leaves])
 
 
-class _Put:
-    """An item that the function has put into a container of its arguments, or (None) taken away."""
+class _Assignment:
+    """An item that the function has assigned in a container of its arguments, or removed (`results`
+    is None).
+    """
 
     def __init__(self, container: Any, kind: type, key: Any, results: _Results | None):
         self.container, self.kind, self.key, self.results = container, kind, key, results
 
     def tree(self, replay: Replay) -> Any:
-        """The content, for all examples."""
+        """Return the content for all examples."""
         return None if self.results is None else self.results.tree(replay)
 
-    def do(self, content: Any) -> None:
-        """Do the same to the container of the caller."""
+    def apply(self, content: Any) -> None:
+        """Apply the assignment or removal to the caller's container."""
         if self.results is None:
-            self._take_away()
+            self._remove()
         elif issubclass(self.kind, dict | list):
             self.container[self.key] = content
         else:
             setattr(self.container, self.key, content)
 
-    def _take_away(self) -> None:
+    def _remove(self) -> None:
         if issubclass(self.kind, dict):
             del self.container[self.key]
         else:

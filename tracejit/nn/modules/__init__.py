@@ -1,6 +1,7 @@
 """Modules of `tj.nn`: `Module`, layers, recurrent nets.
 
-A traced function treats what their methods read as it treats code of the user's (see `kinds.is_like_users`).
+A traced function treats their methods like user code: the attributes they read are guarded (see
+`kinds.is_like_users`).
 """
 
 from tracejit.nn.modules.base import Module

@@ -1,8 +1,8 @@
-"""Modules: objects that hold parameters, and other modules, and are called.
+"""Modules: callable objects that contain parameters and submodules.
 
 A module's parameters are the floating arrays among its attributes, in lists, tuples and dicts among them, and
-in the modules there; `buffers` names those that are no parameters. Wherever a tree is taken, a module is the
-dict of its named parameters: gradients with respect to it, and the state of an optimizer, are such dicts.
+in its submodules, except arrays listed in `buffers`. As a pytree, a module is the dict of its named
+parameters: gradients with respect to a module, and the state of an optimizer, are such dicts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ M = TypeVar("M", bound="Module")
 
 
 class Module:
-    """A layer or net with parameters, called as a function; subclasses assign them and define `forward`.
+    """A layer or net with parameters, which is callable; subclasses assign parameters and define `forward`.
 
-    `buffers`, of the class, names arrays that are no parameters, such as running means. `training` says
-    whether dropout drops and statistics run; see `train` and `eval`.
+    The class attribute `buffers` names arrays that are not parameters, such as running means. `training`
+    determines whether dropout is active and running statistics are updated; see `train` and `eval`.
 
     >>> import tracejit as tj
     >>> class Net(tj.nn.Module):
@@ -50,7 +50,7 @@ class Module:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result of a call of the module.
 
-        Raises NotImplementedError where a class does not define it.
+        Raises NotImplementedError if the class does not define it.
 
         >>> import tracejit as tj
         >>> tj.nn.Dropout(0.5).eval().forward(tj.ones(2))
@@ -65,11 +65,12 @@ class Module:
         return self.parameters()
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name}: {x.dtype}{list(x.shape)}" for name, x in self.parameters().items())
-        return f"{type(self).__name__}({parts})"
+        parameters = ", ".join(f"{name}: {x.dtype}{list(x.shape)}" for name, x in self.parameters().items())
+        return f"{type(self).__name__}({parameters})"
 
     def parameters(self) -> dict[str, NDArray]:
-        """The parameters by name, such as ``first.weight`` or ``layers.0.bias``; a shared one by its first.
+        """Return the parameters by name, such as ``first.weight`` or ``layers.0.bias``; a shared parameter
+        has its first name.
 
         >>> import tracejit as tj
         >>> list(tj.nn.Linear(2, 3).parameters())
@@ -78,8 +79,8 @@ class Module:
         return {name: x for name, x, is_buffer in arrays_of(self) if not is_buffer}
 
     def state_dict(self) -> dict[str, NDArray]:
-        """All arrays by name, parameters, buffers and the states of generators: what `tj.save` takes and
-        `load_state_dict` reads.
+        """Return all arrays by name: parameters, buffers and states of generators. `tj.save` and
+        `load_state_dict` accept the result.
 
         >>> import tracejit as tj
         >>> sorted(tj.nn.BatchNorm(3).state_dict())
@@ -88,7 +89,7 @@ class Module:
         return {name: x for name, x, _ in arrays_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Write arrays of the same names and shapes into the module's own, in place and in their dtypes.
+        """Copy arrays with the same names and shapes to the module's arrays, in place, converting dtypes.
 
         Raises ArgumentError if names are missing or unknown, ShapeError if shapes differ.
 
@@ -98,21 +99,21 @@ class Module:
         >>> layer(tj.asarray([2.0]))
         NDArray([2.], dtype=float32)
         """
-        held = self.state_dict()
-        missing, unknown = held.keys() - state.keys(), state.keys() - held.keys()
+        arrays = self.state_dict()
+        missing, unknown = arrays.keys() - state.keys(), state.keys() - arrays.keys()
         if missing or unknown:
             message = f"load_state_dict: missing {sorted(missing)}, unknown {sorted(unknown)}"
             raise locate(ArgumentError(message), user_location())
-        given = {name: dispatch.as_array("load_state_dict", state[name]) for name in held}
-        for name, x in held.items():
-            if given[name].shape != x.shape:
-                message = f"load_state_dict: {name} has shape {given[name].shape}, expected {x.shape}"
+        new = {name: dispatch.as_array("load_state_dict", state[name]) for name in arrays}
+        for name, x in arrays.items():
+            if new[name].shape != x.shape:
+                message = f"load_state_dict: {name} has shape {new[name].shape}, expected {x.shape}"
                 raise locate(ShapeError(message), user_location())
-        for name, x in held.items():
-            x[...] = given[name]
+        for name, x in arrays.items():
+            x[...] = new[name]
 
     def modules(self) -> dict[str, Module]:
-        """This module, by the name "", and all modules in it, by theirs.
+        """Return this module, with the name "", and all its submodules, by name.
 
         >>> import tracejit as tj
         >>> list(tj.nn.Sequential(tj.nn.Linear(2, 2), tj.nn.Dropout(0.1)).modules())
@@ -121,7 +122,8 @@ class Module:
         return dict(modules_of(self))
 
     def train(self: M, mode: bool = True) -> M:
-        """Put this module and all in it into training; the module itself.
+        """Set this module and all its submodules to training mode, or to evaluation mode if `mode` is false;
+        return the module.
 
         >>> import tracejit as tj
         >>> tj.nn.Dropout(0.5).train(False).training
@@ -132,7 +134,7 @@ class Module:
         return self
 
     def eval(self: M) -> M:
-        """Take this module and all in it out of training; the module itself.
+        """Set this module and all its submodules to evaluation mode; return the module.
 
         >>> import tracejit as tj
         >>> tj.nn.Dropout(0.5).eval()(tj.ones(2))

@@ -1,7 +1,7 @@
-"""Layers as modules: they hold the weights of the functions of their names, in PyTorch's layouts.
+"""Layers as modules: they contain the weights of the functions with the same names, in PyTorch's layouts.
 
-Weights are float32 unless a dtype is given, and drawn as in PyTorch: evenly, up to one divided by the root of
-the number of inputs.
+Weights are float32 unless a dtype is given. They are initialised as in PyTorch: uniformly distributed, with
+absolute values up to one divided by the square root of the number of inputs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tracejit.nn.modules.base import Module
 from tracejit.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
 
 
-def even(shape: Any, inputs: int, dtype: Any) -> NDArray:
-    """Numbers evenly distributed around 0, for outputs that depend on so many inputs."""
+def symmetric_uniform(shape: Any, inputs: int, dtype: Any) -> NDArray:
+    """Return numbers uniformly distributed around 0, for outputs that depend on `inputs` inputs."""
     bound = 1 / math.sqrt(max(inputs, 1))
     return init.uniform(shape, -bound, bound, dtype)
 
@@ -35,11 +35,11 @@ class Linear(Module):
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, dtype: Any = None) -> None:
-        self.weight = even((outputs, inputs), inputs, dtype)
-        self.bias = even((outputs,), inputs, dtype) if bias else None
+        self.weight = symmetric_uniform((outputs, inputs), inputs, dtype)
+        self.bias = symmetric_uniform((outputs,), inputs, dtype) if bias else None
 
     def forward(self, x: Any) -> NDArray:
-        """Products with the weight, plus the bias.
+        """Multiply by the weight, and add the bias.
 
         x: (..., inputs). Returns (..., outputs).
 
@@ -64,11 +64,11 @@ class Embedding(Module):
         self.weight = init.normal((rows, features), dtype=dtype)
 
     def forward(self, labels: Any) -> NDArray:
-        """The rows at the labels.
+        """Return the rows at the labels.
 
         labels: integers of any shape, from 0 to rows - 1. Returns (*labels.shape, features).
 
-        Raises OutOfBoundsError for other labels, DTypeError for labels that are no integers.
+        Raises OutOfBoundsError for other labels, DTypeError for labels that are not integers.
 
         >>> import tracejit as tj
         >>> tj.nn.Embedding(10, 4).forward(tj.asarray(3)).shape
@@ -103,8 +103,8 @@ class Conv1d(Module):
     ) -> None:
         extents = tuple(window) if isinstance(window, tuple | list) else (window,) * self.dimensions
         shape = new_shape(f"nn.{type(self).__name__}", (outputs, inputs // groups, *extents))
-        self.weight = even(shape, init.fans(shape)[0], dtype)
-        self.bias = even((outputs,), init.fans(shape)[0], dtype) if bias else None
+        self.weight = symmetric_uniform(shape, init.fans(shape)[0], dtype)
+        self.bias = symmetric_uniform((outputs,), init.fans(shape)[0], dtype) if bias else None
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
     def forward(self, x: Any) -> NDArray:
@@ -146,7 +146,7 @@ class Conv2d(Conv1d):
 
 
 class LayerNorm(Module):
-    """`layer_norm` over the last dimensions, of this shape, with a weight and a bias.
+    """`layer_norm` over the last dimensions, with extents `shape`, and with a weight and a bias.
 
     >>> import tracejit as tj
     >>> tj.nn.LayerNorm(4)(tj.ones((2, 4))).shape
@@ -174,7 +174,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """`rms_norm` over the last dimensions, of this shape, with a weight.
+    """`rms_norm` over the last dimensions, with extents `shape`, and with a weight.
 
     >>> import tracejit as tj
     >>> tj.nn.RMSNorm(4)(tj.ones((2, 4))).shape
@@ -226,9 +226,9 @@ class GroupNorm(Module):
 
 
 class BatchNorm(Module):
-    """`batch_norm` with a weight and a bias for each channel, and running statistics, which training updates.
+    """`batch_norm` with a weight and a bias for each channel, and running statistics, updated in training.
 
-    x has two or more dimensions, of which the second are the channels.
+    x has two or more dimensions, the second of which is the channels.
 
     >>> import tracejit as tj
     >>> norm = tj.nn.BatchNorm(2)
@@ -246,7 +246,7 @@ class BatchNorm(Module):
         self.momentum, self.epsilon = momentum, epsilon
 
     def forward(self, x: Any) -> NDArray:
-        """Normalize, by statistics of `x` in training, otherwise by the running ones.
+        """Normalize by the statistics of `x` in training, otherwise by the running statistics.
 
         x: (batch, channels, ...). Returns an array of the shape of x.
 
@@ -269,7 +269,7 @@ class BatchNorm(Module):
 
 
 class Dropout(Module):
-    """`dropout` in training, by a generator of one's own if one is given; otherwise nothing. Shapes stay.
+    """`dropout` in training, with a separate generator if one is given; otherwise the identity.
 
     >>> import tracejit as tj
     >>> tj.nn.Dropout(0.5).eval()(tj.ones(3))
@@ -282,7 +282,7 @@ class Dropout(Module):
     def forward(self, x: Any) -> NDArray:
         """Drop elements.
 
-        x: of any shape. Returns an array of this shape; out of training, x itself.
+        x: an array of any shape. Returns an array of this shape; in evaluation mode, x itself.
 
         Raises ArgumentError for a rate outside [0, 1).
 
@@ -307,7 +307,7 @@ class MultiHeadAttention(Module):
         self, features: int, heads: int, *, dropout: float = 0.0, bias: bool = True, dtype: Any = None
     ) -> None:
         self.input_weight = init.xavier_uniform((3 * features, features), dtype=dtype)
-        self.output_weight = even((features, features), features, dtype)
+        self.output_weight = symmetric_uniform((features, features), features, dtype)
         self.input_bias = init.zeros(3 * features, dtype) if bias else None
         self.output_bias = init.zeros(features, dtype) if bias else None
         self.heads, self.dropout = heads, dropout
@@ -315,12 +315,12 @@ class MultiHeadAttention(Module):
     def forward(
         self, query: Any, key: Any = None, value: Any = None, *, mask: Any = None, causal: bool = False
     ) -> NDArray:
-        """Attend: without a key to the queries, without a value to the keys.
+        """Apply attention; by default the keys are the queries, and the values are the keys.
 
         query: (batch, queries, features).
         key, value: (batch, keys, features).
         mask: as for `multi_head_attention`.
-        causal: whether query i sees keys up to i only.
+        causal: whether query i attends only to keys up to i.
 
         Returns (batch, queries, features).
         Raises ShapeError for other shapes, ArgumentError if the heads do not divide the features.
@@ -346,7 +346,7 @@ class MultiHeadAttention(Module):
 
 
 class Sequential(Module):
-    """Layers, or any functions, one after the other; each takes what the one before returns.
+    """A composition of layers, or any functions: each is applied to the result of the preceding one.
 
     >>> import tracejit as tj
     >>> net = tj.nn.Sequential(tj.nn.Linear(2, 8), tj.nn.relu, tj.nn.Linear(8, 3))
@@ -358,9 +358,9 @@ class Sequential(Module):
         self.layers = layers
 
     def forward(self, x: Any) -> Any:
-        """Call all layers.
+        """Apply all layers.
 
-        x: the first layer's argument. Returns the last one's result; x where there are no layers.
+        x: the first layer's argument. Returns the last layer's result, or x if there are no layers.
 
         >>> import tracejit as tj
         >>> tj.nn.Sequential(tj.nn.relu, tj.exp).forward(tj.zeros(1))

@@ -1,4 +1,4 @@
-"""Recurrent nets as modules: layers of lstm or gru, in one direction or in both."""
+"""Recurrent nets as modules: layers of lstm or gru, in one or both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.functions.movement import concat, stack
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.nn.modules.base import Module
-from tracejit.nn.modules.layers import even
+from tracejit.nn.modules.layers import symmetric_uniform
 from tracejit.nn.recurrent import gru, lstm
 
 
@@ -21,10 +21,10 @@ class Direction(Module):
     """
 
     def __init__(self, rows: int, inputs: int, units: int, bias: bool, dtype: Any) -> None:
-        self.input_weight = even((rows, inputs), units, dtype)
-        self.hidden_weight = even((rows, units), units, dtype)
-        self.input_bias = even((rows,), units, dtype) if bias else None
-        self.hidden_bias = even((rows,), units, dtype) if bias else None
+        self.input_weight = symmetric_uniform((rows, inputs), units, dtype)
+        self.hidden_weight = symmetric_uniform((rows, units), units, dtype)
+        self.input_bias = symmetric_uniform((rows,), units, dtype) if bias else None
+        self.hidden_bias = symmetric_uniform((rows,), units, dtype) if bias else None
 
     def weights(self) -> tuple[Any, ...]:
         """The weights in the order of the functions' arguments.
@@ -37,7 +37,7 @@ class Direction(Module):
 
 
 class Recurrent(Module):
-    """The base of `LSTM` and `GRU`: layers of cells, and their order."""
+    """The base class of `LSTM` and `GRU`: layers of cells, each with one or two directions."""
 
     function: ClassVar[Any]
     gates: ClassVar[int]
@@ -62,24 +62,24 @@ class Recurrent(Module):
         ]
 
     def run(self, x: Any, state: Any) -> tuple[Any, Any]:
-        """All outputs and the last states of all layers: `forward`, which each class describes."""
+        """Return all outputs of the last layer, and the last states of all layers; implements `forward`."""
         states = []
         for first in range(0, len(self.cells), self.directions):
             outputs = []
             for reverse in range(self.directions):
                 index = first + reverse
-                before = None if state is None else trees.map(lambda part, i=index: part[i], state)
+                initial = None if state is None else trees.map(lambda array, i=index: array[i], state)
                 weights = self.cells[index].weights()
-                found, after = type(self).function(x, before, *weights, reverse=bool(reverse))
-                outputs.append(found)
+                output, after = type(self).function(x, initial, *weights, reverse=bool(reverse))
+                outputs.append(output)
                 states.append(after)
             x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=2)
-        return x, trees.map(lambda *parts: stack(parts), *states)
+        return x, trees.map(lambda *arrays: stack(arrays), *states)
 
 
 class LSTM(Recurrent):
-    """`lstm` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
-    ways.
+    """Stacked `lstm` layers, each of which reads the outputs of the preceding layer; with `bidirectional` in
+    both directions.
 
     Inputs are (batch, steps, inputs), outputs (batch, steps, directions * units); `directions` is 2 with
     `bidirectional`, else 1. Source: Hochreiter and Schmidhuber, Long short-term memory, 1997; weights as in
@@ -95,13 +95,13 @@ class LSTM(Recurrent):
     gates: ClassVar[int] = 4
 
     def forward(self, x: Any, state: Any = None) -> tuple[NDArray, tuple[NDArray, NDArray]]:
-        """All outputs, (batch, steps, directions * units), and the last state.
+        """Return all outputs, (batch, steps, directions * units), and the last state.
 
         x: (batch, steps, inputs).
-        state: a pair (hidden, cell) of arrays (layers * directions, batch, units); None: zeros. The last one
-        is such a pair, too.
+        state: a pair (hidden, cell) of arrays (layers * directions, batch, units), or None for zeros. The
+        last state is such a pair, too.
 
-        Raises ShapeError for other shapes, ArgumentError for a state that is no pair.
+        Raises ShapeError for other shapes, ArgumentError for a state that is not a pair.
 
         >>> import tracejit as tj
         >>> outputs, (hidden, cell) = tj.nn.LSTM(3, 4).forward(tj.ones((2, 5, 3)))
@@ -112,8 +112,8 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """`gru` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
-    ways.
+    """Stacked `gru` layers, each of which reads the outputs of the preceding layer; with `bidirectional` in
+    both directions.
 
     Inputs are (batch, steps, inputs), outputs (batch, steps, directions * units); `directions` is 2 with
     `bidirectional`, else 1. Source: Cho et al., Learning phrase representations, 2014; weights as in PyTorch.
@@ -128,10 +128,11 @@ class GRU(Recurrent):
     gates: ClassVar[int] = 3
 
     def forward(self, x: Any, state: Any = None) -> tuple[NDArray, NDArray]:
-        """All outputs, (batch, steps, directions * units), and the last state.
+        """Return all outputs, (batch, steps, directions * units), and the last state.
 
         x: (batch, steps, inputs).
-        state: an array (layers * directions, batch, units); None: zeros. The last one is of this shape, too.
+        state: an array (layers * directions, batch, units), or None for zeros. The last state has this shape,
+        too.
 
         Raises ShapeError for other shapes.
 

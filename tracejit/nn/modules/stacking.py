@@ -1,4 +1,4 @@
-"""Several modules as one, for `tj.vmap`."""
+"""Stacking of several modules into one, for `tj.vmap`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ M = TypeVar("M", bound=Module)
 
 
 def stack(modules: Sequence[M]) -> M:
-    """Modules of one class as one, whose arrays hold those of all along a new first axis, for `tj.vmap`.
+    """Stack modules of one class into one module, by stacking their arrays along a new first axis, for
+    `tj.vmap`.
 
-    Attributes that are no arrays are those of the first module. The arrays of the result are new.
-    Raises ArgumentError without modules, and for modules that hold arrays of different names, ShapeError for
-    arrays of different shapes.
+    Attributes that are not arrays are those of the first module. The arrays of the result are new.
+    Raises ArgumentError for an empty sequence, and for modules whose arrays have different names, ShapeError
+    for arrays of different shapes.
 
     >>> import tracejit as tj
     >>> nets = tj.nn.stack([tj.nn.Linear(2, 3) for _ in range(4)])
@@ -32,7 +33,7 @@ def stack(modules: Sequence[M]) -> M:
     for number, state in enumerate(states):
         if state.keys() != states[0].keys():
             names = f"{sorted(states[0])} and {sorted(state)}"
-            what = f"nn.stack: modules 0 and {number} hold arrays of other names: {names}"
+            what = f"nn.stack: modules 0 and {number} have arrays of different names: {names}"
             raise locate(ArgumentError(what), user_location())
     stacked = {id(x): stack_arrays([state[name] for state in states]) for name, x in states[0].items()}
     return copy.deepcopy(modules[0], stacked)
