@@ -174,7 +174,7 @@ def test_gradients_computed_in_the_call_are_of_few_kinds():
 @pytest.mark.parametrize("shared", [False, True])
 def test_recorded_copies_are_the_twins_that_a_search_finds(name, shared, monkeypatch):
     """Parts that share an array have no twins, whether their nodes are known to be copies or not."""
-    monkeypatch.setattr(components, "FEW", 1)
+    monkeypatch.setattr(components, "MIN_NODES", 1)
 
     def step(params, grads, held):
         OPTIMIZERS[name](params, [g * grads[0].sum() for g in grads] if shared else grads, held)

@@ -208,7 +208,7 @@ def test_rounds_that_are_worth_several_workers_stay_apart(monkeypatch, recording
 
     np.testing.assert_array_equal(wide(tj.zeros(1 << 17)), np.full(1 << 17, 2 - 2.0**-15, np.float32))
     assert recordings == [False, True, True]
-    assert "a round is long enough for several workers" in wide.explain()
+    assert "an iteration is long enough for several workers" in wide.explain()
 
 
 def test_more_rounds_than_a_recording_may_have():

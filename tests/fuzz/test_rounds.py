@@ -14,7 +14,7 @@ import pytest
 
 import tracejit as tj
 from tests.fuzz.count import COUNT
-from tracejit.passes.rolling.roll import ROUNDS
+from tracejit.passes.rolling.roll import MIN_ITERATIONS
 
 VALUES = (
     *("x*0.5+y", "xp.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i]", "xp.maximum(x, y)", "x*(i*0.125)", "x+i", "x@m"),
@@ -38,11 +38,11 @@ def program(chance: random.Random) -> tuple[str, int]:
     def statement(depth: int) -> str:
         return "    " * depth + chance.choice(STATEMENTS).format(chance.choice(VALUES))
 
-    n = chance.choice([ROUNDS, ROUNDS + 1, ROUNDS + 4, 2 * ROUNDS + 1])
+    n = chance.choice([MIN_ITERATIONS, MIN_ITERATIONS + 1, MIN_ITERATIONS + 4, 2 * MIN_ITERATIONS + 1])
     lines = ["def f(xp, x, y, a, b, c, m):", f"    n, out, s = {n}, [], x.sum()", "    for i in range(1, n):"]
     lines += [statement(2) for _ in range(chance.randint(1, 5))]
     if chance.random() < 0.3:
-        count = chance.choice([str(ROUNDS), "i", "i, n", f"i+{ROUNDS}"])
+        count = chance.choice([str(MIN_ITERATIONS), "i", "i, n", f"i+{MIN_ITERATIONS}"])
         lines += [f"        for j in range({count}):", statement(3).replace("a[i", "a[j")]
     if chance.random() < 0.2:
         lines += ["        if i % 3 == 0:", statement(3)]

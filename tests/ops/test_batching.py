@@ -19,7 +19,7 @@ SIZE = 3
 REFUSED = {
     "fused": "compiled",
     "loop": "compiled",
-    "callback": "one example after the other",
+    "callback": "each example separately",
     **dict.fromkeys((name for name in OPS if name.startswith("winograd_")), "compiled"),
     "conv2d_weight_sums": "compiled",
     **dict.fromkeys(("constant", "empty", "full", "iota"), "numbers"),

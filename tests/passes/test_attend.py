@@ -13,7 +13,7 @@ ALONE = ["attention", "attention_gradient"]
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    monkeypatch.setattr(module, "LEAST", 0)
+    monkeypatch.setattr(module, "MIN_SCORE_BYTES", 0)
 
 
 def softmax(scores):

@@ -25,7 +25,7 @@ X = ArrayType((3,), F4)
 
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch):
-    monkeypatch.setattr(components, "FEW", 1)
+    monkeypatch.setattr(components, "MIN_NODES", 1)
 
 
 def copies(graph: Graph, count: int) -> Graph:

@@ -72,9 +72,9 @@ def test_others_stay_as_they_are(graph):
 
 def test_a_chain_that_costs_too_much_stays(monkeypatch):
     graph = layers(half_of_tanh, again=["x"])
-    monkeypatch.setattr(module, "MOST", module.DEAR)
+    monkeypatch.setattr(module, "MAX_CHAIN_COST", module.EXPENSIVE_COST)
     assert recompute(graph) is graph
-    monkeypatch.setattr(module, "MOST", module.DEAR + 1)
+    monkeypatch.setattr(module, "MAX_CHAIN_COST", module.EXPENSIVE_COST + 1)
     assert recompute(graph) is not graph
 
 
@@ -88,8 +88,8 @@ def test_a_product_of_a_product_is_not_late():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs_keep_their_meaning(seed, monkeypatch):
-    monkeypatch.setattr(module, "LEAST", 0)
-    monkeypatch.setattr(module, "FAR", 1)
+    monkeypatch.setattr(module, "MIN_BYTES", 0)
+    monkeypatch.setattr(module, "MIN_DEPTH_DIFFERENCE", 1)
     graph = random_graph(seed)
     assert_same_meaning(verify(recompute(graph)), graph, seed)
 

@@ -1,7 +1,6 @@
-"""Every operator, declared once, under its name: ``from tracejit.ops import add`` imports the `Op`.
+"""The declarations of all operators, one each: ``from tracejit.ops import add`` imports the `Op` named add.
 
-Importing this package registers them all in `tracejit.ir.op.OPS`, which is the only list of operators there
-is.
+Importing this package registers all operators in `tracejit.ir.op.OPS`, the only list of operators.
 """
 
 from tracejit.ir.op import OPS
@@ -49,7 +48,7 @@ MODULES = (
 
 
 def __getattr__(name: str) -> Operator:
-    """Look up the operator called `name`, which becomes an attribute of the module."""
+    """Look up the operator called `name` and cache it as an attribute of the module."""
     op = OPS.get(name)
     if not isinstance(op, Operator):
         raise AttributeError(f"module 'tracejit.ops' has no operator {name!r}")

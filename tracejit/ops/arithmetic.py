@@ -1,10 +1,10 @@
-"""Elementwise arithmetic, comparison, bits and classification, one declaration each.
+"""Elementwise arithmetic, comparison, bitwise and classification operators.
 
-A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Where it does not
-exist, that of `abs` is 0 at 0, as in PyTorch (1 in JAX), and `maximum` and `minimum` split ties evenly, as in
-JAX. `EXACT` operators equal NumPy bit for
-bit, `floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not
-among them, as NumPy leaves the sign of a zero open.
+A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Where the
+derivative does not exist, that of `abs` at 0 is 0, as in PyTorch (1 in JAX), and `maximum` and `minimum`
+split ties evenly, as in JAX. `EXACT` operators agree with NumPy bit for bit; `floor_divide` and `remainder`
+follow NumPy's definition in terms of fmod. `maximum` and `minimum` are not `EXACT`, because NumPy does not
+specify the sign of a zero result.
 """
 
 from __future__ import annotations
@@ -29,32 +29,34 @@ from tracejit.ops.rules import (
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, emit
 
-TRUTH = np.dtype("bool")
-BITS = BOOL | INTEGERS
+BOOL_DTYPE = np.dtype("bool")
+BITWISE = BOOL | INTEGERS
 
 
-def _all(ct: Sym, *_: Sym) -> Sym:
+def _pass_through(ct: Sym, *_: Sym) -> Sym:
     """Pass the cotangent unchanged."""
     return ct
 
 
-def _shared(ct: Sym, wins: Sym, tie: Sym) -> Sym:
-    """The part of `ct` for one operand of `maximum` or `minimum`: all if it wins, half in a tie."""
-    return where(wins, ct, where(tie, 0.5 * ct, 0))
+def _selected_cotangent(ct: Sym, is_selected: Sym, tie: Sym) -> Sym:
+    """The cotangent of one operand of `maximum` or `minimum`: `ct` if it is selected, half of it in a tie."""
+    return where(is_selected, ct, where(tie, 0.5 * ct, 0))
 
 
 def _abs_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
-    """Gradient of `abs`; of a complex number, the conjugate of its direction (see `ops.complex_numbers`)."""
+    """Gradient of `abs`: ct times the sign, conjugated if complex (see `ops.complex_numbers`)."""
     return ct.astype(x.dtype) * (emit(OPS["conj"], sign(x)) if x.dtype.kind == "c" else sign(x))
 
 
 def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
-    """Gradient of `sign`: complex numbers x / abs(x) have a constant length; that of real ones is 0."""
+    """Gradient of `sign`: zero for real numbers; for complex numbers that of x / abs(x), of constant
+    magnitude.
+    """
     if x.dtype.kind != "c":
         return None
-    length = abs(x)
-    along = emit(OPS["real"], ct * y) / length
-    return ct / length.astype(x.dtype) - along.astype(x.dtype) * emit(OPS["conj"], y)
+    magnitude = abs(x)
+    radial = emit(OPS["real"], ct * y) / magnitude
+    return ct / magnitude.astype(x.dtype) - radial.astype(x.dtype) * emit(OPS["conj"], y)
 
 
 def _round(x: np.ndarray) -> np.ndarray:
@@ -64,14 +66,21 @@ def _round(x: np.ndarray) -> np.ndarray:
 # ---- arithmetic
 
 add = binary(
-    "add", np.add, ALL, "Sum.", (_all, _all), COMMUTATIVE, EXACT, example="[1, 2]; 0.5 -> [1.5, 2.5] float64"
+    "add",
+    np.add,
+    ALL,
+    "Sum.",
+    (_pass_through, _pass_through),
+    COMMUTATIVE,
+    EXACT,
+    example="[1, 2]; 0.5 -> [1.5, 2.5] float64",
 )
 subtract = binary(
     "subtract",
     np.subtract,
     NUMERIC,
     "Difference.",
-    (_all, lambda ct, x1, x2, y: -ct),
+    (_pass_through, lambda ct, x1, x2, y: -ct),
     EXACT,
     example="[1, 2]; [1, 1] -> [0, 1] int64",
 )
@@ -111,7 +120,7 @@ remainder = binary(
     np.remainder,
     REAL_NUMBERS,
     "Remainder with the sign of the divisor.",
-    (_all, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
+    (_pass_through, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
     EXACT,
     example="[7, -7]; 3 -> [1, 2] int64",
 )
@@ -119,10 +128,10 @@ maximum = binary(
     "maximum",
     np.maximum,
     REAL,
-    "The larger operand; nan if one is nan.",
+    "The larger operand; nan if either is nan.",
     (
-        lambda ct, x1, x2, y: _shared(ct, x1 > x2, equal(x1, x2)),
-        lambda ct, x1, x2, y: _shared(ct, x2 > x1, equal(x1, x2)),
+        lambda ct, x1, x2, y: _selected_cotangent(ct, x1 > x2, equal(x1, x2)),
+        lambda ct, x1, x2, y: _selected_cotangent(ct, x2 > x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
     example="[1, 5]; 3 -> [3, 5] int64",
@@ -131,10 +140,10 @@ minimum = binary(
     "minimum",
     np.minimum,
     REAL,
-    "The smaller operand; nan if one is nan.",
+    "The smaller operand; nan if either is nan.",
     (
-        lambda ct, x1, x2, y: _shared(ct, x1 < x2, equal(x1, x2)),
-        lambda ct, x1, x2, y: _shared(ct, x2 < x1, equal(x1, x2)),
+        lambda ct, x1, x2, y: _selected_cotangent(ct, x1 < x2, equal(x1, x2)),
+        lambda ct, x1, x2, y: _selected_cotangent(ct, x2 < x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
     example="[1, 5]; 3 -> [1, 3] int64",
@@ -152,7 +161,7 @@ abs = unary(
     "abs",
     np.absolute,
     ALL,
-    "Absolute value; the length of a complex number.",
+    "Absolute value; the magnitude of a complex number.",
     _abs_gradient,
     EXACT,
     result=lambda dtype: np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype,
@@ -162,7 +171,7 @@ sign: Operator = unary(
     "sign",
     np.sign,
     NUMERIC,
-    "-1, 0 or 1; nan for nan. Of complex numbers x / abs(x).",
+    "-1, 0 or 1; nan for nan; x / abs(x) for complex numbers.",
     _sign_gradient,
     EXACT,
     example="[-3, 0, 2] -> [-1, 0, 1] int64",
@@ -187,7 +196,7 @@ sqrt = unary(
     SLOW,
     example="[4.0, 9.0] -> [2., 3.] float32",
 )
-# Not EXACT: for the integer 0 NumPy's result depends on the processor; that of kernels is 0.
+# Not EXACT: for the integer 0, NumPy's result depends on the processor; kernels return 0.
 reciprocal = unary(
     "reciprocal",
     np.reciprocal,
@@ -204,7 +213,7 @@ floor = unary(
     "floor",
     np.floor,
     REAL,
-    "Rounded down to an integer.",
+    "The operand rounded down to an integer.",
     None,
     EXACT,
     example="[1.5, -1.5] -> [ 1., -2.] float32",
@@ -213,7 +222,7 @@ ceil = unary(
     "ceil",
     np.ceil,
     REAL,
-    "Rounded up to an integer.",
+    "The operand rounded up to an integer.",
     None,
     EXACT,
     example="[1.5, -1.5] -> [ 2., -1.] float32",
@@ -222,12 +231,14 @@ trunc = unary(
     "trunc",
     np.trunc,
     REAL,
-    "Rounded towards zero to an integer.",
+    "The operand rounded towards zero to an integer.",
     None,
     EXACT,
     example="[1.5, -1.5] -> [ 1., -1.] float32",
 )
-round = unary("round", _round, REAL_NUMBERS, "Rounded to the nearest integer, ties to even.", None, EXACT)
+round = unary(
+    "round", _round, REAL_NUMBERS, "The operand rounded to the nearest integer, ties to even.", None, EXACT
+)
 
 # ---- signs, neighbours
 
@@ -247,7 +258,7 @@ signbit: Operator = unary(
     "Whether the sign bit is set.",
     None,
     EXACT,
-    result=TRUTH,
+    result=BOOL_DTYPE,
     example="[-0.0, 1.0] -> [ True, False] bool",
 )
 nextafter = binary(
@@ -263,30 +274,30 @@ isfinite = unary(
     "isfinite",
     np.isfinite,
     ALL,
-    "Neither nan nor infinite.",
+    "Whether the operand is neither nan nor infinite.",
     None,
     EXACT,
-    result=TRUTH,
+    result=BOOL_DTYPE,
     example="[1.0, tj.inf] -> [ True, False] bool",
 )
 isinf = unary(
     "isinf",
     np.isinf,
     ALL,
-    "Infinite of either sign.",
+    "Whether the operand is infinite, of either sign.",
     None,
     EXACT,
-    result=TRUTH,
+    result=BOOL_DTYPE,
     example="[1.0, tj.inf] -> [False, True] bool",
 )
 isnan = unary(
     "isnan",
     np.isnan,
     ALL,
-    "Not a number.",
+    "Whether the operand is nan.",
     None,
     EXACT,
-    result=TRUTH,
+    result=BOOL_DTYPE,
     example="[1.0, tj.nan] -> [False, True] bool",
 )
 
@@ -316,7 +327,7 @@ logical_and = binary(
     "logical_and",
     np.logical_and,
     BOOL,
-    "Both are true.",
+    "Whether both operands are true.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -326,7 +337,7 @@ logical_or = binary(
     "logical_or",
     np.logical_or,
     BOOL,
-    "One is true.",
+    "Whether at least one operand is true.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -336,7 +347,7 @@ logical_xor = binary(
     "logical_xor",
     np.logical_xor,
     BOOL,
-    "Exactly one is true.",
+    "Whether exactly one operand is true.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -346,7 +357,7 @@ logical_not = unary(
     "logical_not",
     np.logical_not,
     BOOL,
-    "The operand is false.",
+    "Whether the operand is false.",
     None,
     EXACT,
     example="[True, False] -> [False, True] bool",
@@ -355,8 +366,8 @@ logical_not = unary(
 bitwise_and = binary(
     "bitwise_and",
     np.bitwise_and,
-    BITS,
-    "Bits set in both.",
+    BITWISE,
+    "The bits that are set in both operands.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -365,8 +376,8 @@ bitwise_and = binary(
 bitwise_or = binary(
     "bitwise_or",
     np.bitwise_or,
-    BITS,
-    "Bits set in one or both.",
+    BITWISE,
+    "The bits that are set in either operand.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -375,8 +386,8 @@ bitwise_or = binary(
 bitwise_xor = binary(
     "bitwise_xor",
     np.bitwise_xor,
-    BITS,
-    "Bits set in exactly one.",
+    BITWISE,
+    "The bits that are set in exactly one operand.",
     (None, None),
     COMMUTATIVE,
     EXACT,
@@ -385,8 +396,8 @@ bitwise_xor = binary(
 bitwise_invert = unary(
     "bitwise_invert",
     np.bitwise_not,
-    BITS,
-    "All bits flipped.",
+    BITWISE,
+    "The operand with all bits inverted.",
     None,
     EXACT,
     example="[0, 5] -> [-1, -6] int64",
@@ -395,7 +406,7 @@ bitwise_left_shift = binary(
     "bitwise_left_shift",
     np.left_shift,
     INTEGERS,
-    "Bits shifted left; 0 from the width on.",
+    "The bits shifted left; 0 if the shift is at least the width.",
     (None, None),
     EXACT,
     example="[1, 3]; 2 -> [ 4, 12] int64",
@@ -404,7 +415,7 @@ bitwise_right_shift = binary(
     "bitwise_right_shift",
     np.right_shift,
     INTEGERS,
-    "Bits shifted right, the sign repeated; 0 or -1 from the width on.",
+    "The bits shifted right with sign extension; 0 or -1 if the shift is at least the width.",
     (None, None),
     EXACT,
     example="[8, -8]; 2 -> [ 2, -2] int64",

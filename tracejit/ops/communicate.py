@@ -1,21 +1,21 @@
-"""Operators between ranks: processes that run the same program, each on its own data.
+"""Communication operators between ranks: processes that run the same program, each on its own data.
 
-exchange(*xs; combine, priority)   each operand combined over all ranks, written where it lies
+exchange(*xs; combine, priority)   each operand combined over all ranks, in place
 all_gather(x; size, priority)      the operands of all ranks, stacked in order of rank
-reduce_scatter(x; combine, size, priority) the part of the combined operand that belongs to this rank
-broadcast(*xs; root, priority)     the operands of rank `root`, written where they lie
-send(x; rank, priority)            gives the operand to another rank
-receive(x; rank, priority)         what another rank sent, written where x lies
-agree(; digest, within, text)      fails if any rank has failed, or runs other operators than these
+reduce_scatter(x; combine, size, priority) this rank's shard of the operand combined over all ranks
+broadcast(*xs; root, priority)     the operands of rank `root`, in place
+send(x; rank, priority)            sends the operand to another rank
+receive(x; rank, priority)         the array that another rank sent, written into the memory of x
+agree(; digest, within, text)      fails if any rank has failed, or runs different communication operators
 
-The attribute `groups` of the first four, a division of all ranks, has each part do this by itself.
+The attribute `groups` of the first four, a partition of all ranks, restricts the operator to each group.
 
-They are ORDERED, that is, never removed, merged or recomputed, and each has a *token*: nodes of one token
-keep their order, also between launches. Exchanges have none: ranks find each other's messages by number, so
-they run in any order. Nothing here moves bytes: a `Transport` does (`tracejit.distributed`).
+The operators are ORDERED, that is, never removed, merged or recomputed. Each has a *token*: nodes of one
+token keep their order, also across launches. The collectives have no token: ranks match their messages by
+number, so they run in any order. This module moves no bytes; a `Transport` does (`tracejit.distributed`).
 
-Elements are combined in a balanced tree over the ranks, ``(x0 + x1) + (x2 + x3)``, so results are the same
-bits whatever the time of arrival, and those of a sum over as many devices of one process.
+Elements are combined in a balanced tree over the ranks, ``(x0 + x1) + (x2 + x3)``. Results are therefore
+bitwise independent of arrival times, and equal those of a sum over as many devices of one process.
 """
 
 from __future__ import annotations
@@ -37,75 +37,76 @@ from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 Groups = tuple[tuple[int, ...], ...]
 
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-"""Functions that combine two elements, by name."""
+"""The ufuncs that combine two elements, by the value of the attribute `combine`."""
 
 STRIP = 1 << 16
-"""Elements that are combined at a time, so that what is between two levels of the tree stays in a cache."""
+"""Number of elements combined at a time, such that intermediate results of the tree stay in the cache."""
 
 Done = Callable[[BaseException | None], object]
 
 
 class Wanted(Protocol):
-    """Says whether a thread that moves bytes has other work."""
+    """A predicate by which a transport asks whether its thread has other work."""
 
     def __call__(self, seconds: float = 0.0) -> bool:
-        """Whether there is some; waits for it at most so long."""
+        """Whether there is other work; waits for it for at most `seconds`."""
 
 
 class Transport(Protocol):
-    """The interface of transports, which move bytes between ranks; `rank`: the number of this one."""
+    """The interface of transports, which move bytes between ranks; `rank`: the number of this process."""
 
     rank: int
 
     def plan(self, node: Node) -> Any:
-        """A record, at its `address`, by which machine code runs the tasks of an operator; None: Python does.
+        """Return a record that lets machine code run the tasks of an operator, or None if Python runs them.
 
-        It stays as it is for as long as somebody refers to what is returned.
+        The memory at the record's `address` is unchanged for as long as the returned object is referenced.
         """
 
     def resume(self, node: Node, begun: Any, results: Sequence[np.ndarray], tag: int, done: Done) -> None:
-        """Go on with an operation that machine code has begun."""
+        """Continue an operation that machine code has begun; other arguments are those of `post`."""
 
     def post(
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
     ) -> None:
         """Begin an operation; `done` is called when it has ended, with an error or None.
 
-        Ranks pass the same number `tag` for operations that belong together. Memory of operands and results
-        stays as it is until then.
+        All ranks pass the same `tag` for the same operation. The memory of operands and results stays valid,
+        and is not written by the caller, until `done` is called.
         """
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
-        """Begin the operation `agree`; `failure`: why this rank's launch has failed."""
+        """Begin the operation `agree`; `failure` is the error of this rank's launch, or None."""
 
     def progress(self, wanted: Wanted) -> None:
-        """Move bytes until all operations have ended, or `wanted` says that there is other work."""
+        """Move bytes until all operations have ended or `wanted` reports other work."""
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        """The whole operation, on the calling thread; apart from the ones that are posted."""
+        """Run an operation to completion on the calling thread, independently of posted operations."""
 
 
 _transports: list[Transport] = []
 
 
 def set_transport(transport: Transport) -> None:
-    """Have the operators use `transport`."""
+    """Install `transport` for the communication operators."""
     _transports[:] = [transport]
 
 
 def transport() -> Transport:
-    """The transport in use."""
+    """The installed transport; raises EngineError if there is none."""
     if not _transports:
         raise EngineError("operators between ranks need tj.distributed.init() first")
     return _transports[0]
 
 
-# --------------------------------------------------------------------------------------------------- meaning
+# ------------------------------------------------------------------------------------- reference evaluation
 
 
-def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None:
-    """The parts, at least two of one dimension, combined elementwise in a balanced tree, written to `out`,
-    which may be one of them.
+def combined(arrays: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None:
+    """Combine arrays elementwise in a balanced tree and store the result in `out`, which may be one of them.
+
+    There are at least two arrays, each of one dimension.
 
     >>> out = np.empty(2)
     >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum", out)
@@ -113,13 +114,13 @@ def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None
     array([3., 3.])
     """
     function = COMBINE[combine]
-    if len(parts) == 2:
-        function(*parts, out=out)
+    if len(arrays) == 2:
+        function(*arrays, out=out)
         return
-    between = np.empty((len(parts) // 2, min(out.size, STRIP)), out.dtype)
+    scratch = np.empty((len(arrays) // 2, min(out.size, STRIP)), out.dtype)
     for start in range(0, out.size, STRIP):
-        strips = [part[start : start + STRIP] for part in parts]
-        rows = [row[: strips[0].size] for row in between]
+        strips = [array[start : start + STRIP] for array in arrays]
+        rows = [row[: strips[0].size] for row in scratch]
         while len(strips) > 2:
             pairs = [
                 function(a, b, out=row) for a, b, row in zip(strips[::2], strips[1::2], rows, strict=False)
@@ -128,40 +129,42 @@ def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None
         function(*strips, out=out[start : start + STRIP])
 
 
-def _meaning(name: str) -> Callable[..., Any]:
-    """The evaluator of an operator, which waits: all ranks evaluate their graphs in the same order."""
+def _evaluator(name: str) -> Callable[..., Any]:
+    """Return the blocking evaluator of an operator: all ranks evaluate their graphs in the same order."""
 
     def evaluate(*arrays: np.ndarray, **attrs: Any) -> Any:
         op = _OPERATORS[name]
         types = [ArrayType(a.shape, a.dtype) for a in arrays]
         outputs = op.infer(*types, **attrs)
-        many = isinstance(outputs, tuple)
-        results = [np.empty(t.shape, t.dtype) for t in (outputs if many else (outputs,))]
+        is_tuple = isinstance(outputs, tuple)
+        results = [np.empty(t.shape, t.dtype) for t in (outputs if is_tuple else (outputs,))]
         if op in IN_PLACE:
             for result, array in zip(results, arrays, strict=True):
                 result[...] = array
         transport().run(Node(op, (), (), attrs), arrays, results)
-        return tuple(results) if many else results[0]
+        return tuple(results) if is_tuple else results[0]
 
     return evaluate
 
 
 def digests(nodes: Iterable[Node]) -> tuple[int, tuple[tuple[Groups, int], ...]]:
-    """Numbers of 32 bits that tell apart what is exchanged: operators, attributes, shapes, dtypes.
+    """Return 32-bit digests of communication nodes: of their operators, attributes, shapes and dtypes.
 
-    The first is compared by all ranks; the others, by division, by the ranks of each group, as arrays and
-    extents may differ between groups.
+    All ranks compare the first digest. The others, one for each partition into groups, are compared within
+    each group only, because arrays and extents may differ between groups.
     """
     texts: list[str] = []
-    within: dict[Groups, list[str]] = {}
+    texts_by_groups: dict[Groups, list[str]] = {}
     for node in nodes:
         attrs = sorted((name, value) for name, value in node.attrs.items() if name not in ("size", "root"))
         operands = f"{', '.join(str(v.type) for v in node.inputs)}, root {node.attrs.get('root')}"
         groups: Groups | None = node.attrs.get("groups")
         texts.append(f"{node.op.name}{attrs}{operands if groups is None else ''}")
         if groups is not None:
-            within.setdefault(groups, []).append(operands)
-    return _digest(texts), tuple((groups, _digest(within[groups])) for groups in sorted(within))
+            texts_by_groups.setdefault(groups, []).append(operands)
+    return _digest(texts), tuple(
+        (groups, _digest(texts_by_groups[groups])) for groups in sorted(texts_by_groups)
+    )
 
 
 def _digest(texts: list[str]) -> int:
@@ -183,7 +186,9 @@ def _check_combine(name: str, types: Sequence[ArrayType], combine: str) -> None:
         raise ArgumentError(f"{name}: combine is one of {', '.join(COMBINE)}, got {combine!r}")
     for x in types:
         if combine in ("max", "min") and x.dtype.kind == "c":
-            raise DTypeError(f"{name}: {x.dtype} has no order, so no {combine!r}; combine the parts apart")
+            raise DTypeError(
+                f"{name}: {x.dtype} has no order, so no {combine!r}; combine real(x) and imag(x)"
+            )
 
 
 def _infer_exchange(
@@ -246,20 +251,22 @@ def _infer_agree(
 
 
 def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """Every rank's result depends on every rank's operand: the cotangents are summed, too."""
+    """Sum the cotangents over all ranks: every rank's result depends on every rank's operand."""
     _check_sum("all_reduce", node)
     return list(exchange(*_dense(node.outputs, cotangents), **node.attrs))
 
 
 def _gather_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """Each rank has cotangents for the operands of all: a rank's own part of their sum."""
+    """Sum the cotangents over all ranks and keep this rank's shard: each rank has cotangents for all
+    operands.
+    """
     (x,), (ct,) = node.inputs, _dense(node.outputs, cotangents)
-    part = reduce_scatter(ct, combine="sum", **node.attrs)
-    return [part.reshape(x.shape)]
+    shard = reduce_scatter(ct, combine="sum", **node.attrs)
+    return [shard.reshape(x.shape)]
 
 
 def _scatter_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """Each rank has the cotangent of its part of everyone's operand: all parts."""
+    """Gather the cotangents of all ranks: each has that of its shard of every rank's operand."""
     _check_sum("reduce_scatter", node)
     (x,), (ct,) = node.inputs, _dense(node.outputs, cotangents)
     attrs = {name: value for name, value in node.attrs.items() if name != "combine"}
@@ -267,7 +274,7 @@ def _scatter_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[S
 
 
 def _broadcast_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """All results are the root's operands: the sum of the cotangents there, and zero elsewhere."""
+    """Sum the cotangents at the root, whose operands are the result on all ranks; zero on all other ranks."""
     attrs = {name: value for name, value in node.attrs.items() if name != "root"}
     sums = exchange(*_dense(node.outputs, cotangents), combine="sum", **attrs)
     members = members_of(node, transport().rank)
@@ -277,7 +284,7 @@ def _broadcast_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list
 
 
 def _dense(outputs: Sequence[Sym], cotangents: Sequence[Sym | None]) -> list[Sym]:
-    """The cotangents, zeros where there is none."""
+    """The cotangents, with zeros in place of None."""
     pairs = zip(outputs, cotangents, strict=True)
     return [full_like(y, 0.0) if ct is None else ct for y, ct in pairs]
 
@@ -291,13 +298,13 @@ def _check_sum(name: str, node: SymNode) -> None:
 def _no_gradient(name: str) -> Callable[..., Any]:
     def refuse(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
         raise ArgumentError(
-            f"{name} has no gradient yet; differentiate what is before and after it by itself"
+            f"{name} has no gradient yet; differentiate the computations before and after it separately"
         )
 
     return refuse
 
 
-# -------------------------------------------------------------------------------------------------- the table
+# ----------------------------------------------------------------------------------------------- declarations
 
 
 def _between_ranks(
@@ -306,7 +313,7 @@ def _between_ranks(
     op = Operator(
         name,
         infer,
-        _meaning(name),
+        _evaluator(name),
         gradient or _no_gradient(name),
         traits=frozenset({Trait.ORDERED}),
         doc=doc,
@@ -317,7 +324,7 @@ def _between_ranks(
 
 
 exchange = _between_ranks(
-    "exchange", _infer_exchange, "Each operand combined over all ranks, in place.", _exchange_gradient
+    "exchange", _infer_exchange, "Combines each operand over all ranks, in place.", _exchange_gradient
 )
 all_gather = _between_ranks(
     "all_gather", _infer_gather, "The operands of all ranks, stacked in order of rank.", _gather_gradient
@@ -325,21 +332,23 @@ all_gather = _between_ranks(
 reduce_scatter = _between_ranks(
     "reduce_scatter",
     _infer_scatter,
-    "This rank's part of the operand combined over all ranks.",
+    "This rank's shard of the operand combined over all ranks.",
     _scatter_gradient,
 )
 broadcast = _between_ranks(
     "broadcast", _infer_broadcast, "The operands of one rank, in place.", _broadcast_gradient
 )
-send = _between_ranks("send", _infer_send, "Gives the operand to another rank.")
-receive = _between_ranks("receive", _infer_receive, "What another rank sent, in place of the operand.")
+send = _between_ranks("send", _infer_send, "Sends the operand to another rank.")
+receive = _between_ranks(
+    "receive", _infer_receive, "The array that another rank sent, in the memory of the operand."
+)
 
 agree = Operator(
     "agree",
     _infer_agree,
     lambda **attrs: (),
     traits=frozenset({Trait.ORDERED, Trait.CAN_FAIL}),
-    doc="Fails if any rank has failed so far, or exchanges something else.",
+    doc="Fails if any rank has failed so far, or runs different communication operators.",
     batch=refusing("agree is added after vmap"),
 )
 register(agree)
@@ -352,19 +361,19 @@ COLLECTIVE = frozenset({exchange, all_gather, reduce_scatter, broadcast})
 """Operators in which all ranks take part."""
 
 IN_PLACE = frozenset({exchange, broadcast, receive})
-"""Operators that write each result where the operand with the same number lies."""
+"""Operators that write each result into the memory of the operand at the same position."""
 
 BETWEEN_RANKS = frozenset({*_OPERATORS.values(), agree})
-"""All of them."""
+"""All communication operators."""
 
 
 def members_of(node: Node | SymNode, rank: int) -> tuple[int, ...] | None:
-    """The ranks that take part in an operator together with `rank`; None: all."""
+    """The ranks of the group in which `rank` takes part in the operator; None: all ranks."""
     groups: Groups | None = node.attrs.get("groups")
     return None if groups is None else next(members for members in groups if rank in members)
 
 
 def token(node: Node) -> str | None:
-    """The order in which an ORDERED node takes part; None: in no order."""
-    found: str | None = node.attrs.get("token", "callbacks")
-    return found
+    """The token of an ORDERED node, whose nodes keep their order; None: the node is not ordered."""
+    token_name: str | None = node.attrs.get("token", "callbacks")
+    return token_name

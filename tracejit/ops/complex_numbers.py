@@ -1,9 +1,9 @@
-"""Complex numbers and their parts.
+"""Operators that compose and decompose complex numbers: `complex`, `real`, `imag`, `conj`.
 
-Gradients follow JAX's convention: the cotangent of a complex value ``x + iy`` of a real loss L is
-``dL/dx - i dL/dy``. Then the rules of all holomorphic functions are those of real ones, without conjugates,
-and only the operators here (and `abs`, `sign` and casts) differ. A step of gradient descent subtracts the
-conjugate of the gradient.
+Gradients follow JAX's convention: for a real loss L, the cotangent of a complex value ``x + iy`` is ``dL/dx -
+i dL/dy``. With this convention holomorphic functions have the same gradient rules as real functions, without
+conjugates; only the operators of this module, `abs`, `sign` and casts need rules of their own. A step of
+gradient descent subtracts the conjugate of the gradient.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from __future__ import annotations
 import numpy as np
 
 from tracejit.ir.op import Trait
-from tracejit.ops.rules import COMPLEX, WHOLE, elementwise
+from tracejit.ops.rules import COMPLEX, FULL_PRECISION, elementwise
 from tracejit.ops.symbolic import Operator, Sym
 
 EXACT = Trait.EXACT
 
 
 def part_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the parts of a complex dtype."""
+    """The dtype of the real and imaginary parts of a complex dtype."""
     return np.dtype(f"float{4 * dtype.itemsize}")
 
 
 def complex_dtype(dtype: np.dtype) -> np.dtype:
-    """The complex dtype with parts of a floating dtype."""
+    """The complex dtype whose real and imaginary parts have the given floating dtype."""
     return np.dtype(f"complex{16 * dtype.itemsize}")
 
 
-def _pair(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _compose(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     result = np.empty(np.broadcast_shapes(x.shape, y.shape), complex_dtype(x.dtype))
     result.real, result.imag = x, y
     return result
 
 
-def _as_imaginary(ct: Sym, *_: Sym) -> Sym:
-    """The cotangent of an imaginary part: -i ct."""
+def _imag_gradient(ct: Sym, *_: Sym) -> Sym:
+    """The cotangent of the operand of `imag`: -i ct."""
     return complex(0 * ct, -ct)
 
 
 complex: Operator = elementwise(
     "complex",
     2,
-    _pair,
-    WHOLE,
-    "The complex numbers with these real and imaginary parts.",
+    _compose,
+    FULL_PRECISION,
+    "The complex numbers with the given real and imaginary parts.",
     (lambda ct, x1, x2, y: real(ct), lambda ct, x1, x2, y: -imag(ct)),
     EXACT,
     result=complex_dtype,
@@ -65,7 +65,7 @@ imag: Operator = elementwise(
     np.imag,
     COMPLEX,
     "The imaginary parts of complex numbers.",
-    (_as_imaginary,),
+    (_imag_gradient,),
     EXACT,
     result=part_dtype,
 )

@@ -1,18 +1,18 @@
-"""Convolution over two dimensions, and its gradients with respect to input and weight.
+"""Two-dimensional convolution, and its gradients with respect to input and weight.
 
     conv2d(x, w)                   y[n, o, i]: sum of x[n, c, i * stride + k * dilation] * w[o, c, k]
     conv2d_input_gradient(y, w)    x[n, c, j]: sum of the same products of y and w
     conv2d_weight_gradient(x, y)   w[o, c, k]: sum of the same products of x and y
-    conv2d_weight_sums(x, y)       the same, as several sums, of `rows` rows of places of all images each
+    conv2d_weight_sums(x, y)       the same as partial sums, each over `rows` rows of y from all images
 
-x is (batch, channels, height, width), w (out channels, channels / groups, height, width), y the
-result of their convolution; i, j and k are positions in these. Positions beyond the borders of x count as
-zeros, `padding` of them. With groups, the first part of the output channels sees the first part of the input
-channels only, and so on.
+x has the shape (batch, channels, height, width), w (out channels, channels / groups, height, width), and y is
+the result of their convolution; i, j and k are spatial positions in y, x and w. x is padded with zeros, of
+which `padding` is the number on each side. With groups, input and output channels are divided into as many
+blocks, and each block of output channels depends on the corresponding block of input channels only.
 
-The first three are the derivatives of one number, ``sum(y * conv2d(x, w))``, which is linear in x, in w and
-in y. So the gradients of each are the other two, and derivatives of any order exist. The last is made of the
-third by the pass `tracejit.passes.weight_sums`, and only there.
+The first three operators are the derivatives of one scalar, ``sum(y * conv2d(x, w))``, which is linear in x,
+w and y. So the gradients of each are the other two, and derivatives of any order exist. The pass
+`tracejit.passes.weight_sums` replaces the third operator by the last; nothing else creates it.
 
 >>> x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
 >>> attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
@@ -33,16 +33,16 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.batching import BatchNode, axis_from_first, merged, parted
+from tracejit.ops.batching import BatchNode, axis_from_first, merged, unmerged
 from tracejit.ops.rules import (
     FLOATING,
-    WHOLE,
+    FULL_PRECISION,
     check_array,
     check_count,
     check_dtype,
     check_one_device,
     check_one_dtype,
-    text,
+    describe_types,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -60,24 +60,28 @@ def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation
 
 
 def check_images(name: str, types: Sequence[ArrayType]) -> None:
-    """Check for four-dimensional arrays of one floating dtype on one device; only the batch may be empty."""
+    """Check that `types` are 4-D arrays of one floating dtype on one device, with no empty axis but the
+    first.
+    """
     for x in types:
         check_array(name, x)
         check_dtype(name, x.dtype, FLOATING)
         if x.ndim != 4 or 0 in x.shape[1:]:
             raise ShapeError(
                 f"{name} needs arrays of four dimensions (batch or channels, channels, height, width), only "
-                f"the first of which may have no elements; got {text(types)}"
+                f"the first of which may have no elements; got {describe_types(types)}"
             )
     check_one_dtype(name, types)
     check_one_device(name, types)
 
 
 def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
-    """Check that steps (stride, dilation, window) are positive pairs, and padding is not negative."""
-    for what, pair in steps.items():
+    """Check that `steps` (stride, dilation, window) are pairs of positive integers, and padding not
+    negative.
+    """
+    for kind, pair in steps.items():
         if len(pair) != 2 or any(n < 1 for n in pair):
-            raise ArgumentError(f"{name}: {what} {pair} must be two positive integers")
+            raise ArgumentError(f"{name}: {kind} {pair} must be two positive integers")
     if len(padding) != 2 or any(len(pair) != 2 or n < 0 for pair in padding for n in pair):
         raise ArgumentError(
             f"{name}: padding {padding} must be ((top, bottom), (left, right)), none negative"
@@ -94,7 +98,7 @@ def _check(
         raise ArgumentError(f"{name}: groups must be a positive integer, got {groups}")
 
 
-def _relate(
+def _result_shape(
     name: str,
     x: Sequence[int],
     w: Sequence[int],
@@ -103,26 +107,30 @@ def _relate(
     dilation: Pair,
     groups: int,
 ) -> tuple[int, ...]:
-    """The shape of the result of a convolution of shapes `x` and `w`; raises if there is none."""
+    """The shape of the result of a convolution of shapes `x` and `w`; raises ShapeError if they do not
+    match.
+    """
     if x[1] != w[1] * groups or w[0] % groups:
         raise ShapeError(
             f"{name} with {groups} group{'s' * (groups != 1)} of an input {tuple(x)} by a weight {tuple(w)}: "
             f"the input needs groups * {w[1]} = {groups * w[1]} channels, and the weight's first extent "
             f"must be a multiple of the groups"
         )
-    places = [windows_along(*of) for of in zip(x[2:], w[2:], stride, padding, dilation, strict=True)]
-    if min(places) < 1:
+    extents = [
+        windows_along(*geometry) for geometry in zip(x[2:], w[2:], stride, padding, dilation, strict=True)
+    ]
+    if min(extents) < 1:
         raise ShapeError(
             f"{name} of an input {tuple(x)} by a weight {tuple(w)} with padding {padding} and dilation "
             f"{dilation}: the window is larger than the padded input"
         )
-    return (x[0], w[0], *places)
+    return (x[0], w[0], *extents)
 
 
 def _infer_convolution(*types: ArrayType, **attrs: Any) -> ArrayType:
     _check("conv2d", types, **attrs)
     x, w = types
-    return ArrayType(_relate("conv2d", x.shape, w.shape, **attrs), x.dtype, x.device)
+    return ArrayType(_result_shape("conv2d", x.shape, w.shape, **attrs), x.dtype, x.device)
 
 
 def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> ArrayType:
@@ -130,7 +138,7 @@ def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> Arr
     _check(name, types, **attrs)
     y, w = types
     shape = (y.shape[0], w.shape[1] * attrs["groups"], *extents)
-    check_result(name, y, _relate(name, shape, w.shape, **attrs))
+    check_result(name, y, _result_shape(name, shape, w.shape, **attrs))
     return ArrayType(shape, y.dtype, y.device)
 
 
@@ -139,7 +147,7 @@ def _infer_weight_gradient(*types: ArrayType, window: Pair, **attrs: Any) -> Arr
     _check(name, types, **attrs)
     x, y = types
     shape = (y.shape[1], x.shape[1] // attrs["groups"], *window)
-    check_result(name, y, _relate(name, x.shape, shape, **attrs))
+    check_result(name, y, _result_shape(name, x.shape, shape, **attrs))
     return ArrayType(shape, x.dtype, x.device)
 
 
@@ -152,12 +160,12 @@ def _infer_weight_sums(*types: ArrayType, rows: int, **attrs: Any) -> ArrayType:
 
 
 def check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
-    """Check that `y` has the shape of the result of a convolution."""
+    """Check that `y` has the expected shape of the result of a convolution; raises ShapeError."""
     if y.shape != expected:
         raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
 
 
-# ---- NumPy's meaning
+# ---- reference evaluation with NumPy
 
 
 def padded(x: np.ndarray, padding: Padding, value: float = 0) -> np.ndarray:
@@ -168,20 +176,20 @@ def padded(x: np.ndarray, padding: Padding, value: float = 0) -> np.ndarray:
 def _windows(x: np.ndarray, window: Sequence[int], stride: Pair, padding: Padding, dilation: Pair) -> Any:
     """All windows of `x`: (batch, channels, out height, out width, height, width)."""
     spans = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
-    seen = np.lib.stride_tricks.sliding_window_view(padded(x, padding), spans, axis=(2, 3))
-    return seen[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    windows = np.lib.stride_tricks.sliding_window_view(padded(x, padding), spans, axis=(2, 3))
+    return windows[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
 
 
 def _grouped(x: np.ndarray, axis: int, groups: int) -> np.ndarray:
-    """`x` with `axis` split into (groups, the rest)."""
+    """Split `axis` of `x` into (groups, channels of a group)."""
     return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
 
 
 def _evaluate_convolution(
     x: np.ndarray, w: np.ndarray, *, stride: Pair, padding: Padding, dilation: Pair, groups: int
 ) -> np.ndarray:
-    seen = _grouped(_windows(x, w.shape[2:], stride, padding, dilation), 1, groups)
-    y = np.einsum("ngcijkl,gockl->ngoij", seen, _grouped(w, 0, groups), optimize=True)
+    windows = _grouped(_windows(x, w.shape[2:], stride, padding, dilation), 1, groups)
+    y = np.einsum("ngcijkl,gockl->ngoij", windows, _grouped(w, 0, groups), optimize=True)
     return y.reshape(x.shape[0], w.shape[0], *y.shape[3:]).astype(x.dtype, copy=False)
 
 
@@ -200,8 +208,8 @@ def _evaluate_input_gradient(
     x = np.zeros(shape, y.dtype)
     rows, columns = (slice(0, (n - 1) * s + 1, s) for n, s in zip(y.shape[2:], stride, strict=True))
     for k, m in np.ndindex(*w.shape[2:]):
-        part = np.einsum("ngoij,goc->ngcij", _grouped(y, 1, groups), _grouped(w[:, :, k, m], 0, groups))
-        x[:, :, :, k * dilation[0] :, m * dilation[1] :][:, :, :, rows, columns] += part
+        products = np.einsum("ngoij,goc->ngcij", _grouped(y, 1, groups), _grouped(w[:, :, k, m], 0, groups))
+        x[:, :, :, k * dilation[0] :, m * dilation[1] :][:, :, :, rows, columns] += products
     x = x.reshape(y.shape[0], groups * w.shape[1], *shape[3:])
     return x[:, :, top : top + extents[0], left : left + extents[1]]
 
@@ -216,88 +224,92 @@ def _evaluate_weight_gradient(
     dilation: Pair,
     groups: int,
 ) -> np.ndarray:
-    seen = _windows(x, window, stride, padding, dilation)
-    w = np.einsum("ngcijkl,ngoij->gockl", _grouped(seen, 1, groups), _grouped(y, 1, groups), optimize=True)
+    windows = _windows(x, window, stride, padding, dilation)
+    w = np.einsum("ngcijkl,ngoij->gockl", _grouped(windows, 1, groups), _grouped(y, 1, groups), optimize=True)
     return w.reshape(y.shape[1], *w.shape[2:]).astype(x.dtype, copy=False)
 
 
 def _evaluate_weight_sums(x: np.ndarray, y: np.ndarray, *, rows: int, **attrs: Any) -> np.ndarray:
     images, _, height, _ = y.shape
-    of = np.arange(images * height).reshape(images, 1, height, 1) // rows
+    sum_of_row = np.arange(images * height).reshape(images, 1, height, 1) // rows
     sums = range(ceil_div(images * height, rows))
-    return np.stack([_evaluate_weight_gradient(x, np.where(of == n, y, 0), **attrs) for n in sums])
+    return np.stack([_evaluate_weight_gradient(x, np.where(sum_of_row == n, y, 0), **attrs) for n in sums])
 
 
 # ---- gradients
 
 
 def _geometry(node: SymNode) -> dict[str, Any]:
-    """The attributes that the three operators share."""
+    """The attributes that convolution and its gradients share."""
     return {name: node.attrs[name] for name in ("stride", "padding", "dilation", "groups")}
 
 
-def _by_input(y: Sym, w: Sym, x: Sym, node: SymNode) -> Sym:
+def _input_gradient(y: Sym, w: Sym, x: Sym, node: SymNode) -> Sym:
     return conv2d_input_gradient(y, w, extents=x.shape[2:], **_geometry(node))
 
 
-def _by_weight(x: Sym, y: Sym, w: Sym, node: SymNode) -> Sym:
+def _weight_gradient(x: Sym, y: Sym, w: Sym, node: SymNode) -> Sym:
     return conv2d_weight_gradient(x, y, window=w.shape[2:], **_geometry(node))
 
 
 def _convolution_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x, w), (ct,) = node.inputs, cotangents
-    return [_by_input(ct, w, x, node), _by_weight(x, ct, w, node)]
+    return [_input_gradient(ct, w, x, node), _weight_gradient(x, ct, w, node)]
 
 
 def _input_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (y, w), (ct,) = node.inputs, cotangents
-    return [conv2d(ct, w, **_geometry(node)), _by_weight(ct, y, w, node)]
+    return [conv2d(ct, w, **_geometry(node)), _weight_gradient(ct, y, w, node)]
 
 
 def _weight_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x, y), (ct,) = node.inputs, cotangents
-    return [_by_input(y, ct, x, node), conv2d(x, ct, **_geometry(node))]
+    return [_input_gradient(y, ct, x, node), conv2d(x, ct, **_geometry(node))]
 
 
-# ---- batches of examples: their images are those of one batch, or their channels are groups
+# ---- batching: the images of all examples form one batch, or their channels form groups
 
 
-def _with_channels(x: Sym) -> Sym:
-    """Mapped images (examples, batch, channels, ...), with the channels of all examples side by side."""
-    beside = axis_from_first(x, 1)
-    return beside.reshape((beside.shape[0], beside.shape[1] * beside.shape[2], *beside.shape[3:]))
+def _concatenate_channels(x: Sym) -> Sym:
+    """Concatenate the channels of all examples of mapped images (examples, batch, channels, ...)."""
+    moved = axis_from_first(x, 1)
+    return moved.reshape((moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:]))
 
 
 def _convolution_batch(node: BatchNode) -> Sym:
-    """Batching of `conv2d`: the weights of all examples, for images that they share, are those of one."""
+    """Batching of `conv2d`: if only weights are mapped, the filters of all examples form one weight."""
     x, w = node.inputs
     if not node.mapped[0] and node.attrs["groups"] == 1:
-        return parted(node.apply(x, merged(w)), node.size, 1)
+        return unmerged(node.apply(x, merged(w)), node.size, 1)
     return _images_batch(node)
 
 
 def _images_batch(node: BatchNode) -> Sym:
-    """Batching of operators on images and a weight."""
+    """Batching of operators on images and a weight: examples become batch elements or, else, groups."""
     (x, w), size = node.inputs, node.size
     if not node.mapped[1]:
-        return parted(node.apply(merged(x), w), size)
-    x, w = node.spread()
+        return unmerged(node.apply(merged(x), w), size)
+    x, w = node.mapped_operands()
     groups = node.attrs["groups"] * size
-    return parted(node.apply(_with_channels(x), merged(w), groups=groups), size, 1)
+    return unmerged(node.apply(_concatenate_channels(x), merged(w), groups=groups), size, 1)
 
 
 def _weight_batch(node: BatchNode) -> Sym:
     x, y = node.inputs
     groups = node.attrs["groups"]
     if not node.mapped[0] and groups == 1:
-        return parted(node.apply(x, _with_channels(y)), node.size)
-    x, y = node.spread()
-    found = node.apply(_with_channels(x), _with_channels(y), groups=groups * node.size)
-    return parted(found, node.size)
+        return unmerged(node.apply(x, _concatenate_channels(y)), node.size)
+    x, y = node.mapped_operands()
+    result = node.apply(_concatenate_channels(x), _concatenate_channels(y), groups=groups * node.size)
+    return unmerged(result, node.size)
 
 
 def _work(y: int, w: int) -> Any:
-    """The multiplications, from the operands (or the result) with the shapes of windows and of the weight."""
+    """Return an `Op.work` function that counts multiplications.
+
+    `y` and `w` are the positions, among the shapes of operands and result, of the convolution's result and
+    weight.
+    """
     return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(shapes[w][1:])
 
 
@@ -322,7 +334,7 @@ conv2d_input_gradient = Operator(
     _evaluate_input_gradient,
     _input_gradient_gradient,
     traits=LIBRARY,
-    doc="Gradient of a convolution with respect to its input, from that of its result and the weight.",
+    doc="Gradient of a convolution with respect to its input, from the cotangent and the weight.",
     admits=FLOATING,
     work=_work(y=0, w=1),
     batch=_images_batch,
@@ -335,7 +347,7 @@ conv2d_weight_gradient = Operator(
     _evaluate_weight_gradient,
     _weight_gradient_gradient,
     traits=LIBRARY,
-    doc="Gradient of a convolution with respect to its weight, from its input and that of its result.",
+    doc="Gradient of a convolution with respect to its weight, from its input and the cotangent.",
     admits=FLOATING,
     work=_work(y=1, w=2),
     batch=_weight_batch,
@@ -347,8 +359,8 @@ conv2d_weight_sums = Operator(
     _infer_weight_sums,
     _evaluate_weight_sums,
     traits=LIBRARY | {Trait.COMPILED},
-    doc="The gradient of a convolution with respect to its weight, as several sums that are to be added.",
-    admits=WHOLE,
+    doc="Gradient of a convolution with respect to its weight, as partial sums.",
+    admits=FULL_PRECISION,
     work=lambda shapes, attrs: math.prod(shapes[1]) * math.prod(shapes[2][2:]),
 )
 register(conv2d_weight_sums)

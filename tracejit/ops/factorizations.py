@@ -1,19 +1,21 @@
-"""Factorizations, determinants and linear systems: routines of LAPACK through NumPy (trait HOST), or called
-by a kernel where a system is small (see `tracejit.kernels.library.plan.ROUTINES`).
+"""Factorizations, determinants and linear systems, computed by LAPACK.
 
-cholesky(x)              lower L of x = L L^H; reads the lower triangle
-solve(a, b)              x of a x = b, for matrices b
+LAPACK is called through NumPy (trait HOST), or from a kernel if the matrices are small (see
+`tracejit.kernels.library.plan.ROUTINES`).
+
+cholesky(x)              the lower triangular L with x = L L^H; reads the lower triangle
+solve(a, b)              the x with a x = b, for matrices b
 inv(x)                   the inverse
 slogdet(x)               sign and logarithm of the magnitude of the determinant
 qr(x; complete)          q with orthonormal columns, upper triangular r
-svd(x; full)             u, s in descending order, v^H; of full square matrices u and v^H, or of min(m, n)
+svd(x; full)             u, s in descending order, v^H; u and v^H are square if full, else reduced
 singular_values(x)       s of svd
 eigh(x; upper)           eigenvalues in ascending order and eigenvectors; reads one triangle
 eigenvalues_hermitian(x; upper)        the eigenvalues of eigh
 eig(x)                   complex eigenvalues and eigenvectors of any square matrix
 
-Leading dimensions are a batch. All gradients are written in the convention of their sources, in which the
-gradient of a complex value is dL/dx + i dL/dy; `_published` conjugates on the way in and out.
+Leading dimensions are batch dimensions. All gradients are written in the convention of their sources, in
+which the gradient of a complex value is dL/dx + i dL/dy; `_conjugated` converts cotangents and results.
 Sources: Giles, Collected matrix derivative results (2008); Murray, Differentiation of the Cholesky
 decomposition (2016); Walter and Lehmann, Algorithmic differentiation of linear algebra functions (2010).
 """
@@ -34,13 +36,20 @@ from tracejit.ops.complex_numbers import complex as complex_op
 from tracejit.ops.complex_numbers import complex_dtype, conj, imag, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import FACTORABLE, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import (
+    FACTORABLE,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_dtype,
+    describe_types,
+)
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 
 Gradient = Callable[[SymNode, Sequence[Any]], list[Sym | None]]
 
-# ---- typing rules and NumPy's meaning
+# ---- typing rules, reference evaluation with NumPy
 
 
 def _check(name: str, x: ArrayType) -> None:
@@ -65,7 +74,7 @@ def _check_any(name: str, types: Sequence[ArrayType]) -> ArrayType:
     return types[0]
 
 
-def _of(x: ArrayType, shape: Sequence[int], dtype: np.dtype | None = None) -> ArrayType:
+def _with_matrix_shape(x: ArrayType, shape: Sequence[int], dtype: np.dtype | None = None) -> ArrayType:
     return ArrayType((*x.shape[:-2], *shape), dtype or x.dtype, x.device)
 
 
@@ -77,21 +86,21 @@ def _infer_solve(*types: ArrayType) -> ArrayType:
     _check("solve", b)
     if a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(
-            f"solve got {text(types)}: matrices and right sides need equal rows and batch shapes"
+            f"solve got {describe_types(types)}: matrices and right sides need equal rows and batch shapes"
         )
     return b
 
 
 def _infer_slogdet(*types: ArrayType) -> tuple[ArrayType, ...]:
     x = _check_square("slogdet", types)
-    return _of(x, ()), _of(x, (), _real_dtype(x.dtype))
+    return _with_matrix_shape(x, ()), _with_matrix_shape(x, (), _real_dtype(x.dtype))
 
 
 def _infer_qr(*types: ArrayType, complete: bool) -> tuple[ArrayType, ...]:
     x = _check_any("qr", types)
     m, n = x.shape[-2:]
     k = m if complete else min(m, n)
-    return _of(x, (m, k)), _of(x, (k, n))
+    return _with_matrix_shape(x, (m, k)), _with_matrix_shape(x, (k, n))
 
 
 def _real_dtype(dtype: np.dtype) -> np.dtype:
@@ -100,19 +109,19 @@ def _real_dtype(dtype: np.dtype) -> np.dtype:
 
 def _infer_singular_values(*types: ArrayType) -> ArrayType:
     x = _check_any("svd", types)
-    return _of(x, (min(x.shape[-2:]),), _real_dtype(x.dtype))
+    return _with_matrix_shape(x, (min(x.shape[-2:]),), _real_dtype(x.dtype))
 
 
 def _infer_svd(*types: ArrayType, full: bool) -> tuple[ArrayType, ...]:
     s = _infer_singular_values(*types)
     x, (k,) = types[0], s.shape[-1:]
     m, n = x.shape[-2:]
-    return _of(x, (m, m if full else k)), s, _of(x, (n if full else k, n))
+    return _with_matrix_shape(x, (m, m if full else k)), s, _with_matrix_shape(x, (n if full else k, n))
 
 
 def _infer_eigenvalues(*types: ArrayType, upper: bool) -> ArrayType:
     x = _check_square("eigh", types)
-    return _of(x, x.shape[-1:], _real_dtype(x.dtype))
+    return _with_matrix_shape(x, x.shape[-1:], _real_dtype(x.dtype))
 
 
 def _infer_eigh(*types: ArrayType, upper: bool) -> tuple[ArrayType, ...]:
@@ -122,7 +131,7 @@ def _infer_eigh(*types: ArrayType, upper: bool) -> tuple[ArrayType, ...]:
 def _infer_eig(*types: ArrayType) -> tuple[ArrayType, ...]:
     x = _check_square("eig", types)
     dtype = x.dtype if x.dtype.kind == "c" else complex_dtype(x.dtype)
-    return _of(x, x.shape[-1:], dtype), _of(x, x.shape[-2:], dtype)
+    return _with_matrix_shape(x, x.shape[-1:], dtype), _with_matrix_shape(x, x.shape[-2:], dtype)
 
 
 def _eig(x: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -132,7 +141,7 @@ def _eig(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _raising(name: str, evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """`evaluate`, whose errors of NumPy become `LinAlgError`; several results are a plain tuple."""
+    """Wrap `evaluate`: convert NumPy's `LinAlgError` to that of `tracejit.errors`, named tuples to tuples."""
 
     def evaluated(*arrays: np.ndarray, **attrs: Any) -> Any:
         try:
@@ -147,15 +156,15 @@ def _raising(name: str, evaluate: Callable[..., Any]) -> Callable[..., Any]:
 # ---- gradients
 
 
-def _published(rule: Gradient) -> Gradient:
-    """The gradient of an operator from a rule in which gradients are dL/dx + i dL/dy."""
+def _conjugated(rule: Gradient) -> Gradient:
+    """Return an `Op.gradient` from a rule in the convention of the sources, dL/dx + i dL/dy."""
 
     def gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-        given = [
+        dense_cotangents = [
             full_like(y, 0) if ct is None else _conj(ct)
             for y, ct in zip(node.outputs, cotangents, strict=True)
         ]
-        return [None if g is None else _conj(g) for g in rule(node, given)]
+        return [None if g is None else _conj(g) for g in rule(node, dense_cotangents)]
 
     return gradient
 
@@ -169,7 +178,9 @@ def _adjoint(x: Sym) -> Sym:
 
 
 def _product(*factors: Sym) -> Sym:
-    """The matrix product, from left to right; of complex matrices by four of their parts."""
+    """Multiply matrices from left to right; a complex product is four products of real and imaginary
+    parts.
+    """
     result = factors[0]
     for factor in factors[1:]:
         if factor.dtype.kind == "c":
@@ -180,22 +191,22 @@ def _product(*factors: Sym) -> Sym:
     return result
 
 
-def _as(x: Sym, like: Sym) -> Sym:
+def _cast_like(x: Sym, like: Sym) -> Sym:
     return x.astype(like.dtype)
 
 
 def _rows(x: Sym, shape: Sequence[int]) -> Sym:
-    """``x[..., :, None]``, broadcast."""
+    """``x[..., :, None]``, broadcast to `shape`."""
     return x.spread((len(shape) - 1,), shape)
 
 
 def _columns(x: Sym, shape: Sequence[int]) -> Sym:
-    """``x[..., None, :]``, broadcast."""
+    """``x[..., None, :]``, broadcast to `shape`."""
     return x.spread((len(shape) - 2,), shape)
 
 
 def _positions(like: Sym) -> tuple[Sym, Sym]:
-    """Row and column of every element of a batch of matrices."""
+    """The row and column indices of every element of a batch of matrices."""
     batch = len(like.shape) - 2
     rows, columns = (iota(size=n, device=like.device) for n in like.shape[-2:])
     return rows.spread((*range(batch), batch + 1), like.shape), columns.spread(
@@ -204,14 +215,14 @@ def _positions(like: Sym) -> tuple[Sym, Sym]:
 
 
 def _diagonal_matrix(x: Sym) -> Sym:
-    """Matrices with the vectors `x` on their diagonals, and 0."""
-    wide = _rows(x, (*x.shape, x.shape[-1]))
-    row, column = _positions(wide)
-    return where(equal(row, column), wide, 0 * wide)
+    """Matrices with the vectors `x` on their diagonals and 0 elsewhere."""
+    broadcast = _rows(x, (*x.shape, x.shape[-1]))
+    row, column = _positions(broadcast)
+    return where(equal(row, column), broadcast, 0 * broadcast)
 
 
 def _below(x: Sym, diagonal: float) -> Sym:
-    """The part of `x` below the diagonal, and the diagonal times a number."""
+    """The strictly lower triangle of `x`, plus its diagonal multiplied by `diagonal`."""
     row, column = _positions(x)
     lower = where(column < row, x, full_like(x, 0))
     return where(equal(row, column), diagonal * x, lower)
@@ -252,8 +263,8 @@ def _inv_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
 def _slogdet_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (sign, _), (ct_sign, ct_log) = node.inputs, node.outputs, cotangents
     if x.dtype.kind == "c":
-        turned = -imag(conj(ct_sign) * sign)
-        ct_log = complex_op(ct_log, turned)
+        ct_phase = -imag(conj(ct_sign) * sign)
+        ct_log = complex_op(ct_log, ct_phase)
     ndim = len(x.shape)
     return [ct_log.spread((ndim - 2, ndim - 1), x.shape) * _adjoint(inv(x))]
 
@@ -266,16 +277,18 @@ def _qr_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     if m >= n:
         return [_tall_qr_gradient(q, r, ct_q, ct_r)]
     axis = len(x.shape) - 1
-    parts = [
+    halves = [
         (y.view(y.whole().slice_axis(axis, 0, m)), y.view(y.whole().slice_axis(axis, m, n)))
         for y in (x, r, ct_r)
     ]
-    (_, x_right), (r_left, _), (ct_left, ct_right) = parts
+    (_, x_right), (r_left, _), (ct_left, ct_right) = halves
     left = _tall_qr_gradient(q, r_left, ct_q + _product(x_right, _adjoint(ct_right)), ct_left)
-    whole = full_like(x, 0)
-    for part, start in ((left, 0), (_product(q, ct_right), m)):
-        whole = update(whole, part, view=whole.whole().slice_axis(axis, start, start + part.shape[-1]))
-    return [whole]
+    result = full_like(x, 0)
+    for columns, start in ((left, 0), (_product(q, ct_right), m)):
+        result = update(
+            result, columns, view=result.whole().slice_axis(axis, start, start + columns.shape[-1])
+        )
+    return [result]
 
 
 def _tall_qr_gradient(q: Sym, r: Sym, ct_q: Sym, ct_r: Sym) -> Sym:
@@ -293,22 +306,22 @@ def _svd_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
         raise ShapeError(f"svd: full_matrices of {x.type} has no gradient; use full_matrices=False")
     square = (*s.shape, k)
     uh, v, ct_v = _adjoint(u), _adjoint(vh), _adjoint(ct_vh)
-    inverse = _as(_inverse_differences(s * s), x)
+    inverse = _cast_like(_inverse_differences(s * s), x)
     left, right = _product(uh, ct_u), _product(vh, ct_v)
-    rows, columns = _as(_rows(s, square), x), _as(_columns(s, square), x)
+    rows, columns = _cast_like(_rows(s, square), x), _cast_like(_columns(s, square), x)
     inner = (left - _adjoint(left)) * inverse * columns + rows * ((right - _adjoint(right)) * inverse)
-    inner = inner + _as(_diagonal_matrix(ct_s), x)
+    inner = inner + _cast_like(_diagonal_matrix(ct_s), x)
     if x.dtype.kind == "c":
-        turned = imag(left) / _rows(s, square)
-        row, column = _positions(turned)
-        zero = full_like(turned, 0)
-        inner = inner + complex_op(zero, where(equal(row, column), turned, zero))
+        phase = imag(left) / _rows(s, square)
+        row, column = _positions(phase)
+        zero = full_like(phase, 0)
+        inner = inner + complex_op(zero, where(equal(row, column), phase, zero))
     result = _product(u, inner, vh)
     if m > k:
-        scaled = ct_u / _as(_columns(s, u.shape), x)
+        scaled = ct_u / _cast_like(_columns(s, u.shape), x)
         result = result + _product(scaled - _product(u, _product(uh, scaled)), vh)
     if n > k:
-        scaled = _adjoint(ct_v / _as(_columns(s, v.shape), x))
+        scaled = _adjoint(ct_v / _cast_like(_columns(s, v.shape), x))
         result = result + _product(u, scaled - _product(_product(scaled, v), vh))
     return [result]
 
@@ -316,20 +329,20 @@ def _svd_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
 def _singular_values_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
     u, _, vh = svd(x, full=False)
-    return [_product(u * _as(_columns(ct, u.shape), x), vh)]
+    return [_product(u * _cast_like(_columns(ct, u.shape), x), vh)]
 
 
 def _eigh_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (w, v), (ct_w, ct_v) = node.inputs, node.outputs, cotangents
-    inner = _as(_diagonal_matrix(ct_w), x)
-    inner = inner + _product(_adjoint(v), ct_v) * _as(_inverse_differences(w), x)
+    inner = _cast_like(_diagonal_matrix(ct_w), x)
+    inner = inner + _product(_adjoint(v), ct_v) * _cast_like(_inverse_differences(w), x)
     return [_hermitian(_product(v, inner, _adjoint(v)))]
 
 
 def _eigenvalues_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
     _, v = eigh(x, upper=node.attrs["upper"])
-    return [_product(v * _as(_columns(ct, v.shape), x), _adjoint(v))]
+    return [_product(v * _cast_like(_columns(ct, v.shape), x), _adjoint(v))]
 
 
 # ---- declarations
@@ -338,13 +351,13 @@ def _eigenvalues_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym 
 def _routine(
     name: str, infer: Callable[..., Any], evaluate: Callable[..., Any], rule: Gradient | None, doc: str
 ) -> Operator:
-    always = name in ("slogdet", "qr")  # LAPACK has a result for every matrix
+    cannot_fail = name in ("slogdet", "qr")  # LAPACK has a result for every matrix
     op = Operator(
         name,
         infer,
         _raising(name, evaluate),
-        rule and _published(rule),
-        traits=frozenset({Trait.HOST} if always else {Trait.HOST, Trait.CAN_FAIL}),
+        rule and _conjugated(rule),
+        traits=frozenset({Trait.HOST} if cannot_fail else {Trait.HOST, Trait.CAN_FAIL}),
         doc=doc,
         admits=FACTORABLE,
         batch=leading,

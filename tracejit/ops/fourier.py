@@ -1,8 +1,8 @@
-"""Discrete Fourier transforms, unscaled: routines of NumPy (trait HOST).
+"""Discrete Fourier transforms without scaling, computed by NumPy (trait HOST).
 
 fft(x; axes, inverse)      y[k] = sum over n of x[n] exp(-2 pi i k n / N) along each axis; inverse: +2 pi i
 rfft(x; axis)              the first N // 2 + 1 elements of the transform of real numbers
-irfft(y; axis, size)       the real numbers of `size` whose unscaled inverse transform begins with `y`
+irfft(y; axis, size)       size * x, for the `size` real numbers x whose transform begins with y
 
 The transforms are linear and their matrices symmetric, so the pull-back of `fft` is `fft` itself; see
 `tracejit.ops.complex_numbers` for the convention of complex cotangents.
@@ -22,7 +22,15 @@ from tracejit.ops.batching import shifting
 from tracejit.ops.complex_numbers import complex_dtype, conj, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import COMPLEX, FACTORABLE, WHOLE, check_array, check_axis, check_count, check_dtype
+from tracejit.ops.rules import (
+    COMPLEX,
+    FACTORABLE,
+    FULL_PRECISION,
+    check_array,
+    check_axis,
+    check_count,
+    check_dtype,
+)
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, number
 
@@ -52,7 +60,7 @@ def _infer_fft(*types: ArrayType, axes: tuple[int, ...], inverse: bool) -> Array
 
 
 def _infer_rfft(*types: ArrayType, axis: int) -> ArrayType:
-    x = _check("rfft", types, (axis,), WHOLE)
+    x = _check("rfft", types, (axis,), FULL_PRECISION)
     return _with_extent(x, axis, x.shape[axis] // 2 + 1, complex_dtype(x.dtype))
 
 
@@ -72,7 +80,7 @@ def _fft_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
 
 
 def _rfft_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
-    """The real part of the transform of the cotangent, with zeros behind."""
+    """The real part of the transform of the cotangent, zero-padded to the extent of the input."""
     (x,), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
     zeros = number(0, ct.dtype).full(x.shape, x.device)
     padded = update(zeros, ct, view=zeros.whole().slice_axis(axis, 0, ct.shape[axis]))
@@ -80,13 +88,13 @@ def _rfft_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]
 
 
 def _irfft_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
-    """The conjugate transform; elements that stand for two conjugate ones count twice."""
+    """The conjugate transform; coefficients that represent a conjugate pair are counted twice."""
     (y,), (ct,), axis, size = node.inputs, cotangents, node.attrs["axis"], node.attrs["size"]
     half = conj(rfft(ct, axis=axis))
-    place = iota(size=y.shape[axis], device=y.device)
-    place = place.spread(tuple(a for a in range(len(y.shape)) if a != axis), y.shape)
-    twice = logical_and(place > 0, place < (size + 1) // 2)
-    return [where(twice, half * 2, half)]
+    position = iota(size=y.shape[axis], device=y.device)
+    position = position.spread(tuple(a for a in range(len(y.shape)) if a != axis), y.shape)
+    is_pair = logical_and(position > 0, position < (size + 1) // 2)
+    return [where(is_pair, half * 2, half)]
 
 
 def _routine(

@@ -1,4 +1,4 @@
-"""Integer functions without a kernel: routines of NumPy (trait HOST).
+"""Integer functions without a kernel, which call NumPy (trait HOST).
 
 gcd(x1, x2)                            the greatest common divisor, not negative
 """
@@ -11,7 +11,14 @@ from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import leading
-from tracejit.ops.rules import INTEGERS, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import (
+    INTEGERS,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_dtype,
+    describe_types,
+)
 from tracejit.ops.symbolic import Operator
 
 
@@ -22,7 +29,7 @@ def _infer(*types: ArrayType) -> ArrayType:
         check_dtype("gcd", x.dtype, INTEGERS)
     check_one_dtype("gcd", types)
     if types[0].shape != types[1].shape:
-        raise ShapeError(f"gcd needs operands of one shape, got {text(types)}")
+        raise ShapeError(f"gcd needs operands of one shape, got {describe_types(types)}")
     return types[0]
 
 
@@ -31,7 +38,7 @@ gcd = Operator(
     _infer,
     np.gcd,
     traits=frozenset({Trait.HOST, Trait.EXACT}),
-    doc="The greatest common divisor of integers.",
+    doc="Greatest common divisor of integers, not negative.",
     admits=INTEGERS,
     batch=leading,
 )

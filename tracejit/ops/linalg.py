@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""The matrix product, `matmul`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracejit.ops.rules import (
     check_dtype,
     check_one_device,
     check_one_dtype,
-    text,
+    describe_types,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -33,15 +33,17 @@ def _infer_matmul(*types: ArrayType) -> ArrayType:
     check_one_device("matmul", types)
     if a.ndim < 2 or b.ndim < 2:
         raise ShapeError(
-            f"matmul needs at least two dimensions on both sides, got {text(types)}; reshape first"
+            f"matmul needs at least two dimensions on both sides, got {describe_types(types)}; reshape first"
         )
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
-            f"matmul got {text(types)}: the last extent of the first ({a.shape[-1]}) must be the "
+            f"matmul got {describe_types(types)}: the last extent of the first ({a.shape[-1]}) must be the "
             f"second-to-last of the second ({b.shape[-2]}); transpose one of them"
         )
     if a.shape[:-2] != b.shape[:-2]:
-        raise ShapeError(f"matmul got {text(types)}: the leading (batch) shapes differ; broadcast them first")
+        raise ShapeError(
+            f"matmul got {describe_types(types)}: the leading (batch) shapes differ; broadcast them first"
+        )
     return ArrayType((*a.shape[:-1], b.shape[-1]), a.dtype, a.device)
 
 
@@ -51,20 +53,22 @@ def _matmul_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
 
 
 def _matmul_batch(node: BatchNode) -> Sym:
-    """One product, whose rows or columns are those of all examples, where only one operand is mapped."""
+    """Batching of `matmul`: if only one operand is mapped, one product with the rows or columns of all
+    examples.
+    """
     (a, b), (a_mapped, b_mapped) = node.inputs, node.mapped
     if a_mapped and b_mapped:
         return a @ b
-    return _rows_together(a, b) if a_mapped else _rows_together(b.mT, a.mT).mT
+    return _multiply_all_rows(a, b) if a_mapped else _multiply_all_rows(b.mT, a.mT).mT
 
 
-def _rows_together(a: Sym, b: Sym) -> Sym:
-    """The products of a mapped `a` with one `b`: of its rows, for each index of the other dimensions."""
+def _multiply_all_rows(a: Sym, b: Sym) -> Sym:
+    """Multiply a mapped `a` by an unmapped `b`: the rows of all examples form one matrix per batch index."""
     size, *batch, rows, inner = a.shape
     n = len(batch)
-    tall = a.permute((*range(1, n + 1), 0, n + 1, n + 2)).reshape((*batch, size * rows, inner)) @ b
-    apart = tall.reshape((*batch, size, rows, b.shape[-1]))
-    return apart.permute((n, *range(n), n + 1, n + 2))
+    products = a.permute((*range(1, n + 1), 0, n + 1, n + 2)).reshape((*batch, size * rows, inner)) @ b
+    split = products.reshape((*batch, size, rows, b.shape[-1]))
+    return split.permute((n, *range(n), n + 1, n + 2))
 
 
 matmul: Operator = Operator(

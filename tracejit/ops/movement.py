@@ -1,11 +1,11 @@
 """Data movement operators: views, updates, gathers, copies between devices.
 
 view(x; view)              y[i] = x.flat[view(i)]
-update(base, x; view)      base, with the elements that `view` means replaced by those of x
+update(base, x; view)      base, with the elements that `view` selects replaced by those of x
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
-check_index(index; extent, axis, what) negative ones wrapped; an error at run time if out of range, which
-                                       says `what` is wrong (see `what_is_wrong`), or by default which index
+check_index(index; extent, axis, what) index, with extent added to negative elements; an error at run time if
+                                       one is out of range, with the message `what` (see `what_is_wrong`)
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tracejit.ops.rules import (
     check_one_device,
     check_one_dtype,
 )
-from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
+from tracejit.ops.symbolic import Operator, Sym, SymNode, by_components, full_like
 
 EXACT = frozenset({Trait.EXACT})
-MOVING = EXACT | {Trait.MOVES}
+EXACT_MOVE = EXACT | {Trait.MOVES}
 
 # ---- views
 
@@ -42,7 +42,7 @@ def _check_view(name: str, base: ArrayType, view: View) -> None:
     low, high = view.span()
     if view.size and (low < 0 or high > base.size):
         raise OutOfBoundsError(
-            f"{name} with {view} means elements {low} to {high - 1} of {base}, which has {base.size}"
+            f"{name} with {view} selects elements {low} to {high - 1} of {base}, which has {base.size}"
         )
 
 
@@ -55,11 +55,11 @@ def _infer_view(*types: ArrayType, view: View) -> ArrayType:
 
 def _view_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
-    return [place(ct, node.attrs["view"], x)]
+    return [view_adjoint(ct, node.attrs["view"], x)]
 
 
-def place(ct: Sym, view: View, like: Sym) -> Sym:
-    """Adjoint of ``x.view(view)`` for x of the type of `like`: elements that `view` repeats add up.
+def view_adjoint(ct: Sym, view: View, like: Sym) -> Sym:
+    """The adjoint of ``x.view(view)`` for x of the type of `like`; sums over elements that `view` repeats.
 
     >>> from tracejit.ir.types import ArrayType
     >>> from tracejit.ir.graph import Builder
@@ -67,7 +67,7 @@ def place(ct: Sym, view: View, like: Sym) -> Sym:
     >>> b, f = Builder(), np.dtype("float32")
     >>> x, ct = Sym(b.input(ArrayType((3, 4), f))), Sym(b.input(ArrayType((4, 3), f)))
     >>> with building(b):
-    ...     print(b.graph([place(ct, x.whole().permute((1, 0)), x).value]))
+    ...     print(b.graph([view_adjoint(ct, x.whole().permute((1, 0)), x).value]))
     graph(%0: float32[3,4], %1: float32[4,3]) {
       %2: float32[3,4] = view(%1) [view=0+[3,4]:[1,3]]
       return %2
@@ -85,24 +85,24 @@ def place(ct: Sym, view: View, like: Sym) -> Sym:
 
 
 def _inverse(ct: Sym, view: View, shape: tuple[int, ...]) -> Sym:
-    """Rearrange `ct` by the inverse of `view`, which reads every element once."""
-    back = ct.whole()
+    """Rearrange `ct` by the inverse of `view`, which reads every element exactly once."""
+    inverse = ct.whole()
     for axis, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if stride < 0 and extent > 1:
-            back = back.slice_axis(axis, None, None, -1)
+            inverse = inverse.slice_axis(axis, None, None, -1)
     order = [a for a, n in enumerate(view.shape) if n != 1]
-    ones = [a for a, n in enumerate(view.shape) if n == 1]
-    back = back.permute(ones + sorted(order, key=lambda a: -abs(view.strides[a])))
-    reshaped = back.reshape(shape)
-    return ct.view(reshaped) if reshaped is not None else ct.view(back).reshape(shape)
+    unit_axes = [a for a, n in enumerate(view.shape) if n == 1]
+    inverse = inverse.permute(unit_axes + sorted(order, key=lambda a: -abs(view.strides[a])))
+    reshaped = inverse.reshape(shape)
+    return ct.view(reshaped) if reshaped is not None else ct.view(inverse).reshape(shape)
 
 
 def _accumulate(ct: Sym, view: View, like: Sym) -> Sym:
-    """Add up `ct` where `view` (sliding windows, say) reads elements more than once."""
+    """Accumulate `ct` for a `view` (such as sliding windows) that reads elements more than once."""
     size = math.prod(like.shape)
     index = iota(size=size, device=like.device).view(view)
-    places = index.reshape((view.size,))
-    flat = by_parts(lambda x: scatter_add(x, places, axis=0, extent=size), ct.reshape((view.size,)))
+    positions = index.reshape((view.size,))
+    flat = by_components(lambda x: scatter_add(x, positions, axis=0, extent=size), ct.reshape((view.size,)))
     return flat.reshape(like.shape)
 
 
@@ -135,7 +135,7 @@ def _update_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
 
 
 def _update_batch(node: BatchNode) -> Sym:
-    base, x = node.spread()
+    base, x = node.mapped_operands()
     return update(base, x, view=batched_view(node.attrs["view"], node.size, math.prod(base.shape[1:])))
 
 
@@ -145,7 +145,7 @@ view = Operator(
     lambda x, *, view: view.read(np.ascontiguousarray(x)),
     _view_gradient,
     traits=EXACT | {Trait.VIEW},
-    doc="The elements of the operand that an affine index map means.",
+    doc="The elements of the operand that an affine index map selects.",
 )
 register(view)
 
@@ -154,8 +154,8 @@ update = Operator(
     _infer_update,
     _evaluate_update,
     _update_gradient,
-    traits=MOVING,
-    doc="The first operand, with the elements that a view means replaced by the second.",
+    traits=EXACT_MOVE,
+    doc="The first operand, with the elements that a view selects replaced by the second.",
     batch=_update_batch,
 )
 register(update)
@@ -186,7 +186,7 @@ def _evaluate_gather(x: np.ndarray, index: np.ndarray, *, axis: int) -> np.ndarr
 
 def _gather_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x, index), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
-    return [by_parts(lambda y: scatter_add(y, index, axis=axis, extent=x.shape[axis]), ct), None]
+    return [by_components(lambda y: scatter_add(y, index, axis=axis, extent=x.shape[axis]), ct), None]
 
 
 def _infer_scatter_add(*types: ArrayType, axis: int, extent: int) -> ArrayType:
@@ -215,8 +215,8 @@ def _scatter_add_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym 
     return [gather(ct, index, axis=node.attrs["axis"]), None]
 
 
-def _places_of_examples(index: Sym, extent: int) -> Sym:
-    """A mapped index into `extent` places as one into those of all examples, one after the other."""
+def _index_into_all(index: Sym, extent: int) -> Sym:
+    """Convert a mapped index into `extent` elements to an index into the concatenation of all examples."""
     first = iota(size=index.shape[0], device=index.device) * extent
     return index + first.spread(tuple(range(1, len(index.shape))), index.shape)
 
@@ -227,12 +227,12 @@ def _gather_batch(node: BatchNode) -> Sym:
         return gather(x, index, axis=axis + 1)
     if not node.mapped[0]:
         return first_axis(gather(x, index, axis=axis), axis)
-    ahead = x.permute((0, axis + 1, *(a for a in range(1, len(x.shape)) if a != axis + 1)))
-    size, extent, *rest = ahead.shape
-    found = gather(ahead.reshape((size * extent, *rest)), _places_of_examples(index, extent), axis=0)
-    inner, outer = len(index.shape), len(found.shape)  # (examples, places, before, after)
+    axis_first = x.permute((0, axis + 1, *(a for a in range(1, len(x.shape)) if a != axis + 1)))
+    size, extent, *others = axis_first.shape
+    result = gather(axis_first.reshape((size * extent, *others)), _index_into_all(index, extent), axis=0)
+    inner, outer = len(index.shape), len(result.shape)  # (examples, index dimensions, before, after)
     before = range(inner, inner + axis)
-    return found.permute((0, *before, *range(1, inner), *range(inner + axis, outer)))
+    return result.permute((0, *before, *range(1, inner), *range(inner + axis, outer)))
 
 
 def _scatter_add_batch(node: BatchNode) -> Sym:
@@ -240,12 +240,12 @@ def _scatter_add_batch(node: BatchNode) -> Sym:
     if not node.mapped[1]:
         x, index = node.inputs
         return scatter_add(x, index, axis=axis + 1, extent=extent)
-    x, index = node.spread()
+    x, index = node.mapped_operands()
     inner = len(index.shape) - 1
-    places = range(axis + 1, axis + 1 + inner)
-    ahead = x.permute((0, *places, *(a for a in range(1, len(x.shape)) if a not in places)))
-    found = scatter_add(ahead, _places_of_examples(index, extent), axis=0, extent=node.size * extent)
-    split = found.reshape((node.size, extent, *found.shape[1:]))
+    index_axes = range(axis + 1, axis + 1 + inner)
+    axis_first = x.permute((0, *index_axes, *(a for a in range(1, len(x.shape)) if a not in index_axes)))
+    result = scatter_add(axis_first, _index_into_all(index, extent), axis=0, extent=node.size * extent)
+    split = result.reshape((node.size, extent, *result.shape[1:]))
     return split.permute((0, *range(2, 2 + axis), 1, *range(2 + axis, len(split.shape))))
 
 
@@ -257,8 +257,9 @@ def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = ""
 
 
 def what_is_wrong(what: str, label: object, extent: int) -> str:
-    """The `what` of a check, with the label and the largest one that there is. Negative labels are checked as
-    indices less by `extent`, so that they do not count from the end.
+    """Format the message `what` of a `check_index` with the offending label and the largest valid one.
+
+    Negative labels are checked as indices minus `extent`, so that they do not count from the end.
 
     >>> what_is_wrong("label {label} is not one of 0 to {last}", 7, 5)
     'label 7 is not one of 0 to 4'
@@ -268,9 +269,9 @@ def what_is_wrong(what: str, label: object, extent: int) -> str:
 
 def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int, what: str = "") -> np.ndarray:
     wrapped = np.where(index < 0, index + extent, index)
-    bad = (wrapped < 0) | (wrapped >= extent)
-    if bad.any():
-        first = index[bad].flat[0]
+    out_of_range = (wrapped < 0) | (wrapped >= extent)
+    if out_of_range.any():
+        first = index[out_of_range].flat[0]
         raise OutOfBoundsError(
             what_is_wrong(what, first + extent if first < 0 else first, extent)
             or f"index {first} is out of bounds for axis {axis} with extent {extent}; "
@@ -284,8 +285,8 @@ gather = Operator(
     _infer_gather,
     _evaluate_gather,
     _gather_gradient,
-    traits=MOVING,
-    doc="Elements picked along an axis by an array of indices in range.",
+    traits=EXACT_MOVE,
+    doc="Elements selected along an axis by an array of indices in range.",
     batch=_gather_batch,
 )
 register(gather)
@@ -296,7 +297,7 @@ scatter_add = Operator(
     _evaluate_scatter_add,
     _scatter_add_gradient,
     traits=EXACT,
-    doc="Elements added up along an axis at an array of indices in range, in index order.",
+    doc="Elements added along an axis at the positions in an array of indices in range, in index order.",
     batch=_scatter_add_batch,
 )
 register(scatter_add)
@@ -308,7 +309,7 @@ check_index = Operator(
     None,
     "check_index",
     EXACT | {Trait.ELEMENTWISE, Trait.CAN_FAIL},
-    "Indices with negative ones counted from the end; fails where one is out of range.",
+    "Indices, with negative ones counted from the end; fails if one is out of range.",
     admits=frozenset({INT64}),
 )
 register(check_index)
@@ -320,7 +321,7 @@ def _infer_copy_to(*types: ArrayType, device: Device, priority: int = 0) -> Arra
     check_count("copy_to", types, 1)
     check_array("copy_to", types[0])
     if device == HOST:
-        raise DeviceError("copy_to moves arrays between devices; the host holds numbers only")
+        raise DeviceError("copy_to moves arrays between devices; the host has numbers only")
     return ArrayType(types[0].shape, types[0].dtype, device)
 
 
@@ -334,8 +335,8 @@ copy_to = Operator(
     _infer_copy_to,
     lambda x, *, device, priority=0: np.copy(x),
     _copy_to_gradient,
-    traits=MOVING,
-    doc="The same array on another device; copies of higher priority run first, where several could.",
+    traits=EXACT_MOVE,
+    doc="The same array on another device; ready copies of higher priority run first.",
     batch=leading,
 )
 register(copy_to)

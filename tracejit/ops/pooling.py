@@ -1,15 +1,15 @@
-"""Pooling over windows of images: the largest element, the mean, and the operators of their gradients.
+"""Maximum and average pooling over windows of images, and the operators of their gradients.
 
     max_pool(x)                 y[n, c, i] = the largest element of window i of x
-    max_pool_gradient(x, y)     y[n, c, i] added where that element is: at the first of several equal ones
-    max_pool_select(x, z)       the element of z that lies where the largest of the window of x is
-    average_pool(x)             the mean of a window, in which positions beyond the borders count as zeros
-    average_pool_gradient(y)    y[n, c, i] / (elements of a window) added to all of window i
+    max_pool_gradient(x, y)     y[n, c, i] added at the position of that element, the first of equal ones
+    max_pool_select(x, z)       the element of z at the position of the largest element of each window of x
+    average_pool(x)             the mean of each window; positions beyond the borders count as zeros
+    average_pool_gradient(y)    y[n, c, i] / (elements of a window) added to every element of window i
 
-Padding is never the largest element of a window; a nan is larger than all numbers, as in PyTorch. Padding is
-smaller than the window, so every window has an element of the image. Gradients search
-x again instead of keeping positions: x is kept anyway for the operator that made it, and positions would be
-another array.
+Padding is never the largest element of a window, and is smaller than the window, so every window contains an
+element of the image. A nan is larger than all numbers, as in PyTorch. Gradients search x again instead of
+storing positions: x is retained anyway for the gradient of the operator that produced it, and positions would
+need another array.
 
 >>> x = np.array([[[[1.0, 5.0, 2.0, 2.0]]]])
 >>> pairs = {"window": (1, 2), "stride": (1, 2), "padding": ((0, 0), (0, 0))}
@@ -32,21 +32,21 @@ from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode
 from tracejit.ops.convolution import Padding, Pair, check_images, check_steps, padded, windows_along
-from tracejit.ops.rules import FLOATING, check_count, text
+from tracejit.ops.rules import FLOATING, check_count, describe_types
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 
 def _pooled(name: str, x: Sequence[int], window: Pair, stride: Pair, padding: Padding) -> tuple[int, ...]:
-    """The shape of the windows of an array of shape `x`; raises if there are none."""
+    """The shape of the result of pooling an array of shape `x`; raises ShapeError if no window fits."""
     check_steps(name, padding, window=window, stride=stride)
     if any(max(pair) >= n for pair, n in zip(padding, window, strict=True)):
         raise ArgumentError(f"{name}: padding {padding} must be smaller than the window {window}")
-    places = [windows_along(*of) for of in zip(x[2:], window, stride, padding, strict=True)]
-    if min(places) < 1:
+    extents = [windows_along(*geometry) for geometry in zip(x[2:], window, stride, padding, strict=True)]
+    if min(extents) < 1:
         raise ShapeError(
             f"{name} of an array {tuple(x)}: the window {window} is larger than the padded array"
         )
-    return (*x[:2], *places)
+    return (*x[:2], *extents)
 
 
 def _infer_pool(name: str) -> Any:
@@ -74,7 +74,7 @@ def _infer_max_pool_select(*types: ArrayType, **attrs: Any) -> ArrayType:
     check_images("max_pool_select", types)
     x, z = types
     if x.shape != z.shape:
-        raise ShapeError(f"max_pool_select got arrays of different shapes: {text(types)}")
+        raise ShapeError(f"max_pool_select got arrays of different shapes: {describe_types(types)}")
     return ArrayType(_pooled("max_pool_select", x.shape, **attrs), x.dtype, x.device)
 
 
@@ -89,31 +89,33 @@ def _infer_average_pool_gradient(*types: ArrayType, extents: Pair, **attrs: Any)
     return ArrayType(shape, y.dtype, y.device)
 
 
-# ---- NumPy's meaning
+# ---- reference evaluation with NumPy
 
 
 def _windows(x: np.ndarray, window: Pair, stride: Pair) -> np.ndarray:
-    """All windows of `x`, each in one row: (batch, channels, out height, out width, elements)."""
-    seen = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
-    return seen.reshape(*seen.shape[:4], window[0] * window[1])
+    """All windows of `x`, each flattened: (batch, channels, out height, out width, elements)."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[
+        :, :, :: stride[0], :: stride[1]
+    ]
+    return windows.reshape(*windows.shape[:4], window[0] * window[1])
 
 
-def _winners(x: np.ndarray, window: Pair, stride: Pair, padding: Padding) -> np.ndarray:
-    """The position of the first largest element of each window in the flattened `x`."""
+def _first_largest(x: np.ndarray, window: Pair, stride: Pair, padding: Padding) -> np.ndarray:
+    """The index, into the flattened `x`, of the first largest element of each window."""
     values = _windows(padded(x, padding, -np.inf), window, stride)
-    numbers = np.arange(x.size).reshape(x.shape)
-    positions = _windows(padded(numbers, padding, -1), window, stride)
-    hits = (positions >= 0) & ((values == values.max(axis=-1, keepdims=True)) | np.isnan(values))
-    return np.take_along_axis(positions, hits.argmax(axis=-1)[..., None], -1)[..., 0]
+    indices = np.arange(x.size).reshape(x.shape)
+    positions = _windows(padded(indices, padding, -1), window, stride)
+    is_largest = (positions >= 0) & ((values == values.max(axis=-1, keepdims=True)) | np.isnan(values))
+    return np.take_along_axis(positions, is_largest.argmax(axis=-1)[..., None], -1)[..., 0]
 
 
 def _evaluate_max_pool(x: np.ndarray, **attrs: Any) -> np.ndarray:
-    return x.reshape(-1)[_winners(x, **attrs)]
+    return x.reshape(-1)[_first_largest(x, **attrs)]
 
 
 def _evaluate_max_pool_gradient(x: np.ndarray, y: np.ndarray, **attrs: Any) -> np.ndarray:
     result = np.zeros(x.shape, x.dtype)
-    np.add.at(result.reshape(-1), _winners(x, **attrs), y)
+    np.add.at(result.reshape(-1), _first_largest(x, **attrs), y)
     return result
 
 
@@ -137,7 +139,7 @@ def _evaluate_average_pool_gradient(
 
 
 def _geometry(node: SymNode) -> dict[str, Any]:
-    """The attributes that all of them share."""
+    """The attributes that all pooling operators share."""
     return {name: node.attrs[name] for name in ("window", "stride", "padding")}
 
 
@@ -167,15 +169,21 @@ def _average_pool_gradient_rule(node: SymNode, cotangents: Sequence[Sym]) -> lis
 
 
 def _work(y: int) -> Any:
-    """The elements of windows that are looked at; `y`: which of operands and result has one for each."""
+    """Return an `Op.work` function that counts the elements of all windows.
+
+    `y` is the position, among the shapes of operands and result, of the array with one element per window.
+    """
     return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(attrs["window"])
 
 
 def _batch(node: BatchNode) -> Sym:
-    """The images of all examples as one batch."""
-    size, images = node.size, [x.reshape((x.shape[0] * x.shape[1], *x.shape[2:])) for x in node.spread()]
-    found = node.apply(*images)
-    return found.reshape((size, found.shape[0] // size, *found.shape[1:]))
+    """Batching of all pooling operators: the images of all examples form one batch."""
+    size, images = (
+        node.size,
+        [x.reshape((x.shape[0] * x.shape[1], *x.shape[2:])) for x in node.mapped_operands()],
+    )
+    result = node.apply(*images)
+    return result.reshape((size, result.shape[0] // size, *result.shape[1:]))
 
 
 LIBRARY = frozenset({Trait.LIBRARY})
@@ -186,7 +194,7 @@ max_pool = Operator(
     _evaluate_max_pool,
     _max_pool_rule,
     traits=LIBRARY | {Trait.EXACT},
-    doc="The largest element of each window of images; nan if one is nan.",
+    doc="The largest element of each window of images; nan if any is nan.",
     admits=FLOATING,
     work=_work(y=1),
     batch=_batch,
@@ -199,7 +207,7 @@ max_pool_gradient = Operator(
     _evaluate_max_pool_gradient,
     _max_pool_gradient_rule,
     traits=LIBRARY,
-    doc="The second operand, added up where the first largest elements of the windows of the first are.",
+    doc="The second operand, added at the first largest element of each window of the first operand.",
     admits=FLOATING,
     work=_work(y=1),
     batch=_batch,
@@ -209,10 +217,10 @@ register(max_pool_gradient)
 max_pool_select = Operator(
     "max_pool_select",
     _infer_max_pool_select,
-    lambda x, z, **attrs: z.reshape(-1)[_winners(x, **attrs)],
+    lambda x, z, **attrs: z.reshape(-1)[_first_largest(x, **attrs)],
     _max_pool_select_rule,
     traits=LIBRARY | {Trait.EXACT},
-    doc="Elements of the second operand where the first largest elements of the windows of the first are.",
+    doc="Elements of the second operand at the first largest element of each window of the first operand.",
     admits=FLOATING,
     work=_work(y=2),
     batch=_batch,
@@ -238,7 +246,7 @@ average_pool_gradient = Operator(
     _evaluate_average_pool_gradient,
     _average_pool_gradient_rule,
     traits=LIBRARY,
-    doc="Gradient of the mean of each window: the operand shared out evenly over its window, and added up.",
+    doc="Gradient of the mean of each window: each element is distributed evenly over its window.",
     admits=FLOATING,
     work=_work(y=0),
     batch=_batch,

@@ -1,10 +1,11 @@
-"""Reductions, their positions (`argmax`, `argmin`), and scans (`cumulative_sum`, ...), their running results.
+"""Reductions, index reductions (`argmax`, `argmin`) and scans (`cumulative_sum`, ...).
 
-Reductions take `axes` (sorted; the reduced dimensions vanish; without axes the result is the operand) and
-`pieces`. With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of
-equal length ceil(R / n), the last ones shorter or empty, and the output has the shape kept + (n,): partial
-results, which a second reduction combines. A rewrite introduces them to split long reductions, after
-differentiation. The kernel of a reduction is the scalar function that combines two elements.
+The attributes of a reduction are `axes` (sorted; the reduced dimensions are removed; without axes the result
+is the operand) and `pieces`. With pieces = n > 0 the R reduced elements, in C order over the reduced axes,
+are divided into n chunks of length ceil(R / n), of which the last may be shorter or empty, and the output has
+the shape kept + (n,): partial results, which a second reduction combines. A pass introduces them after
+differentiation to split long reductions. The kernel of a reduction is the scalar function that combines two
+elements.
 
 >>> sum.evaluate(np.arange(7), axes=(0,), pieces=3)
 array([ 3, 12,  6])
@@ -76,14 +77,14 @@ def _evaluation(ufunc: np.ufunc, identity: Identity) -> Callable[..., np.ndarray
         if not pieces:
             return ufunc.reduce(x, axis=axes, dtype=x.dtype) if axes else np.copy(x)
         kept = [a for a in range(x.ndim) if a not in axes]
-        count = math.prod(x.shape[a] for a in axes)
-        rows = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), count)
-        length = -(-count // pieces)
+        n_reduced = math.prod(x.shape[a] for a in axes)
+        rows = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), n_reduced)
+        length = -(-n_reduced // pieces)
         result = np.full((*rows.shape[:-1], pieces), identity(x.dtype), x.dtype)
         for piece in range(pieces):
-            run = rows[..., piece * length : (piece + 1) * length]
-            if run.shape[-1]:
-                result[..., piece] = ufunc.reduce(run, axis=-1, dtype=x.dtype)
+            chunk = rows[..., piece * length : (piece + 1) * length]
+            if chunk.shape[-1]:
+                result[..., piece] = ufunc.reduce(chunk, axis=-1, dtype=x.dtype)
         return result
 
     return evaluate
@@ -113,7 +114,7 @@ def reduction(
     needs_elements: bool = False,
     accumulation: Accumulation = IN_ORDER,
 ) -> Operator:
-    """Declare and register a reduction; ``gradient(ct, x, y, axes)``."""
+    """Declare and register a reduction; its gradient rule is ``gradient(ct, x, y, axes)``."""
     op = Operator(
         name,
         _rule(name, admits, needs_elements),
@@ -133,33 +134,33 @@ def reduction(
 # ---- gradients
 
 
-def _extreme_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
-    """Share the cotangent evenly among the elements that equal the extreme."""
-    hits = equal(x, y.spread(axes, x.shape))
-    shares = ct / hits.astype(x.dtype).sum(axes)
-    return where(hits, shares.spread(axes, x.shape), 0)
+def _extremum_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
+    """Distribute the cotangent evenly over the elements that equal the extremum."""
+    is_extremum = equal(x, y.spread(axes, x.shape))
+    shares = ct / is_extremum.astype(x.dtype).sum(axes)
+    return where(is_extremum, shares.spread(axes, x.shape), 0)
 
 
 def _prod_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
-    """The product of all other elements, without dividing, so that zeros are allowed at any order."""
+    """ct times the product of all other elements, computed without division: exact for zeros at any order."""
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = (*kept, *axes)
     rows = x.permute(order)
     flat = rows.reshape((*(x.shape[a] for a in kept), math.prod(x.shape[a] for a in axes)))
     last = len(kept)
-    others = _products_before(flat) * _products_before(flat.flip(last)).flip(last)
+    others = _exclusive_products(flat) * _exclusive_products(flat.flip(last)).flip(last)
     restored = others.reshape(rows.shape).permute([order.index(a) for a in range(len(order))])
     return ct.spread(axes, x.shape) * restored
 
 
-def _products_before(x: Sym) -> Sym:
-    """Exclusive cumulative product along the last axis."""
+def _exclusive_products(x: Sym) -> Sym:
+    """The exclusive cumulative product along the last axis."""
     last = len(x.shape) - 1
     return cumulative_prod(_shift(x, 1, last, 1), axis=last)
 
 
 def _shift(x: Sym, step: int, axis: int, fill: int) -> Sym:
-    """x moved up by `step` along an axis, `fill` moving in."""
+    """Shift `x` by `step` elements towards higher indices along an axis; `fill` enters at the start."""
     target = x.whole().slice_axis(axis, step, None)
     source = x.view(x.whole().slice_axis(axis, None, -step))
     return update(full_like(x, fill), source, view=target)
@@ -194,7 +195,7 @@ max = reduction(
     REAL,
     "maximum",
     "Largest element over axes.",
-    _extreme_gradient,
+    _extremum_gradient,
     needs_elements=True,
     accumulation=HIGHEST,
 )
@@ -205,21 +206,35 @@ min = reduction(
     REAL,
     "minimum",
     "Smallest element over axes.",
-    _extreme_gradient,
+    _extremum_gradient,
     needs_elements=True,
     accumulation=LOWEST,
 )
 any = reduction(
-    "any", np.logical_or, lambda dtype: False, BOOL, "logical_or", "Whether one is true.", None, Trait.EXACT
+    "any",
+    np.logical_or,
+    lambda dtype: False,
+    BOOL,
+    "logical_or",
+    "Whether any element is true.",
+    None,
+    Trait.EXACT,
 )
 all = reduction(
-    "all", np.logical_and, lambda dtype: True, BOOL, "logical_and", "Whether all are true.", None, Trait.EXACT
+    "all",
+    np.logical_and,
+    lambda dtype: True,
+    BOOL,
+    "logical_and",
+    "Whether all elements are true.",
+    None,
+    Trait.EXACT,
 )
 
 # ---- along one axis
 
 
-def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
+def _index_reduction(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
     def infer(*types: ArrayType, axis: int) -> ArrayType:
         x = check_along(name, types, axis, REAL)
         if x.shape[axis] == 0:
@@ -231,7 +246,7 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
         infer,
         lambda x, *, axis: evaluate(x, axis).astype(INT64),
         traits=frozenset({Trait.EXACT}),
-        doc=f"Position of the first {which} element (or nan) along an axis.",
+        doc=f"Index of the first {which} element (or nan) along an axis.",
         admits=REAL,
         along=along,
         batch=shifting("axis"),
@@ -240,8 +255,8 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
     return op
 
 
-argmax = _position("argmax", np.argmax, "max", "largest")
-argmin = _position("argmin", np.argmin, "min", "smallest")
+argmax = _index_reduction("argmax", np.argmax, "max", "largest")
+argmin = _index_reduction("argmin", np.argmin, "min", "smallest")
 
 # ---- scans
 
@@ -253,9 +268,10 @@ def scan(
     gradient: Callable[[Sym, Sym, Sym, int], Sym],
     identity: Identity | None = None,
 ) -> Operator:
-    """Declare and register the running results of a reduction; ``gradient(ct, x, y, axis)``.
+    """Declare and register the inclusive scan of a reduction; its gradient rule is ``gradient(ct, x, y,
+    axis)``.
 
-    identity: what is combined with the first element, if not the identity of the reduction.
+    identity: the initial value, if it differs from the identity of the reduction.
     """
     name, admits = f"cumulative_{along.name}", along.admits - BOOL
     op = Operator(
@@ -280,9 +296,10 @@ def _running_sum_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
 
 
 def _running_product_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
-    """The product of all before, times s[j] = ct[j] + x[j + 1] * s[j + 1], without dividing.
+    """The exclusive product up to j, times s[j] = ct[j] + x[j + 1] * s[j + 1], computed without division.
 
-    The recurrence is run backwards, by doubling: in log2(n) steps the sums s reach twice as far each time.
+    The recurrence is solved on reversed arrays by recursive doubling: each of the log2(n) steps doubles the
+    number of terms in the sums s.
     """
     before = cumulative_prod(_shift(x, 1, axis, 1), axis=axis)
     factor, total, step = _shift(x.flip(axis), 1, axis, 0), ct.flip(axis), 1
@@ -292,35 +309,46 @@ def _running_product_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
     return before * total.flip(axis)
 
 
-def _running_extreme_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
-    """Each cotangent goes to the element where the extreme was first reached."""
+def _running_extremum_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
+    """Add each cotangent to the element at which the running extremum was first attained."""
     if 0 in x.shape:
         return ct
     size = math.prod(x.shape)
-    place = iota(size=size, device=x.device).reshape(x.shape)
+    position = iota(size=size, device=x.device).reshape(x.shape)
     later = y.view(y.whole().slice_axis(axis, 1, None))
     is_new = not_equal(later, y.view(y.whole().slice_axis(axis, None, -1)))
-    step = place.view(place.whole().slice_axis(axis, 1, None))
-    first = place.view(place.whole().slice_axis(axis, 0, 1))
-    first = first.view(first.whole().broadcast(step.shape))
-    start = update(place, where(is_new, step, first), view=place.whole().slice_axis(axis, 1, None))
-    reached = cumulative_max(start, axis=axis).reshape((size,))
-    return scatter_add(ct.reshape((size,)), reached, axis=0, extent=size).reshape(x.shape)
+    later_position = position.view(position.whole().slice_axis(axis, 1, None))
+    first = position.view(position.whole().slice_axis(axis, 0, 1))
+    first = first.view(first.whole().broadcast(later_position.shape))
+    start = update(
+        position, where(is_new, later_position, first), view=position.whole().slice_axis(axis, 1, None)
+    )
+    attained_at = cumulative_max(start, axis=axis).reshape((size,))
+    return scatter_add(ct.reshape((size,)), attained_at, axis=0, extent=size).reshape(x.shape)
 
 
 cumulative_sum = scan(
     sum,
     np.add,
-    "Sums of all elements up to each one along an axis.",
+    "Sums of the elements up to and including each element along an axis.",
     _running_sum_gradient,
-    lambda dtype: -0.0 if is_floating(dtype) else 0,  # so that a first -0.0 stays itself
+    lambda dtype: -0.0 if is_floating(dtype) else 0,  # preserves a leading -0.0
 )
 cumulative_prod = scan(
-    prod, np.multiply, "Products of all elements up to each one along an axis.", _running_product_gradient
+    prod,
+    np.multiply,
+    "Products of the elements up to and including each element along an axis.",
+    _running_product_gradient,
 )
 cumulative_max = scan(
-    max, np.maximum, "The largest of all elements up to each one along an axis.", _running_extreme_gradient
+    max,
+    np.maximum,
+    "The largest of the elements up to and including each element along an axis.",
+    _running_extremum_gradient,
 )
 cumulative_min = scan(
-    min, np.minimum, "The smallest of all elements up to each one along an axis.", _running_extreme_gradient
+    min,
+    np.minimum,
+    "The smallest of the elements up to and including each element along an axis.",
+    _running_extremum_gradient,
 )

@@ -1,4 +1,4 @@
-"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `after` and others."""
+"""Elementwise operators that select, convert or copy elements: `where`, `astype`, `copy`, `after`, ..."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tracejit.ops.rules import (
     check_dtype,
     check_one_dtype,
     elementwise_gradient,
-    together,
+    shape_and_device,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode, emit
 
-MOVES = frozenset({Trait.ELEMENTWISE, Trait.EXACT})
+ELEMENTWISE = frozenset({Trait.ELEMENTWISE, Trait.EXACT})
 
 
 def _infer_where(*types: ArrayType) -> ArrayType:
@@ -33,7 +33,7 @@ def _infer_where(*types: ArrayType) -> ArrayType:
     if condition.dtype != bool:
         raise DTypeError(f"where needs a bool condition, got {condition}; compare it, e.g. with not_equal")
     check_one_dtype("where", choices)
-    shape, device = together("where", types)
+    shape, device = shape_and_device("where", types)
     return ArrayType(shape, choices[0].dtype, device)
 
 
@@ -47,8 +47,10 @@ def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     return ArrayType(types[0].shape, dtype, types[0].device)
 
 
-def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
-    """`x` in another dtype. Floats beyond an integer dtype saturate; NumPy leaves them to the processor."""
+def _convert(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
+    """Convert `x` to another dtype. Floats outside the range of an integer dtype saturate and nan becomes 0;
+    NumPy's result would depend on the processor.
+    """
     x = np.asarray(x)
     if is_floating(x.dtype) and dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -79,7 +81,7 @@ def _infer_bitcast(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     return ArrayType(types[0].shape, dtype, types[0].device)
 
 
-def _no_gradient_of_bits(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+def _refuse_bits(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     raise ArgumentError("the bits of numbers have no gradient (view); put tj.stop_gradient around them")
 
 
@@ -99,7 +101,7 @@ def _infer_without_gradient(*types: ArrayType, reason: str) -> ArrayType:
     return types[0]
 
 
-def _no_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+def _refuse(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     raise ArgumentError(f"{node.attrs['reason']}; put tj.stop_gradient around what has no gradient")
 
 
@@ -108,15 +110,17 @@ def _infer_after(*types: ArrayType) -> ArrayType:
     mark, x = types
     if mark.dtype != bool:
         raise DTypeError(f"after needs a bool mark, got {mark}; compare it, e.g. with equal")
-    shape, device = together("after", types)
+    shape, device = shape_and_device("after", types)
     return ArrayType(shape, x.dtype, device)
 
 
 def _after_batch(node: BatchNode) -> Sym:
-    """Batching of `after`: a value common to all examples stays so, and waits for the first one's mark."""
+    """Batching of `after`: a value that is not mapped stays unmapped, and waits for the first example's
+    mark.
+    """
     (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
     if x_mapped:
-        return after(*node.spread())
+        return after(*node.mapped_operands())
     return after(mark.view(View(0, mark.shape[1:], mark.whole().strides[1:])) if mark_mapped else mark, x)
 
 
@@ -130,8 +134,8 @@ where: Operator = Operator(
         lambda ct, condition, x1, x2, y: where(condition, 0, ct),
     ),
     "where",
-    MOVES,
-    "The second operand where the condition holds, else the third.",
+    ELEMENTWISE,
+    "The second operand where the condition is true, else the third.",
     admits=ALL,
     promotion="choice",
 )
@@ -140,12 +144,12 @@ register(where)
 astype = Operator(
     "astype",
     _infer_astype,
-    _converted,
+    _convert,
     _astype_gradient,
     "astype",
-    MOVES | {Trait.TYPED},
-    "The operand in another dtype, converted as NumPy does. A float that does not fit an integer becomes the "
-    "nearest one that does, nan becomes 0.",
+    ELEMENTWISE | {Trait.TYPED},
+    "The operand converted to another dtype, as by NumPy. A float outside the range of an integer dtype "
+    "becomes the nearest representable integer, nan becomes 0.",
     admits=ALL,
 )
 register(astype)
@@ -154,10 +158,10 @@ bitcast = Operator(
     "bitcast",
     _infer_bitcast,
     lambda x, *, dtype: np.asarray(x).view(dtype),
-    _no_gradient_of_bits,
+    _refuse_bits,
     "bitcast",
-    MOVES | {Trait.TYPED},
-    "The bits of the operand read as another real dtype of the same size.",
+    ELEMENTWISE | {Trait.TYPED},
+    "The bits of the operand, reinterpreted as another real dtype of the same size.",
     admits=REAL_NUMBERS,
 )
 register(bitcast)
@@ -168,8 +172,8 @@ copy = Operator(
     np.copy,
     lambda node, cotangents: list(cotangents),
     "copy",
-    MOVES,
-    "The same elements in a buffer of their own.",
+    ELEMENTWISE,
+    "The same elements in a new buffer.",
     admits=ALL,
 )
 register(copy)
@@ -180,8 +184,8 @@ rounded = Operator(
     np.copy,
     lambda node, cotangents: list(cotangents),
     "copy",
-    MOVES,
-    "The operand as it would be stored: no pass combines how it is computed with what is computed of it.",
+    ELEMENTWISE,
+    "The operand, rounded to its dtype: no pass combines the operations before it with those after it.",
     admits=ALL,
 )
 register(rounded)
@@ -192,8 +196,8 @@ stop_gradient = Operator(
     np.copy,
     None,
     "copy",
-    MOVES,
-    "The operand, through which no cotangent flows back.",
+    ELEMENTWISE,
+    "The operand, through which no cotangent is propagated.",
     admits=ALL,
 )
 register(stop_gradient)
@@ -202,10 +206,10 @@ without_gradient = Operator(
     "without_gradient",
     _infer_without_gradient,
     lambda x, *, reason: np.copy(x),
-    _no_gradient,
+    _refuse,
     "copy",
-    MOVES,
-    "The operand; a gradient that would flow through it is refused, for a reason.",
+    ELEMENTWISE,
+    "The operand; differentiating it raises an error that states the given reason.",
     admits=ALL,
 )
 register(without_gradient)
@@ -216,8 +220,8 @@ after: Operator = Operator(
     lambda mark, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(mark), np.shape(x))).copy(),
     elementwise_gradient(None, lambda ct, mark, x, y: ct),
     "after",
-    MOVES,
-    "The second operand, as another value: one that is not computed before the first, a bool.",
+    ELEMENTWISE,
+    "The second operand, as a new value that is not computed before the first operand, a bool.",
     admits=ALL,
     batch=_after_batch,
     maps=lambda mapped: mapped[1],

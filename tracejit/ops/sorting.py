@@ -1,8 +1,8 @@
-"""Sorting and searching: `sort`, `argsort`, `search_sorted`, each a routine of NumPy (trait HOST).
+"""Sorting and searching: `sort`, `argsort`, `search_sorted`, which call NumPy (trait HOST).
 
-sort(x; axis)                          ascending; nan comes last
-argsort(x; axis)                       positions of that order; equal elements keep theirs (stable)
-search_sorted(x, values; side)         where values go in a sorted x, or in each of a batch
+sort(x; axis)                          the elements in ascending order; nan comes last
+argsort(x; axis)                       the indices that sort x; the sort is stable
+search_sorted(x, values; side)         insertion indices of values into a sorted x, or into each x of a batch
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode, shifting
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import gather
-from tracejit.ops.rules import ALL, INT64, check_along, check_array, check_count, check_one_dtype, text
+from tracejit.ops.rules import (
+    ALL,
+    INT64,
+    check_along,
+    check_array,
+    check_count,
+    check_one_dtype,
+    describe_types,
+)
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 ROUTINE = frozenset({Trait.HOST, Trait.EXACT})
@@ -43,7 +51,7 @@ def _infer_search(*types: ArrayType, side: str) -> ArrayType:
     if x.ndim < 1 or x.shape[:-1] != values.shape[: x.ndim - 1]:
         raise ShapeError(
             f"search_sorted needs a sorted array of one dimension, or a batch of them and of the values, got "
-            f"{text(types)}"
+            f"{describe_types(types)}"
         )
     if side not in ("left", "right"):
         raise ArgumentError(f'search_sorted: side is "left" or "right", not {side!r}')
@@ -53,18 +61,21 @@ def _infer_search(*types: ArrayType, side: str) -> ArrayType:
 def _search(x: np.ndarray, values: np.ndarray, *, side: Any) -> np.ndarray:
     if x.ndim == 1:
         return np.asarray(np.searchsorted(x, values, side))
-    found = np.empty(values.shape, INT64)
+    positions = np.empty(values.shape, INT64)
     for example in np.ndindex(x.shape[:-1]):
-        found[example] = np.searchsorted(x[example], values[example], side)
-    return found
+        positions[example] = np.searchsorted(x[example], values[example], side)
+    return positions
 
 
 def _search_batch(node: BatchNode) -> Sym:
-    return node.apply(*(node.spread() if node.mapped[0] else node.inputs))
+    return node.apply(*(node.mapped_operands() if node.mapped[0] else node.inputs))
 
 
 def take_along(x: Sym, index: Sym, axis: int) -> Sym:
-    """``y[..., i, ...] = x[..., index[..., i, ...], ...]`` for an index in range; other extents agree."""
+    """``y[..., i, ...] = x[..., index[..., i, ...], ...]`` along `axis`.
+
+    All elements of `index` are in range; the extents of `x` and `index` along the other axes are equal.
+    """
     size, stride = math.prod(x.shape), math.prod(x.shape[axis + 1 :])
     first = iota(size=size, device=x.device).reshape(x.shape)
     first = first.view(first.whole().slice_axis(axis, 0, 1).broadcast(index.shape))
@@ -83,7 +94,7 @@ sort = Operator(
     lambda x, *, axis: np.sort(x, axis),
     _sort_gradient,
     traits=ROUTINE,
-    doc="Elements in ascending order along an axis, nan last.",
+    doc="The elements in ascending order along an axis, nan last.",
     admits=ALL,
     batch=shifting("axis"),
 )
@@ -94,7 +105,7 @@ argsort = Operator(
     _infer_argsort,
     lambda x, *, axis: np.argsort(x, axis, kind="stable"),
     traits=ROUTINE,
-    doc="Positions of the elements in ascending order along an axis; equal ones keep their order.",
+    doc="The indices that sort the elements along an axis; equal elements keep their order.",
     admits=ALL,
     batch=shifting("axis"),
 )
@@ -105,7 +116,7 @@ search_sorted = Operator(
     _infer_search,
     _search,
     traits=ROUTINE,
-    doc="Positions at which values keep a sorted array sorted.",
+    doc="The indices at which inserting values keeps a sorted array sorted.",
     admits=ALL,
     batch=_search_batch,
 )

@@ -1,4 +1,4 @@
-"""Structural operators: `fused` (a nested graph that is one kernel) and `callback`."""
+"""Structural operators: `fused`, a nested graph compiled to one kernel, and `callback`, a Python call."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import refusing
-from tracejit.ops.rules import text
+from tracejit.ops.rules import describe_types
 from tracejit.ops.symbolic import Operator
 
 
 def _infer_fused(*types: ArrayType, body: Graph, **attrs: Any) -> tuple[ArrayType, ...]:
     expected = tuple(v.type for v in body.inputs)
     if types != expected:
-        raise VerificationError(f"fused got {text(types)}, its body takes {text(expected)}")
+        raise VerificationError(
+            f"fused got {describe_types(types)}, its body takes {describe_types(expected)}"
+        )
     if body.effects:
         raise VerificationError("the body of fused has effects; only the outer graph may")
     return tuple(v.type for v in body.outputs)
@@ -36,17 +38,19 @@ fused = Operator(
     _infer_fused,
     _evaluate_fused,
     traits=frozenset({Trait.COMPILED}),
-    doc="A nested graph that becomes one kernel; it always has a tuple of outputs.",
+    doc="A nested graph that becomes one kernel; its outputs are always a tuple.",
 )
 register(fused)
 
-# Attributes are data, so a `callback` node has the number of its function in this table.
+# Attributes are data, so a `callback` node refers to its function by the function's key in this table.
 CALLBACKS: dict[int, Callable[..., object]] = {}
 _numbers = itertools.count()
 
 
 def keep_callback(function: Callable[..., object]) -> int:
-    """Keep `function` in `CALLBACKS` under a new number, for the attribute `id` of a `callback` node."""
+    """Store `function` in `CALLBACKS` under a new number, the attribute `id` of a `callback` node; return
+    it.
+    """
     number = next(_numbers)
     CALLBACKS[number] = function
     return number
@@ -69,6 +73,6 @@ callback = Operator(
     _evaluate_callback,
     traits=frozenset({Trait.ORDERED}),
     doc="Calls a Python function with the operands, in order with all other callbacks; no outputs.",
-    batch=refusing("a callback is called for one example after the other, which is no operator"),
+    batch=refusing("a callback would have to be called for each example separately, which no operator does"),
 )
 register(callback)

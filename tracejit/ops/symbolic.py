@@ -1,21 +1,22 @@
-"""Symbolic values, over which gradient rules (and composed operators) are written.
+"""Symbolic values, in terms of which gradient rules and composed operators are written.
 
-A `Sym` is a `Value` that has Python's operators and the common methods; operators are called like functions
-on Syms. Each such call appends one node to the *ambient builder*, so a rule reads as mathematics and is
-itself composed of registered operators; so second derivatives need nothing more.
+A `Sym` wraps a `Value` and has Python's operators and the common methods; operators are called like functions
+on Syms. Each call appends one node to the *ambient builder*, so a rule reads like mathematics and is composed
+of registered operators, which are differentiable themselves: higher derivatives need no further rules.
 
     def gradient(node, cotangents):          # the form of every `Op.gradient`
         (ct,) = cotangents                   # one per output; None where an output has no cotangent
-        x, y = node.inputs                   # Syms; node.outputs and node.attrs are there too
-        return [ct * y, ct * x]              # one per input, of the input's type; None for "no dependence"
+        x, y = node.inputs                   # Syms; node.outputs and node.attrs are available too
+        return [ct * y, ct * x]              # one per input, of the input's type; None: no dependence
 
     with building(builder, location):        # every emitted node carries `location`
         x = Sym(value)
         y = 2 * sin(x) + x.sum((0,)).spread((0,), x.shape)
 
-A Python number becomes a `constant` on the host with the dtype of the last symbolic operand, so
-``where(mask, x, 0)`` and ``2 * x`` mean what they say. Host values (numbers) mix freely with arrays. Gradient
-rules compute nothing from run-time numbers only: they spread them with `dense` first.
+A Python number becomes a `constant` on the host with the dtype of the last symbolic operand, so that
+``where(mask, x, 0)`` and ``2 * x`` have the expected dtype. Host numbers may be combined with arrays. A
+gradient rule must not apply an operator to run-time host numbers only: it converts them to arrays with
+`dense` first.
 
 `pull_back` applies the rule of one node; the gradient pass is a loop around it.
 """
@@ -37,7 +38,7 @@ from tracejit.ir.view import View
 
 
 class Scope:
-    """The builder that nodes are appended to, and the user's line they carry."""
+    """The builder to which nodes are appended, and the location in the user's program that they record."""
 
     __slots__ = ("builder", "location")
 
@@ -102,7 +103,7 @@ class Sym:
 
     @property
     def is_floating(self) -> bool:
-        """Whether cotangents of this value exist."""
+        """Whether the value is floating-point or complex, and so can have a cotangent."""
         return is_inexact(self.dtype)
 
     def __add__(self, other: Operand) -> Sym:
@@ -151,21 +152,21 @@ class Sym:
         return _apply("greater_equal", self, other)
 
     def astype(self, dtype: np.dtype) -> Sym:
-        """This value in another dtype."""
+        """Convert the value to another dtype."""
         return self if self.dtype == dtype else _apply("astype", self, dtype=np.dtype(dtype))
 
     def sum(self, axes: Sequence[int]) -> Sym:
-        """Sum over `axes`, which vanish."""
+        """Sum over `axes`, which are removed from the shape."""
         if not axes:
             return self
-        return by_parts(lambda x: _apply("sum", x, axes=tuple(sorted(axes)), pieces=0), self)
+        return by_components(lambda x: _apply("sum", x, axes=tuple(sorted(axes)), pieces=0), self)
 
     def whole(self) -> View:
-        """The identity view of this value; the start for other views."""
+        """The identity view of this value, from which other views are derived."""
         return View.of_shape(self.shape)
 
     def view(self, view: View) -> Sym:
-        """The elements at `view`."""
+        """The elements that `view` selects."""
         return self if view.is_whole(self.shape) else _apply("view", self, view=view)
 
     def reshape(self, shape: Sequence[int]) -> Sym:
@@ -187,14 +188,14 @@ class Sym:
         return self.view(self.whole().slice_axis(axis, None, None, -1))
 
     def spread(self, axes: Sequence[int], shape: Sequence[int]) -> Sym:
-        """Adjoint of `sum` over `axes` of an array of `shape`: repeat along inserted dimensions."""
+        """Broadcast to `shape` along inserted dimensions `axes`: the adjoint of `sum` over `axes`."""
         view = self.whole()
         for axis in sorted(axes):
             view = view.expand(axis)
         return self.view(view.broadcast(shape))
 
     def full(self, shape: Sequence[int], device: Device) -> Sym:
-        """An array filled with this host number."""
+        """Create an array filled with this host number."""
         return _apply("full", self, shape=tuple(shape), device=device)
 
 
@@ -217,7 +218,7 @@ class SymNode:
 
 
 def emit(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """Append one node to the ambient builder; return its output as a Sym (a tuple if there are several)."""
+    """Append one node to the ambient builder; return its output as a Sym (a tuple for several outputs)."""
     scope = _ambient()
     dtype = next((x.dtype for x in reversed(operands) if isinstance(x, Sym)), None)
     values = [x.value if isinstance(x, Sym) else number(x, dtype).value for x in operands]
@@ -230,22 +231,24 @@ def _apply(name: str, *operands: Operand, **attrs: Any) -> Any:
 
 
 def number(value: float, dtype: np.dtype | None) -> Sym:
-    """A literal as a host value of `dtype`."""
+    """Emit a literal as a host value of `dtype`; raises VerificationError if `dtype` is None."""
     if dtype is None:
         raise VerificationError(f"no symbolic operand says which dtype {value!r} has")
     return _apply("constant", **constant_of(value, dtype))
 
 
 def literal(x: Sym) -> float | None:
-    """The number that `x` is, if a `constant` node of the ambient builder defines it."""
+    """The value of `x` if a `constant` node of the ambient builder defines it, else None."""
     if not x.on_host:
         return None
     constants = (n for n in _ambient().builder.nodes if n.op.name == "constant")
     return next((n.attrs["value"] for n in constants if n.output is x.value), None)
 
 
-def by_parts(function: Callable[[Sym], Sym], x: Sym) -> Sym:
-    """A linear function of `x`, of its real and imaginary part if it is complex: kernels add real numbers."""
+def by_components(function: Callable[[Sym], Sym], x: Sym) -> Sym:
+    """Apply a linear function to `x`, separately to real and imaginary parts: kernels add real numbers
+    only.
+    """
     if x.dtype.kind != "c":
         return function(x)
     return _apply("complex", function(_apply("real", x)), function(_apply("imag", x)))
@@ -257,21 +260,22 @@ def full_like(x: Sym, value: float) -> Sym:
 
 
 def dense(x: Sym, like: Sym) -> Sym:
-    """`x`, as an array of the shape of `like` if it is a host number."""
+    """Convert `x` to an array of the shape of `like` if `x` is a host number and `like` is not."""
     return x.full(like.shape, like.device) if x.on_host and not like.on_host else x
 
 
 def pull_back(builder: Builder, node: Node, cotangents: Sequence[Value | None]) -> list[Value | None]:
-    """Append the gradient rule of `node` to `builder`: one cotangent, or None, for each input.
+    """Append the gradient of `node` to `builder`; return the cotangent of each input, or None.
 
-    At least one of `cotangents` (one for each output) is not None.
+    At least one of `cotangents`, one for each output, is not None. Raises VerificationError if the rule
+    returns a cotangent whose type differs from that of the input.
     """
     if node.op.gradient is None:
         return [None] * len(node.inputs)
-    seen = SymNode(tuple(map(Sym, node.inputs)), tuple(map(Sym, node.outputs)), dict(node.attrs))
+    sym_node = SymNode(tuple(map(Sym, node.inputs)), tuple(map(Sym, node.outputs)), dict(node.attrs))
     with building(builder, node.location):
         try:
-            results = node.op.gradient(seen, [None if ct is None else Sym(ct) for ct in cotangents])
+            results = node.op.gradient(sym_node, [None if ct is None else Sym(ct) for ct in cotangents])
         except TracejitError as error:
             raise locate(error, node.location) from None
     for x, result in zip(node.inputs, results, strict=True):

@@ -1,7 +1,7 @@
-"""Elementwise transcendental functions: NumPy's, and the logistic function and erf for neural networks.
+"""Elementwise transcendental functions: those of NumPy, the logistic function and erf.
 
-Derivatives are written with the result `y` where that saves a second evaluation, and such that they stay
-finite where the true derivative is: `pow` at base 0, `logaddexp` at infinities, `hypot` at the origin (0, a
+Derivatives use the result `y` where that saves a second evaluation. They are finite wherever the exact
+derivative is: `pow` at base 0, `logaddexp` at infinities, `hypot` at the origin (where it is 0, a
 subgradient).
 """
 
@@ -200,7 +200,7 @@ atanh = unary(
 
 
 def _cosine(x: Sym) -> Sym:
-    """cos(asin(x)), without cancellation near -1 and 1."""
+    """Compute cos(asin(x)) without cancellation near -1 and 1."""
     return sqrt((1 - x) * (1 + x))
 
 
@@ -208,7 +208,7 @@ def _cosine(x: Sym) -> Sym:
 
 
 def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
-    """p * x**(p-1), and 0 where p is 0 for any x. Literal exponents are folded: x**2 becomes 2x."""
+    """ct * p * x**(p-1), and 0 where p is 0, for any x. Literal exponents are folded: x**2 has 2 * ct * x."""
     exponent = literal(p)
     if exponent is None:
         p = dense(p, x)
@@ -222,22 +222,22 @@ def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
 
 
 def _pow_exponent(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym:
-    """log(x) * x**p, and 0 where x is 0."""
+    """ct * log(x) * x**p, and 0 where x is 0."""
     x = dense(x, p)
     return ct * y * log(where(equal(x, 0), 1, x))
 
 
-def _atan2_part(ct: Sym, numerator: Sym, x1: Sym, x2: Sym) -> Sym:
+def _atan2_gradient(ct: Sym, numerator: Sym, x1: Sym, x2: Sym) -> Sym:
     x1, x2 = dense(x1, ct), dense(x2, ct)
     return ct * numerator / (x1 * x1 + x2 * x2)
 
 
-def _hypot_part(ct: Sym, x: Sym, y: Sym) -> Sym:
+def _hypot_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
     return ct * (x / where(equal(y, 0), 1, y))
 
 
-def _logaddexp_part(ct: Sym, x: Sym, other: Sym, y: Sym) -> Sym:
-    """The softmax weight of x; a half where both are the same infinity."""
+def _logaddexp_gradient(ct: Sym, x: Sym, other: Sym, y: Sym) -> Sym:
+    """ct times the softmax weight of x; the weight is 0.5 where both operands are the same infinity."""
     return ct * sigmoid(where(logical_and(isinf(y), equal(x, other)), 0, x - other))
 
 
@@ -253,10 +253,10 @@ atan2 = binary(
     "atan2",
     np.arctan2,
     FLOATING,
-    "Angle of the point (x2, x1).",
+    "The angle of the point (x2, x1).",
     (
-        lambda ct, x1, x2, y: _atan2_part(ct, x2, x1, x2),
-        lambda ct, x1, x2, y: -_atan2_part(ct, x1, x1, x2),
+        lambda ct, x1, x2, y: _atan2_gradient(ct, x2, x1, x2),
+        lambda ct, x1, x2, y: -_atan2_gradient(ct, x1, x1, x2),
     ),
     EXPENSIVE,
     example="[0.0, 1.0]; 1.0 -> [0. , 0.78539...] float32",
@@ -266,7 +266,7 @@ hypot = binary(
     np.hypot,
     FLOATING,
     "Length of the vector (x1, x2), without overflow.",
-    (lambda ct, x1, x2, y: _hypot_part(ct, x1, y), lambda ct, x1, x2, y: _hypot_part(ct, x2, y)),
+    (lambda ct, x1, x2, y: _hypot_gradient(ct, x1, y), lambda ct, x1, x2, y: _hypot_gradient(ct, x2, y)),
     COMMUTATIVE,
     EXPENSIVE,
     example="[3.0, 5.0]; [4.0, 12.0] -> [ 5., 13.] float32",
@@ -277,8 +277,8 @@ logaddexp = binary(
     FLOATING,
     "log(exp(x1) + exp(x2)), without overflow.",
     (
-        lambda ct, x1, x2, y: _logaddexp_part(ct, x1, x2, y),
-        lambda ct, x1, x2, y: _logaddexp_part(ct, x2, x1, y),
+        lambda ct, x1, x2, y: _logaddexp_gradient(ct, x1, x2, y),
+        lambda ct, x1, x2, y: _logaddexp_gradient(ct, x2, x1, y),
     ),
     COMMUTATIVE,
     EXPENSIVE,
@@ -289,7 +289,7 @@ logaddexp = binary(
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), written so that exp never overflows."""
+    """Compute 1 / (1 + exp(-x)) such that exp never overflows."""
     wide = x.astype(np.float32) if x.dtype in HALVES else x
     small = np.exp(-np.abs(wide))
     return (np.where(wide >= 0, 1, small).astype(wide.dtype) / (1 + small)).astype(x.dtype)

@@ -1,11 +1,11 @@
-"""Passes: functions from graph to graph, run by `driver`, and from a graph to its memory plan.
+"""Passes: functions from graph to graph, run by `driver`, and the passes from a graph to its memory plan.
 
 widen, stack, rolling, attend, simplify, cse, dce leave only the operators that the results need
-stack, winograd, weight_sums, remask, recompute   choose how these are computed
-fusion                                            form kernels
-memory                                            place buffers, order tasks
-components                                        equal parts of a graph, which pass all this once
-gradient                                          nodes that compute cotangents, for the frontend
-attention_patterns, diagonals, products           what passes and the frontend look for in graphs
-copier                                            copies of nodes and gradient steps
+stack, winograd, weight_sums, remask, recompute   select algorithms, and what is recomputed
+fusion                                            forms kernels
+memory                                            assigns memory to buffers, orders tasks
+components                                        deduplicates equal parts of a graph before these passes
+gradient                                          emits the nodes that compute cotangents, for the frontend
+attention_patterns, diagonals, products           pattern matching for passes and the frontend
+copier                                            copies nodes and gradient steps
 """

@@ -1,4 +1,4 @@
-"""Pieces of a recording as lists of nodes and steps: what they read and define, and copies of them."""
+"""Segments of a recording as lists of nodes and gradient steps: their inputs, their outputs, and copies."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def defined_by(items: Items) -> list[Value]:
 
 
 def read_from_outside(items: Items) -> list[Value]:
-    """The values that nodes and steps read and do not define, in order."""
+    """The values that nodes and steps read but do not define, in order of first use."""
     inside = set(defined_by(items))
     return list(dict.fromkeys(v for item in items for v in item.inputs if v not in inside))
 
 
 class Copier:
-    """Appends nodes to `builder` again, on the copies of their operands.
+    """Appends copies of nodes to `builder`, whose operands are the copies of the original operands.
 
-    replaced: the copy of a value; made: the copies of a node or step.
+    replaced: the copy of each copied value; made: the copies of each node or step.
     """
 
     def __init__(self, builder: Builder):
@@ -29,21 +29,21 @@ class Copier:
         self.made: dict[Node | ReverseStep, list[Node | ReverseStep]] = {}
 
     def found(self, value: Value) -> Value:
-        """The copy of a value; the value itself, if it was not copied."""
+        """The copy of a value, or the value itself if it was not copied."""
         return self.replaced.get(value, value)
 
     def copies(self, items: Items) -> list[Node | ReverseStep]:
-        """Copies of nodes and steps, in order."""
+        """Copy nodes and steps, in order; return their copies."""
         for item in items:
             self.made[item] = list(self.copy_node(item) if isinstance(item, Node) else self.copy_step(item))
         return self.copied(items)
 
     def copied(self, items: Items) -> list[Node | ReverseStep]:
-        """The copies of nodes and steps that were copied before."""
+        """The copies of nodes and steps that have been copied by `copies`."""
         return [copy for item in items for copy in self.made[item]]
 
     def copy_node(self, node: Node) -> Items:
-        """Append a copy of a node; the appended nodes."""
+        """Append a copy of a node; return the appended nodes."""
         start = len(self.builder.nodes)
         inputs = [self.found(v) for v in node.inputs]
         results = self.builder.emit(node.op, *inputs, location=node.location, **node.attrs)
@@ -52,19 +52,19 @@ class Copier:
         return self.builder.nodes[start:]
 
     def copy_step(self, step: ReverseStep) -> Items:
-        """A copy of a step, for the copies of its values."""
+        """Copy a step, on the copies of its values."""
         assert isinstance(step, CopiedStep)
         return [step.copy_for(self)]
 
 
 class CopiedStep(ReverseStep):
-    """A step that can be copied with the nodes around it.
+    """A step that can be copied together with the nodes around it.
 
-    calls_python: whether its rule is a Python function, which may have kept arrays of the recording.
+    calls_python: whether its rule is a Python function, which may refer to arrays of the recording.
     """
 
     calls_python = False
 
     def copy_for(self, copier: Copier) -> ReverseStep:
-        """The step for copies of its values; the nodes that it stands for may have to be copied, too."""
+        """Copy the step, on the copies of its values; may have to copy the nodes that it represents, too."""
         raise NotImplementedError

@@ -1,9 +1,9 @@
-"""Common subexpression elimination: a node equal to an earlier one is replaced by it.
+"""Common subexpression elimination: a node that is equal to an earlier node is replaced by it.
 
 Two nodes are equal if they apply the same operator to the same values with the same attributes; the
 operands of a commutative operator may be exchanged. Equality is exact: ``0.0`` and ``-0.0`` are different
-constants. Locations do not count, and the surviving node keeps its own. `Trait.ORDERED` nodes (callbacks)
-are never merged. Random draws need no exception: a draw's counter is an input, so draws that differ have
+constants. Locations are ignored; the surviving node keeps its location. `Trait.ORDERED` nodes (callbacks) are
+never merged. Random draws need no special case: the counter of a draw is an input, so different draws have
 different inputs.
 """
 
@@ -17,7 +17,7 @@ from tracejit.ir.op import COMMUTATIVE, ORDERED
 
 
 def cse(graph: Graph) -> Graph:
-    """`graph` with every expression computed once."""
+    """Eliminate common subexpressions of `graph`."""
     number: dict[Value, int] = {value: position for position, value in enumerate(graph.inputs)}
     survivor: dict[Value, Value] = {}
     seen: dict[Hashable, Node] = {}
@@ -52,12 +52,14 @@ def _key(node: Node, operands: list[int]) -> Hashable:
 
 
 def attributes_key(attrs: Mapping[str, Any]) -> Hashable:
-    """A key, equal exactly if the attributes mean the same; graphs in attributes compare by identity."""
+    """Return a key that is equal exactly for equal attributes; graphs in attributes are compared by
+    identity.
+    """
     return tuple([(name, _exact(attrs[name])) for name in sorted(attrs)]) if attrs else ()
 
 
 def _exact(value: Any) -> Hashable:
-    """A key of `value` for exact equality: 0.0 is not -0.0, 1 is not True, nan is nan."""
+    """Return a key for exact equality of `value`: 0.0 differs from -0.0, 1 from True, and nan equals nan."""
     if isinstance(value, float | int):
         return repr(value)
     if isinstance(value, tuple):

@@ -1,13 +1,13 @@
-"""Dead code elimination: remove the nodes that no result needs, and stores of elements that nobody reads.
+"""Dead code elimination: removes nodes that no result needs, and stores of elements that are never read.
 
-Live nodes are those that an output or an effect depends on, and those with side effects:
-`Trait.ORDERED` (callbacks) and `Trait.CAN_FAIL` (an index out of range is an error even if nobody
-reads the element). The graph is linear and every value is defined before it is used, so one walk backwards
-sees each value's uses before its definition.
+A node is live if an output or an effect depends on it, or if it has side effects: `Trait.ORDERED` (callbacks)
+or `Trait.CAN_FAIL` (an index out of range is an error even if the element is never read). The nodes are in
+sequence and every value is defined before it is used, so a single backward pass visits all uses of a value
+before its definition.
 
-The readers of an array with a dead store read the array before it, which the next store overwrites. The
-gradient of a concatenation leaves such stores: each part sets its elements of a cotangent to zero, and the
-others read other elements.
+If a store is dead, the readers of its result read its base instead, which the next store then overwrites. The
+gradient of a concatenation produces such stores: each operand sets its elements of a cotangent to zero, and
+the other operands read other elements.
 
     %1 = update(%0, %2) [view=left]
     %3 = view(%1) [view=right]                  =>      %3 = view(%0) [view=right]
@@ -23,31 +23,32 @@ from tracejit.loopnest.regions import Regions, same
 
 
 def dce(graph: Graph) -> Graph:
-    """`graph` without its dead nodes."""
+    """Remove the dead nodes of `graph`."""
     needed = set(graph.results())
-    seen = _Seen(graph)
-    kept: list[Node] = []
+    reads = _Reads(graph)
+    live: list[Node] = []
     dead: list[Node] = []
     for node in reversed(graph.nodes):
         if needed.isdisjoint(node.outputs) and not _has_side_effect(node):
             continue
-        if node.op is ops.update and seen.beside(node):
-            seen.pass_on(node)
+        if node.op is ops.update and reads.is_dead(node):
+            reads.forward(node)
             needed.add(node.inputs[0])
             dead.append(node)
         else:
             if node.op is ops.loop and node.attrs.get("until") is None:
                 node = _without_dead_results(node, needed)
-            seen.note(node)
+            reads.note(node)
             needed.update(node.inputs)
-            kept.append(node)
-    kept.reverse()
-    return Graph(graph.inputs, _rewired(kept, dead), graph.outputs, graph.effects)
+            live.append(node)
+    live.reverse()
+    return Graph(graph.inputs, _rewired(live, dead), graph.outputs, graph.effects)
 
 
 def _without_dead_results(node: Node, needed: set[Value]) -> Node:
-    """A loop without results that neither its rounds nor later nodes read: values that it keeps for a
-    gradient that is not taken.
+    """Remove results of a loop that are read neither in its iterations nor by later nodes.
+
+    Such results are values that are stored for a gradient which is not taken.
     """
     body: Graph = node.attrs["body"]
     read = {value for inner in body.nodes for value in inner.inputs}
@@ -64,7 +65,7 @@ def _without_dead_results(node: Node, needed: set[Value]) -> Node:
     effects = tuple([effect for effect in body.effects if effect.target not in dead])
     outputs = [v for e, v in zip(body.effects, node.outputs, strict=True) if e.target not in dead]
     fewer = Graph(inputs, body.nodes, (), effects)
-    if "runs" in body.notes:  # other notes are of the nodes of `body`
+    if "runs" in body.notes:  # other notes refer to the nodes of `body`
         fewer.notes["runs"] = body.notes["runs"]
     attrs = {**node.attrs, "body": fewer, "moves": moves}
     return Node(node.op, (node.inputs[0], *operands), tuple(outputs), attrs, node.location)
@@ -74,9 +75,13 @@ def _has_side_effect(node: Node) -> bool:
     return ORDERED in node.op.traits or CAN_FAIL in node.op.traits
 
 
-class _Seen:
-    """The elements that are read of each array made by a store, by the nodes noted so far: those in `parts`,
-    and all but what the next store overwrites, if there is one. An array that is read wholly is in neither.
+class _Reads:
+    """The elements of stored arrays that the nodes noted so far read.
+
+    parts: for the result of each store, the elements that views read. An array that is read in full is
+    removed.
+    overwritten: for the result of a store that is the base of a later store, the elements that the later
+    store overwrites; all other elements are read through its result.
     """
 
     def __init__(self, graph: Graph):
@@ -86,7 +91,7 @@ class _Seen:
             self.parts.pop(value, None)
 
     def note(self, node: Node) -> None:
-        """Note what `node` reads."""
+        """Record the elements that `node` reads."""
         for position, value in enumerate(node.inputs):
             if value not in self.parts:
                 continue
@@ -97,42 +102,42 @@ class _Seen:
             else:
                 del self.parts[value]
 
-    def beside(self, store: Node) -> bool:
-        """Whether no element that `store` stores is read."""
+    def is_dead(self, store: Node) -> bool:
+        """Whether no element that `store` writes is read."""
         value, view = store.output, store.attrs["view"]
         if value not in self.parts or not self.parts[value].are_apart(view):
             return False
         return value not in self.overwritten or same(self.overwritten[value], view)
 
-    def pass_on(self, store: Node) -> None:
-        """Have the readers of what `store` makes read its base."""
+    def forward(self, store: Node) -> None:
+        """Transfer the reads of the result of `store` to its base."""
         (base, _), parts = store.inputs, self.parts.pop(store.output)
-        over = self.overwritten.pop(store.output, None)
+        overwritten = self.overwritten.pop(store.output, None)
         if base not in self.parts:
             return
-        if over is not None and base in self.overwritten:
+        if overwritten is not None and base in self.overwritten:
             del self.parts[base]
             return
-        if over is not None:
-            self.overwritten[base] = over
-        fewer, more = sorted((parts, self.parts[base]), key=len)
-        more.update(fewer)
-        self.parts[base] = more
+        if overwritten is not None:
+            self.overwritten[base] = overwritten
+        smaller, larger = sorted((parts, self.parts[base]), key=len)
+        larger.update(smaller)
+        self.parts[base] = larger
 
 
 def _rewired(nodes: list[Node], dead: list[Node]) -> tuple[Node, ...]:
-    """`nodes` without the stores that are `dead`, given in reverse order."""
+    """Replace the results of `dead` stores, given in reverse order, by their bases in `nodes`."""
     if not dead:
         return tuple(nodes)
     bases: dict[Value, Value] = {}
     for store in reversed(dead):
         base = store.inputs[0]
         bases[store.output] = bases.get(base, base)
-    return tuple([_on(bases, node) for node in nodes])
+    return tuple([_with_bases(bases, node) for node in nodes])
 
 
-def _on(bases: dict[Value, Value], node: Node) -> Node:
-    """`node` on other operands."""
+def _with_bases(bases: dict[Value, Value], node: Node) -> Node:
+    """Replace operands of `node` according to `bases`."""
     if bases.keys().isdisjoint(node.inputs):
         return node
     inputs = tuple([bases.get(v, v) for v in node.inputs])

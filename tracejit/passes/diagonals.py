@@ -1,12 +1,13 @@
-"""Matrices that change at one diagonal, as causal masks do, found in the nodes that compute them.
+"""Detection of matrices with one value on each side of a diagonal, such as causal masks.
 
     tj.where(tj.arange(n)[:, None] >= tj.arange(n), 0, -inf)      Diagonal(at=0, below=-inf, above=0.0)
 
-Element (i, j) is `above` where ``i - j >= at``, else `below`. Indices are linear functions of i and j; a
-comparison of two of them is such a matrix, and so is what elementwise operators make of it and of numbers.
-Views are pushed inwards: the walk always looks for the elements that the matrix sees.
+Element (i, j) is `above` if ``i - j >= at``, else `below`. Indices are linear functions of i and j. A
+comparison of two indices is such a matrix, and so is the result of an elementwise operator on such matrices
+and numbers. Views are composed on the way to the operands, so each step considers only the elements that the
+matrix contains.
 
-No element is computed, so it takes no time for large matrices.
+No element is computed, so the cost does not depend on the size of the matrix.
 """
 
 from __future__ import annotations
@@ -21,20 +22,24 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import ELEMENTWISE, Op
 from tracejit.ir.view import View
 
-MOST = 16
-"""Most nodes on a path from a matrix to its indices."""
+MAX_DEPTH = 16
+"""The greatest number of nodes on a path from a matrix to its indices."""
 
 
 class Diagonal(NamedTuple):
-    """A matrix whose element (i, j) is `above` where ``i - j >= at``, else `below`."""
+    """A matrix whose element (i, j) is `above` if ``i - j >= at``, else `below`."""
 
     at: int
     below: Any
     above: Any
 
 
-def diagonal(producers: Mapping[Value, Node], value: Value, view: View, depth: int = MOST) -> Diagonal | None:
-    """The matrix of the elements of `value` at a view of two dimensions; None if it is not known as one."""
+def diagonal(
+    producers: Mapping[Value, Node], value: Value, view: View, depth: int = MAX_DEPTH
+) -> Diagonal | None:
+    """The `Diagonal` of the elements that a two-dimensional `view` selects of `value`; None if it is not
+    one.
+    """
     node = producers.get(value)
     if node is None or not depth:
         return None
@@ -44,28 +49,32 @@ def diagonal(producers: Mapping[Value, Node], value: Value, view: View, depth: i
     if node.op is ops.full:
         return diagonal(producers, node.inputs[0], view, depth - 1)
     if node.op is ops.view:
-        seen = node.attrs["view"].compose(view)
-        return None if seen is None else diagonal(producers, node.inputs[0], seen, depth - 1)
+        composed = node.attrs["view"].compose(view)
+        return None if composed is None else diagonal(producers, node.inputs[0], composed, depth - 1)
     if ELEMENTWISE not in node.op.traits or any(
         v.type.shape not in ((), value.type.shape) for v in node.inputs
     ):
         return None
-    compared = _comparison(producers, node, view, depth) if node.op in _COMPARISONS else None
-    if compared is not None:
-        return compared
-    parts = [diagonal(producers, v, view, depth - 1) for v in node.inputs]
-    return _combined(node, [part for part in parts if part is not None]) if None not in parts else None
+    comparison = _comparison(producers, node, view, depth) if node.op in _COMPARISONS else None
+    if comparison is not None:
+        return comparison
+    operands = [diagonal(producers, v, view, depth - 1) for v in node.inputs]
+    return (
+        _apply(node, [operand for operand in operands if operand is not None])
+        if None not in operands
+        else None
+    )
 
 
-def _combined(node: Node, parts: list[Diagonal]) -> Diagonal | None:
-    """The result of an elementwise operator on matrices that change at the same diagonal; None otherwise."""
-    changes = {part.at for part in parts if part.below is not part.above}
-    if len(changes) > 1:
+def _apply(node: Node, operands: list[Diagonal]) -> Diagonal | None:
+    """The result of an elementwise operator on matrices with the same diagonal; None if diagonals differ."""
+    diagonals = {operand.at for operand in operands if operand.below is not operand.above}
+    if len(diagonals) > 1:
         return None
     with np.errstate(all="ignore"):
-        below = node.op.evaluate(*[part.below for part in parts], **node.attrs)
-        above = node.op.evaluate(*[part.above for part in parts], **node.attrs)
-    return Diagonal(changes.pop(), below, above) if changes else Diagonal(0, below, below)
+        below = node.op.evaluate(*[operand.below for operand in operands], **node.attrs)
+        above = node.op.evaluate(*[operand.above for operand in operands], **node.attrs)
+    return Diagonal(diagonals.pop(), below, above) if diagonals else Diagonal(0, below, below)
 
 
 _COMPARISONS: dict[Op, tuple[bool, int]] = {
@@ -74,28 +83,28 @@ _COMPARISONS: dict[Op, tuple[bool, int]] = {
     ops.less_equal: (True, 0),
     ops.less: (True, 1),
 }
-"""Comparisons: whether operands are exchanged, so that the first is larger; and by how much at least."""
+"""Comparisons as ``x - y >= least``: whether the operands are exchanged, and the value of `least`."""
 
 
 def _comparison(producers: Mapping[Value, Node], node: Node, view: View, depth: int) -> Diagonal | None:
-    """A comparison of indices: ``x - y >= least``."""
+    """The `Diagonal` of a comparison of two indices, ``x - y >= least``; None if it is not one."""
     exchanged, least = _COMPARISONS[node.op]
     x, y = (_index(producers, v, view, depth - 1) for v in node.inputs)
     if x is None or y is None:
         return None
     x, y = (y, x) if exchanged else (x, y)
-    down, across, rest = (a - b for a, b in zip(x, y, strict=True))
+    down, across, constant = (a - b for a, b in zip(x, y, strict=True))
     if (down, across) == (1, -1):
-        return Diagonal(least - rest, np.False_, np.True_)
+        return Diagonal(least - constant, np.False_, np.True_)
     if (down, across) == (-1, 1):
-        return Diagonal(rest - least + 1, np.True_, np.False_)
+        return Diagonal(constant - least + 1, np.True_, np.False_)
     return None
 
 
 def _index(
     producers: Mapping[Value, Node], value: Value, view: View, depth: int
 ) -> tuple[int, int, int] | None:
-    """(a, b, c), if element (i, j) of an array of integers is ``a * i + b * j + c``."""
+    """(a, b, c) if element (i, j) of an array of integers is ``a * i + b * j + c``; else None."""
     node = producers.get(value)
     if node is None or not depth or value.type.dtype.kind != "i":
         return None
@@ -107,8 +116,8 @@ def _index(
     if node.op is ops.full:
         return _index(producers, node.inputs[0], view, depth - 1)
     if node.op is ops.view:
-        seen = node.attrs["view"].compose(view)
-        return None if seen is None else _index(producers, node.inputs[0], seen, depth - 1)
+        composed = node.attrs["view"].compose(view)
+        return None if composed is None else _index(producers, node.inputs[0], composed, depth - 1)
     if node.op not in (ops.add, ops.subtract):
         return None
     x, y = (_index(producers, v, view, depth - 1) for v in node.inputs)

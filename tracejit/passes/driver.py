@@ -1,10 +1,10 @@
-"""The pass driver: runs the list of passes, and is the only place that verifies, prints and times them.
+"""The pass driver: runs the passes in order, and is the only module that verifies, prints and times them.
 
 A pass is a function from graph to graph that leaves the graph valid. Settings (see `tracejit.config`):
 
 - `config.verify` runs the verifier on the recording and after every pass;
-- `config.dump` names the passes whose result is printed on standard error (``record`` is the input);
-- `config.disable` names passes to leave out, for bisection.
+- `config.dump` names the passes whose results are printed to standard error (``record`` is the input);
+- `config.disable` names passes to skip, for bisection.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ FORMING: dict[str, Pass] = {
     "remask": remask,
     "recompute": recompute,
 }
-"""The passes, in order, that replace operators by others that are faster, before `fuse`."""
+"""The passes, in order, that replace operators by faster ones, before `fuse`."""
 
 
 def rolling(notes: dict[str, Any] | None = None) -> dict[str, Pass]:
-    """The passes, in order, that find the loops of a recording, before it is cleaned. Sums along a loop are
-    stores of its rounds before it is rolled (see `stack`). `notes`: see `roll`.
+    """The passes, in order, that roll the loops of a recording, before the `CLEANING` passes. `stack` comes
+    first: it turns sums along a loop into stores, which the iterations of a rolled loop can make. `notes`:
+    see `roll`.
     """
     return {"stack": stack, "roll": functools.partial(roll, notes=notes)}
 
@@ -67,10 +68,10 @@ def clean(
     *,
     rolls: bool = True,
 ) -> Graph:
-    """Run the `rolling` and the `CLEANING` passes, after `widen`, without which kernels could not be made.
+    """Run `widen`, which kernels require, then the `rolling` and the `CLEANING` passes.
 
-    times: seconds of each pass are added; notes: see `roll`; rolls: False for the body of a loop, whose own
-    loops were rolled before.
+    times: the seconds of each pass are added to it. notes: see `roll`. rolls: False for the body of a loop,
+    in which nested loops have been rolled already.
     """
     check("record", graph)
     return _run({**(rolling(notes) if rolls else {}), **CLEANING}, widen(graph), times)
@@ -79,7 +80,7 @@ def clean(
 def form_kernels(
     graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
 ) -> Graph:
-    """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
+    """Run the `FORMING` passes and `fuse` on a clean graph. Missed fusions are appended to `missed`."""
     return _run({**FORMING, "fuse": functools.partial(fuse, missed=missed)}, graph, times)
 
 
@@ -90,7 +91,7 @@ def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | Non
 
 
 def run_pass(name: str, transform: Pass, graph: Graph, times: dict[str, float] | None = None) -> Graph:
-    """Run one pass, unless it is disabled; then verify and print its result if the settings say so."""
+    """Run one pass, unless it is disabled; then verify and print its result as the settings require."""
     if name in config.disable:
         return graph
     with timed({} if times is None else times, name):
@@ -101,14 +102,14 @@ def run_pass(name: str, transform: Pass, graph: Graph, times: dict[str, float] |
 
 @contextmanager
 def timed(times: dict[str, float], name: str) -> Iterator[None]:
-    """Add the seconds that the block takes to those of the stage `name`."""
+    """Add the duration of the block, in seconds, to that of the stage `name`."""
     start = time.perf_counter()
     yield
     times[name] = times.get(name, 0.0) + time.perf_counter() - start
 
 
 def check(name: str, graph: Graph) -> None:
-    """Verify and print `graph`, the result of the stage `name`, as the settings say."""
+    """Verify and print `graph`, the result of the stage `name`, as the settings require."""
     if config.verify:
         verify(graph)
     if name in config.dump:

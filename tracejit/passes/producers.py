@@ -1,4 +1,4 @@
-"""Facts about a value that follow from the nodes which make it and its operands."""
+"""Facts about a value that follow from the nodes that produce it and its operands."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Op
 
 Producers = Mapping[Value, Node]
-"""The nodes that make values (see `tracejit.ir.graph.producers_of`)."""
+"""A mapping from values to the nodes that produce them (see `tracejit.ir.graph.producers_of`)."""
 
 
-def made_by(producers: Producers, value: Value, op: Op) -> Node | None:
-    """The node that makes `value`, if it applies `op`."""
+def produced_by(producers: Producers, value: Value, op: Op) -> Node | None:
+    """The node that produces `value` if it applies `op`, else None."""
     node = producers.get(value)
     return node if node is not None and node.op is op else None
 
 
 def base_of(producers: Producers, value: Value) -> Value:
-    """The array behind a chain of views."""
-    while (node := made_by(producers, value, ops.view)) is not None:
+    """The array at the base of a chain of views."""
+    while (node := produced_by(producers, value, ops.view)) is not None:
         (value,) = node.inputs
     return value
 
 
 def number_of(producers: Producers, value: Value) -> Any:
-    """The Python number that every element of `value` is known to be, or None."""
+    """The Python number that all elements of `value` are known to equal, or None."""
     node = producers.get(value)
     if node is not None and node.op is ops.full:
         node = producers.get(node.inputs[0])

@@ -1,23 +1,25 @@
-"""Recomputation of cheap values where they are used late, so that fewer arrays are kept until then.
+"""Rematerialisation of cheap values for late uses, so that fewer arrays are live until then.
 
-The backward pass of a net reads what the forward pass made: of a GELU its operand x, tanh of a polynomial of
-x, and the result, an operand of the next product. The last two follow from x by a few operators:
+The backward pass of a network reads values of the forward pass: for a GELU its operand x, tanh of a
+polynomial of x, and the result, an operand of the next product. The last two can be computed from x by a few
+operators:
 
     y = gelu(x);  z = matmul(y, w)
     ...
     dw = matmul(y.T, dz)                =>      x1 = after(mark of dz, x);  y1 = gelu(x1)
                                                 dw = matmul(y1.T, dz)
 
-A use of a value is *late* if two products (or convolutions, or more) lie between them. The *depth* of a
-value, the number of products on the longest path to it, says so. A value that has a late use is *kept*,
-unless it is computed again: by a chain of elementwise operators, from values that are kept anyway, from
-numbers, and from arrays that are small beside it. The copies of a chain come `after` a value of the backward
-pass; nothing else would delay them until then. They are made once, before the first late use.
+A use of a value is *late* if at least two products (or convolutions) are between definition and use. This is
+measured by the *depth* of a value, the number of products on the longest path to it. A value with a late use
+is *kept*, unless it is rematerialised: by a chain of elementwise operators, from values that are kept anyway,
+from host numbers, and from arrays that are much smaller. The recomputed chain is placed `after` a value of
+the backward pass, since nothing else would delay it until then. It is computed once, before the first late
+use.
 
-What a kernel rounds depends on what it computes beside it (see docs/decisions/14-sums-of-products.md), so a
-copy may be apart from the value by a rounding error.
+Rounding in a kernel depends on the other operators of the kernel (see docs/decisions/14-sums-of-products.md),
+so a recomputed value may differ from the original by a rounding error.
 
-It is done for large arrays, and where a chain costs little for each element (`MOST`).
+The pass applies to large arrays, and to chains that cost little for each element (`MAX_CHAIN_COST`).
 """
 
 from __future__ import annotations
@@ -31,30 +33,32 @@ from tracejit.ir.view import View
 from tracejit.passes.producers import base_of
 from tracejit.tuning import tuning_of
 
-LEAST = 1 << 18
-"""The least bytes of a value that is computed again; smaller ones hardly count."""
+MIN_BYTES = 1 << 18
+"""The least size in bytes of a value that is recomputed; smaller ones hardly affect the peak memory."""
 
-FAR = 2
-"""The least difference of depths of a late use. A product of a value, or its sum with one, is no late use."""
+MIN_DEPTH_DIFFERENCE = 2
+"""The least difference of depths of a late use: a product of a value, or a sum with it, is not a late use."""
 
-MOST = 48
-"""The most operators in a chain, of which an expensive one counts as `DEAR`."""
+MAX_CHAIN_COST = 48
+"""The greatest number of operators in a chain, where an expensive one counts as `EXPENSIVE_COST`."""
 
-DEAR = 12
+EXPENSIVE_COST = 12
 
-SMALL = 8
-"""An array is small beside one that has as many times its bytes."""
+SMALL_RATIO = 8
+"""The least ratio of sizes for which an array counts as small compared to another."""
 
 
 def recompute(graph: Graph) -> Graph:
-    """`graph` with late uses of values computed again."""
+    """Rematerialise values in `graph` for their late uses."""
     lives = _Lives(graph)
     chosen = _chosen(graph, lives)
     return _Rewriter(graph, lives, chosen).run() if chosen else graph
 
 
 class _Lives:
-    """The producers of values, their depths, and the position of the last late use of those that have one."""
+    """The producers of values, their depths, and the position of the last late use of each value that has
+    one.
+    """
 
     def __init__(self, graph: Graph):
         self.producers = producers_of(graph.nodes)
@@ -67,17 +71,17 @@ class _Lives:
                 self.late.update(dict.fromkeys(self.used_late(node), position))
 
     def used_late(self, node: Node) -> Iterable[Value]:
-        """The arrays that `node` uses late, perhaps through views."""
+        """The arrays that `node` uses late, directly or through views."""
         depth = max((self.depth[v] for v in node.outputs), default=0)
         bases = [self.base(v) for v in node.inputs if not v.type.on_host]
-        return [v for v in bases if depth - self.depth[v] >= FAR]
+        return [v for v in bases if depth - self.depth[v] >= MIN_DEPTH_DIFFERENCE]
 
     def base(self, value: Value) -> Value:
-        """The array behind views."""
+        """The array at the base of a chain of views."""
         return base_of(self.producers, value)
 
     def is_cheap(self, value: Value) -> bool:
-        """Whether an elementwise operator computes the value faster than memory would be read."""
+        """Whether an elementwise operator on a device with this pass computes `value`."""
         node = self.producers.get(value)
         return (
             node is not None
@@ -90,65 +94,71 @@ class _Lives:
 
 
 def _chosen(graph: Graph, lives: _Lives) -> set[Value]:
-    """The values to compute again, and those that only their chains contain."""
-    stay = set(graph.results()) | {node.inputs[0] for node in graph.nodes if node.op is ops.update}
-    chosen: set[Value] = set()
-    again: set[Value] = set()
+    """The values to recompute for late uses, and the other values on their chains."""
+    materialised = set(graph.results()) | {node.inputs[0] for node in graph.nodes if node.op is ops.update}
+    rematerialised: set[Value] = set()
+    recomputed: set[Value] = set()
     for node in graph.nodes:
         for value in node.outputs:
-            if value in lives.late and value.type.nbytes >= LEAST and value not in stay:
-                chain = _chain(value, lives, chosen)
+            if value in lives.late and value.type.nbytes >= MIN_BYTES and value not in materialised:
+                chain = _chain(value, lives, rematerialised)
                 if chain:
-                    chosen.add(value)
-                    again.update(chain)
-    return again
+                    rematerialised.add(value)
+                    recomputed.update(chain)
+    return recomputed
 
 
-def _chain(value: Value, lives: _Lives, chosen: set[Value]) -> list[Value]:
-    """The values to recompute for `value`; none if that is impossible, or costs too much."""
+def _chain(value: Value, lives: _Lives, rematerialised: set[Value]) -> list[Value]:
+    """The values to recompute for `value`; empty if it cannot be recomputed, or costs too much."""
     chain, cost = [value], 0
-    for found in chain:
-        if not lives.is_cheap(found):
+    for link in chain:
+        if not lives.is_cheap(link):
             return []
-        node = lives.producers[found]
-        cost += DEAR if EXPENSIVE in node.op.traits else 1
-        if cost > MOST:
+        node = lives.producers[link]
+        cost += EXPENSIVE_COST if EXPENSIVE in node.op.traits else 1
+        if cost > MAX_CHAIN_COST:
             return []
         for operand in map(lives.base, node.inputs):
-            small = operand.type.on_host or operand.type.nbytes * SMALL <= value.type.nbytes
-            lasts = lives.late.get(operand, -1) >= lives.late[value] and operand not in chosen
-            if not small and not lasts and operand not in chain:
+            is_small = operand.type.on_host or operand.type.nbytes * SMALL_RATIO <= value.type.nbytes
+            is_kept = lives.late.get(operand, -1) >= lives.late[value] and operand not in rematerialised
+            if not is_small and not is_kept and operand not in chain:
                 chain.append(operand)
     return chain
 
 
 class _Rewriter:
-    """The graph under construction. `copies`: of values, by the original."""
+    """The graph under construction.
 
-    def __init__(self, graph: Graph, lives: _Lives, again: set[Value]):
-        self.graph, self.lives, self.again = graph, lives, again
+    copies: the recomputed values, by the original. marks: the bools that delay them, by the array they depend
+    on.
+    """
+
+    def __init__(self, graph: Graph, lives: _Lives, recomputed: set[Value]):
+        self.graph, self.lives, self.recomputed = graph, lives, recomputed
         self.builder = Builder()
         self.builder.inputs.extend(graph.inputs)
         self.copies: dict[Value, Value] = {}
         self.marks: dict[Value, Value] = {}
 
     def run(self) -> Graph:
-        """The nodes in order, each with copies as the operands that it uses late."""
+        """Append the nodes in order, with recomputed values in place of operands that are used late."""
         for node in self.graph.nodes:
-            late = self.again.intersection(self.lives.used_late(node)) if node.op is not ops.view else ()
+            late = self.recomputed.intersection(self.lives.used_late(node)) if node.op is not ops.view else ()
             if late:
                 node = self.with_copies(node, late)
             self.builder.nodes.append(node)
         return self.builder.graph(self.graph.outputs, self.graph.effects)
 
     def with_copies(self, node: Node, late: Iterable[Value]) -> Node:
-        """`node` on copies of the values `late`."""
+        """Replace the operands of `node` whose base is in `late` by recomputed values."""
         inputs = tuple([self.copy(v, node) if self.lives.base(v) in late else v for v in node.inputs])
         return Node(node.op, inputs, node.outputs, node.attrs, node.location)
 
     def copy(self, value: Value, user: Node) -> Value:
-        """The copy of a value, itself if it is kept; made for `user` if it has to be."""
-        if value.type.on_host or self.lives.base(value) not in self.again:
+        """The recomputed version of a value, emitted for `user` if it is new; the value itself if it is
+        kept.
+        """
+        if value.type.on_host or self.lives.base(value) not in self.recomputed:
             return value
         if value not in self.copies:
             node = self.lives.producers[value]
@@ -159,7 +169,7 @@ class _Rewriter:
         return self.copies[value]
 
     def delayed(self, inputs: list[Value], user: Node) -> list[Value]:
-        """The operands, of which the largest is delayed until the operands of `user` are about to be
+        """Return `inputs`, the largest of which is delayed until shortly before the operands of `user` are
         computed.
         """
         arrays = [v for v in inputs if not v.type.on_host]
@@ -172,20 +182,21 @@ class _Rewriter:
         return [late if v is largest else v for v in inputs]
 
     def mark(self, user: Node) -> Value:
-        """A bool that is computed when the deepest operand of `user` is. If that is the result of a product:
-        when one of its operands is, so that copies can be in the product's kernel.
+        """A bool that depends on the deepest operand of `user`. If that is the result of a product, the bool
+        depends on the deepest operand of the product instead, so that the product's kernel can recompute
+        values.
         """
         deepest = self.deepest(user)
-        maker = self.lives.producers.get(deepest)
-        if maker is not None and LIBRARY in maker.op.traits:
-            deepest = self.deepest(maker)
+        producer = self.lives.producers.get(deepest)
+        if producer is not None and LIBRARY in producer.op.traits:
+            deepest = self.deepest(producer)
         if deepest not in self.marks:
-            emit, place = self.builder.emit, user.location
-            first = emit(ops.view, deepest, location=place, view=View(0, (), ()))
-            self.marks[deepest] = emit(ops.equal, first, first, location=place)
+            emit, location = self.builder.emit, user.location
+            first = emit(ops.view, deepest, location=location, view=View(0, (), ()))
+            self.marks[deepest] = emit(ops.equal, first, first, location=location)
         return self.marks[deepest]
 
     def deepest(self, node: Node) -> Value:
-        """The operand of the greatest depth."""
+        """The array operand of `node` with the greatest depth."""
         arrays = [self.lives.base(v) for v in node.inputs if not v.type.on_host]
         return max(arrays, key=self.lives.depth.__getitem__)

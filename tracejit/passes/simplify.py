@@ -1,19 +1,19 @@
-"""Exact algebraic simplification: a table of small rules, applied in one forward walk.
+"""Exact algebraic simplification: a table of small rules, applied in one forward pass.
 
-A rule belongs to one operator, matches the operands' definitions and returns the value that replaces the
-application, or None. Nodes that a rule emits are simplified in turn, so when a node is reached, all before it
-is in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left to
-`dce`.
+A rule belongs to one operator, matches the definitions of the operands, and returns the value that replaces
+the application, or None. Nodes that a rule emits are simplified in turn, so all nodes before the current one
+are in their final form, and one pass suffices. No rule adds work; `dce` removes nodes that lose their last
+use.
 
-Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0``
-stays (it turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may
-not become a product.
+Exact means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0`` is
+kept (it turns -0.0 into 0.0) while ``x - 0.0`` is removed; ``x / 8`` may become ``x * 0.125`` but ``x / 3``
+may not become a product.
 
     %1: float32 = constant() [value=2.0]
     %2: float32[8] = power(%0, %1)          =>    %2: float32[8] = square(%0)
 
-`copy`, `stop_gradient` and `without_gradient` are identities here: values are immutable, `legalize` puts back
-the copies that memory needs, and gradients were taken while recording.
+`copy`, `stop_gradient` and `without_gradient` are identities for this pass: values are immutable, `legalize`
+inserts the copies that the memory plan needs, and gradients have been taken during recording.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
 from tracejit.ir.types import HALVES, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
-from tracejit.passes.producers import made_by, number_of
+from tracejit.passes.producers import number_of, produced_by
 from tracejit.tuning import tuning_of
 
 Rewrite = Callable[..., Value | None]
 _RULES: dict[Op, list[Rewrite]] = defaultdict(list)
 
-# The most stores that a read looks back through: bounds the pass to linear time on long chains of stores.
-_LOOK_BACK = 32
+# The greatest number of stores that a read is moved across: keeps the pass linear on long chains of stores.
+_MAX_STORES = 32
 
-# The most parts of which an array is stored one by one.
-_FEW = 8
+# The greatest number of parts of a concatenation that are stored separately.
+_MAX_PARTS = 8
 
 
 def simplify(graph: Graph) -> Graph:
-    """`graph` with simpler nodes and the same results."""
+    """Simplify the nodes of `graph`; the results are the same."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         rewriter.add(node)
@@ -62,12 +62,12 @@ def simplify(graph: Graph) -> Graph:
 
 
 class Rewriter:
-    """The graph under construction, where every value knows the node that defines it."""
+    """The graph under construction, with the defining node of every value."""
 
     def __init__(self, graph: Graph):
         self.builder = Builder()
         self.builder.inputs.extend(graph.inputs)
-        self.final: dict[Value, Value] = {}  # values of the old graph, to their replacements
+        self.final: dict[Value, Value] = {}  # values of the old graph to their replacements
         self.definition: dict[Value, Node] = {}
         self.op: Op  # the operator whose rule runs
         self._location: str | None = None
@@ -87,7 +87,7 @@ class Rewriter:
         self._define(node)
 
     def emit(self, op: Op, *inputs: Value, **attrs: Any) -> Value:
-        """The value of `op` on `inputs`: simplified if it can be, else of a new node."""
+        """Apply `op` to `inputs`: return the simplified value, or the output of a new node."""
         value = self._apply(op, inputs, attrs)
         if value is None:
             value = self.builder.emit(op, *inputs, location=self._location, **attrs)
@@ -107,16 +107,18 @@ class Rewriter:
         return None
 
     def match(self, value: Value, op: Op) -> Node | None:
-        """The node that defines `value`, if it applies `op`."""
-        return made_by(self.definition, value, op)
+        """The node that defines `value` if it applies `op`, else None."""
+        return produced_by(self.definition, value, op)
 
     def number(self, value: Value) -> Any:
-        """The Python number that every element of `value` is known to be, or None."""
+        """The Python number that all elements of `value` are known to equal, or None."""
         return number_of(self.definition, value)
 
 
 def rule(*operators: Op) -> Callable[[Rewrite], Rewrite]:
-    """Register a rule: ``rule(rewriter, *operands, **attributes)`` returns the replacement, or None."""
+    """Register a rule for `operators`: ``rule(rewriter, *operands, **attributes)`` returns a value or
+    None.
+    """
 
     def register(function: Rewrite) -> Rewrite:
         for op in operators:
@@ -130,7 +132,7 @@ def rule(*operators: Op) -> Callable[[Rewrite], Rewrite]:
 
 
 def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """Compute an elementwise operator on constants, by the evaluator."""
+    """Evaluate an elementwise operator on constants."""
     op, definitions = r.op, [node for v in inputs if (node := r.match(v, ops.constant))]
     if len(definitions) < len(inputs):
         return None
@@ -142,8 +144,10 @@ def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
 
 
 def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """Replace an array operand filled with one number by that number; the result is a fill if all are. Only
-    for exact operators: NumPy computes some others differently for a number than for an array.
+    """Replace array operands that are filled with a number by the number; if all are, the result is a fill.
+
+    This is valid for exact operators only: NumPy computes some others differently for numbers than for
+    arrays.
     """
     op = r.op
     fills = [r.match(v, ops.full) for v in inputs]
@@ -155,40 +159,42 @@ def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
     if any(r.match(v, ops.constant) is None for v in numbers):
         return None  # run-time numbers have no arithmetic
     if op is ops.random_bits:
-        return None  # its numbers are no array operands that shrank: the index must stay an array
+        return None  # the index operand must remain an array
     filled = next(v.type for v, fill in zip(inputs, fills, strict=True) if fill)
     return r.emit(ops.full, r.emit(op, *numbers, **attrs), shape=filled.shape, device=filled.device)
 
 
 @functools.cache
 def _rules_of(op: Op) -> tuple[Rewrite, ...]:
-    """The rules for an operator: its own, then those for operators of its kind."""
+    """The rules for an operator: those registered for it, then those for elementwise operators."""
     simple = ELEMENTWISE in op.traits and CAN_FAIL not in op.traits
     return (*_RULES[op], *[_fold_constants] * simple, *[_fold_fills] * (simple and EXACT in op.traits))
 
 
-def _same_number(number: Any, wanted: float) -> bool:
-    """Whether a known number is `wanted`, zeros compared with their sign where the dtype has one."""
-    if number is None or number != wanted:
+def _same_number(number: Any, expected: float) -> bool:
+    """Whether a known number equals `expected`; the signs of floating-point zeros must be equal, too."""
+    if number is None or number != expected:
         return False
-    return not isinstance(number, float) or math.copysign(1, number) == math.copysign(1, wanted)
+    return not isinstance(number, float) or math.copysign(1, number) == math.copysign(1, expected)
 
 
 def _has_type_of_first(x: Value, other: Value) -> bool:
-    """Whether an elementwise operator on `x` and `other` has the type of `x`."""
+    """Whether the result of an elementwise operator on `x` and `other` has the type of `x`."""
     return other.type.on_host or not x.type.on_host
 
 
 def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool) -> None:
-    """Register that ``x op n`` (with `both`, also ``n op x``) is x, n being `numbers` of the dtype of x."""
+    """Register that ``x op n`` (if `both`, also ``n op x``) is x, where n is ``numbers(dtype of x)``, if
+    not None.
+    """
 
     def drop_neutral(r: Rewriter, x: Value, y: Value) -> Value | None:
-        wanted = numbers(x.type.dtype)
-        if wanted is None:
+        neutral = numbers(x.type.dtype)
+        if neutral is None:
             return None
-        if _same_number(r.number(y), wanted) and _has_type_of_first(x, y):
+        if _same_number(r.number(y), neutral) and _has_type_of_first(x, y):
             return x
-        if both and _same_number(r.number(x), wanted) and _has_type_of_first(y, x):
+        if both and _same_number(r.number(x), neutral) and _has_type_of_first(y, x):
             return y
         return None
 
@@ -196,7 +202,7 @@ def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool)
 
 
 def _zero(dtype: np.dtype, of_float: float) -> float | None:
-    """The zero that changes nothing, not even the sign of one; complex numbers have two signs."""
+    """The neutral zero, which preserves signs of zeros; None for complex numbers, which have two signs."""
     return of_float if is_floating(dtype) else None if dtype.kind == "c" else 0
 
 
@@ -234,7 +240,7 @@ def _subtract_negative(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 def _is_reduced(r: Rewriter, x: Value) -> bool:
-    """Whether `x` is an array of one number, or holds the results of a reduction."""
+    """Whether `x` is an array without dimensions, or contains the results of a reduction."""
     node = r.definition.get(x)
     while node is not None and node.op is ops.view and node.inputs[0].type.size == x.type.size:
         node = r.definition.get(node.inputs[0])
@@ -243,10 +249,11 @@ def _is_reduced(r: Rewriter, x: Value) -> bool:
 
 @rule(ops.divide)
 def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """x / 2**k is x * 2**-k where both are normal numbers: the same rounding, and a product is cheaper.
+    """x / 2**k is x * 2**-k if both powers are normal numbers: rounding is the same, and a product is
+    cheaper.
 
-    A mean stays a quotient. That is one division for a complete sum; and its count is often the size of a
-    batch, on which the structure of a kernel should not depend.
+    A mean remains a quotient: it needs one division for an entire sum, and its divisor is often the batch
+    size, on which the structure of a kernel should not depend.
     """
     if _is_reduced(r, x):
         return None
@@ -265,7 +272,7 @@ def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 @rule(ops.pow)
 def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """The scalar exponents for which NumPy itself uses a simpler function, with identical results."""
+    """Replace powers for the scalar exponents for which NumPy itself uses a simpler function."""
     number = r.number(y) if y.type.on_host else None
     if number == 2:
         return r.emit(ops.square, x)
@@ -277,7 +284,7 @@ def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 
 @rule(ops.negative, ops.logical_not, ops.bitwise_invert)
-def _twice(r: Rewriter, x: Value) -> Value | None:
+def _double_negation(r: Rewriter, x: Value) -> Value | None:
     """Cancel a double negation."""
     node = r.definition.get(x)
     is_same = node is not None and node.op is r.op and node.inputs[0].type == x.type
@@ -285,8 +292,10 @@ def _twice(r: Rewriter, x: Value) -> Value | None:
 
 
 @rule(ops.square, ops.abs)
-def _sign_does_not_matter(r: Rewriter, x: Value) -> Value | None:
-    """The square, or absolute value, of -x or abs(x) is that of x; but -x of unsigned numbers wraps."""
+def _ignore_sign(r: Rewriter, x: Value) -> Value | None:
+    """The square or absolute value of -x or abs(x) is that of x, except that -x wraps for unsigned
+    numbers.
+    """
     wraps = r.op is ops.abs and x.type.dtype.kind == "u"
     inner = (None if wraps else r.match(x, ops.negative)) or r.match(x, ops.abs)
     is_same = inner is not None and inner.inputs[0].type.dtype == x.type.dtype  # not so of complex numbers
@@ -294,14 +303,14 @@ def _sign_does_not_matter(r: Rewriter, x: Value) -> Value | None:
 
 
 @rule(ops.maximum, ops.minimum, ops.bitwise_and, ops.bitwise_or, ops.logical_and, ops.logical_or)
-def _both_same(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """An operator that picks one of two equal operands."""
+def _idempotent(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """Replace the result by an operand if both are the same value: these operators are idempotent."""
     return x if x is y else None
 
 
 @rule(ops.where)
 def _known_choice(r: Rewriter, condition: Value, x: Value, y: Value) -> Value | None:
-    """A choice between equals, or with a known condition."""
+    """Resolve `where` with two equal operands or with a known condition."""
     known = r.number(condition)
     if x is not y and known is None:
         return None
@@ -314,7 +323,7 @@ def _known_choice(r: Rewriter, condition: Value, x: Value, y: Value) -> Value | 
 
 @rule(ops.astype)
 def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
-    """No cast at all, or one cast instead of an exact one and another."""
+    """Remove a cast to the same dtype; merge a cast with an exact cast before it."""
     if x.type.dtype == dtype:
         return x
     inner = r.match(x, ops.astype)
@@ -322,8 +331,8 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
         source = inner.inputs[0]
         if _rounds_twice(source.type.dtype, dtype):
             return None
-        # The integer of an out-of-range float depends on the width it is converted from, and an
-        # integer wraps where a float does not.
+        # The result for an out-of-range float depends on the dtype it is converted from; integers wrap, but
+        # floats do not.
         is_float = is_inexact(source.type.dtype) or is_inexact(x.type.dtype)
         if not is_float or dtype.kind not in "iu" or np.can_cast(source.type.dtype, dtype, "safe"):
             return r.emit(ops.astype, source, dtype=dtype)
@@ -331,12 +340,12 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
 
 
 def _rounds_twice(source: np.dtype, target: np.dtype) -> bool:
-    """Whether a cast goes by way of float32, which a cast by way of another dtype does not."""
+    """Whether a direct cast rounds via float32, unlike a cast via another dtype."""
     return source.kind in "iu" and source.itemsize > 2 and target in HALVES
 
 
 def _is_exact_cast(source: np.dtype, target: np.dtype) -> bool:
-    """Whether every number of `source` is one of `target`."""
+    """Whether `target` represents every number of `source` exactly."""
     rounds = source.kind in "iu" and is_floating(target) and source.itemsize >= target.itemsize
     return np.can_cast(source, target, "safe") and not rounds
 
@@ -349,19 +358,21 @@ def _identity(r: Rewriter, x: Value, **attrs: Any) -> Value | None:
 
 @rule(ops.floor, ops.ceil, ops.trunc, ops.round)
 def _rounded_integer(r: Rewriter, x: Value) -> Value | None:
-    """Rounding integers."""
+    """Remove the rounding of integers."""
     return x if x.type.dtype.kind in "iub" else None
 
 
 @rule(ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all)
 def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: int = 0) -> Value | None:
-    """A reduction over no axes."""
+    """Remove a reduction over no axes."""
     return None if axes or pieces else x
 
 
 @rule(ops.matmul)
 def _empty_product(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """A product without elements, or of sums without terms, is zeros; kernels of products have rows."""
+    """Replace a product that is empty, or sums over an empty dimension, by zeros; its kernels need
+    operands.
+    """
     if x.type.size and y.type.size:
         return None
     type = ops.matmul.infer(x.type, y.type)
@@ -374,7 +385,7 @@ def _empty_product(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 @rule(ops.view)
 def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """A view of all of x, of another view, of a fill or of an index range."""
+    """Simplify the identity view, and views of views, fills and index ranges."""
     if view.is_whole(x.type.shape):
         return x
     if filled := r.match(x, ops.full):
@@ -389,19 +400,19 @@ def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.view)
 def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """The value stored in exactly these elements, if later stores went into others.
+    """Forward the value that was stored into exactly these elements, if later stores write other elements.
 
-    A read of elements that the last stores left alone stays a read of the newest array: one of an older array
-    would keep that alive, and memory that is still read cannot be overwritten in place.
+    If no store wrote the elements, the view still reads the newest array: reading an older array would extend
+    its live range, and memory that is still read cannot be overwritten in place.
     """
     low, high = view.span()
-    for _ in range(_LOOK_BACK):
+    for _ in range(_MAX_STORES):
         node = r.match(x, ops.update)
         if node is None:
             return None
         (base, value), stored = node.inputs, node.attrs["view"]
         start, end = stored.span()
-        if not (end <= low or high <= start):  # this suffices for most stores of a loop
+        if not (end <= low or high <= start):  # decides most stores of a loop quickly
             if same(stored, view):
                 return r.emit(ops.view, value, view=View.of_shape(view.shape))
             if not disjoint(stored, view, x.type.shape):
@@ -412,7 +423,7 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store without elements, of all elements, or of their present values."""
+    """Simplify stores of no elements, of all elements, or of the elements' present values."""
     if view.size == 0:
         return base
     covering = inverse(view, base.type.shape)
@@ -426,18 +437,18 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """The store of an array that is a concatenation of few parts is a store of each part."""
+    """Split the store of a concatenation of few parts into one store for each part."""
     parts: list[tuple[Value, View]] = []
-    while (made := r.match(x, ops.update)) is not None:
-        place = view.compose(made.attrs["view"])
-        if place is None or len(parts) == _FEW:
+    while (store := r.match(x, ops.update)) is not None:
+        composed = view.compose(store.attrs["view"])
+        if composed is None or len(parts) == _MAX_PARTS:
             return None
-        parts.append((made.inputs[1], place))
-        x = made.inputs[0]
+        parts.append((store.inputs[1], composed))
+        x = store.inputs[0]
     if not parts or r.match(x, ops.empty) is None:
         return None
-    for part, place in reversed(parts):
-        base = r.emit(ops.update, base, part, view=place)
+    for part, composed in reversed(parts):
+        base = r.emit(ops.update, base, part, view=composed)
     return base
 
 
@@ -446,7 +457,7 @@ def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value
 
 @rule(ops.copy_to)
 def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Value | None:
-    """A copy to where it is, of a copy, or of a fill. Equal copies are one by `cse`."""
+    """Simplify copies to the same device, of copies and of fills. (`cse` merges equal copies.)"""
     if device == x.type.device:
         return x
     if filled := r.match(x, ops.full):
@@ -458,7 +469,9 @@ def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Val
 
 @rule(ops.fft)
 def _one_axis_at_a_time(r: Rewriter, x: Value, *, axes: tuple[int, ...], inverse: bool) -> Value | None:
-    """A transform along several axes where the kernel goes along one: the last first, as in NumPy."""
+    """Split a transform along several axes if kernels transform one; the last axis comes first, as in
+    NumPy.
+    """
     if len(axes) < 2 or tuning_of(x.type.device).several_axes:
         return None
     for axis in reversed(axes):

@@ -1,13 +1,14 @@
-"""Gradients of convolutions to their weights as several sums, where one has too few units for all workers.
+"""Weight gradients of convolutions as partial sums, where a single sum has too few units for all workers.
 
     %2: float32[64,64,1,1] = conv2d_weight_gradient(%0, %1) [...]
         =>
     %3: float32[8,64,64,1,1] = conv2d_weight_sums(%0, %1) [rows=56, ...]
     %2: float32[64,64,1,1] = sum(%3) [axes=(0,)]
 
-A unit of such a gradient adds up all places of all images for a part of the weight's depth. A weight of
-little depth has few parts, and narrow parts make slow products; so places are split, too. The split depends
-on shapes only, and sums are added in order. The last addition fuses with the operators on the gradient.
+A unit of work of such a gradient sums over all positions of all images, for a slice of the weight's depth. A
+weight of small depth has few slices, and narrow slices make slow products; so the positions are split, too.
+The split depends on shapes only, and partial sums are added in order. The final reduction is fused with the
+operators that use the gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tracejit.tuning import tuning_of
 
 
 def weight_sums(graph: Graph) -> Graph:
-    """`graph` with gradients to weights as several sums where that is worth it."""
+    """Rewrite weight gradients in `graph` as partial sums where that is profitable."""
     if not any(node.op is ops.conv2d_weight_gradient for node in graph.nodes):
         return graph
     nodes: list[Node] = []

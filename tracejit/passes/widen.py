@@ -1,8 +1,8 @@
-"""Half numbers for operators that kernels compute in float32 only.
+"""Widening of half-precision operands of operators that kernels compute in float32 only.
 
-Every operator that is not elementwise and does more than move elements (sums, products, convolutions,
-sorting) gets operands cast to float32, and its result is rounded once. So sums and products add up in
-float32, and fusion makes the casts part of the kernels around:
+The operands of every operator that is not elementwise and does more than move elements (sums, products,
+convolutions, sorting) are cast to float32, and the result is rounded once. So sums and products accumulate in
+float32. Fusion moves the casts into the surrounding kernels:
 
     %2: float16[4] = sum(%0) [axes=(0,)]     =>     %3: float32[8,4] = astype(%0) [dtype=float32]
                                                     %4: float32[4] = sum(%3) [axes=(0,)]
@@ -21,11 +21,11 @@ SINGLE = np.dtype("float32")
 
 
 def widen(graph: Graph) -> Graph:
-    """`graph` with half operands and results of the operators that widen them cast from and to float32."""
+    """Insert casts from and to float32 around the operators in `graph` that widen half-precision operands."""
     if not any(_is_widened(node) for node in graph.nodes):
         return graph
     nodes: list[Node] = []
-    single: dict[Value, Value] = {}  # half values as float32
+    single: dict[Value, Value] = {}  # half-precision values to their float32 versions
     for node in graph.nodes:
         if not _is_widened(node):
             nodes.append(node)
@@ -54,10 +54,10 @@ def _is_widened(node: Node) -> bool:
 
 
 def _single_of(value: Value) -> Value:
-    """A new value of the same type, but for its dtype."""
+    """Create a value of the same type except that its dtype is float32."""
     return Value(ArrayType(value.type.shape, SINGLE, value.type.device))
 
 
 def _cast(source: Value, target: Value, node: Node) -> Node:
-    """The cast of `source` that makes `target`, for `node`."""
+    """Create the cast from `source` to `target`, at the location of `node`."""
     return Node(astype, (source,), (target,), {"dtype": target.type.dtype}, node.location)

@@ -1,18 +1,20 @@
-"""Convolutions by 3 x 3 windows, and their gradients, with fewer multiplications.
+"""Lowering of convolutions by 3 x 3 windows, and of their gradients, to Winograd convolution.
 
     %2: float32[32,64,32,32] = conv2d(%0, %1) [padding=((1, 1), (1, 1)), ...]
         =>
     %3: float32[1,16,64,64] = winograd_weights(%1, %0) [stride=1, transposed=False]
     %2: float32[32,64,32,32] = winograd_conv2d(%0, %3) [filters=64, padding=((1, 1), (1, 1)), stride=1]
 
-Tiles of 2 x 2 places take 16 multiplications where the sums take 36; with a stride of 2 they take 25. Their
-error is that of a sum in the same precision, or less (see docs/decisions/65-winograd.md and 88); larger tiles
-would save more and err more. As tiles subtract elements from one another, an infinite element makes all
-places of the tiles that see it nan, where a sum has infinities.
+A tile of 2 x 2 outputs needs 16 multiplications instead of 36; with a stride of 2 it needs 25. The error is
+at most that of a sum in the same precision (see docs/decisions/65-winograd.md and 88); larger tiles would
+need fewer multiplications but have larger errors. Because transforms subtract elements of a tile from one
+another, an infinite element makes all outputs of the tiles that read it nan, where direct convolution has
+infinities.
 
-It is done where it pays off: stride 1 or 2, dilation 1, one group, enough channels and filters for
-products, enough places to transform weights for, and tiles that fit. The gradient to images with a stride is
-done for the usual padding by one element only.
+The pass applies where it is profitable: stride 1 or 2, dilation 1, one group, enough channels and filters for
+matrix products, enough tiles to amortise the transform of the weights, and extents that tiles divide without
+much waste. The gradient with respect to images of a strided convolution is lowered only if the padding before
+the images is one element.
 """
 
 from __future__ import annotations
@@ -28,52 +30,54 @@ from tracejit.kernels.images.winograd_plan import LANES, SCHEMES, SPREAD, WINDOW
 from tracejit.kernels.split import ceil_div
 from tracejit.tuning import tuning_of
 
-LEAST = LANES
-"""The least channels, and filters: with fewer, most lanes of a transform or a product would be idle."""
+MIN_CHANNELS = LANES
+"""The least number of channels and of filters: with fewer, most lanes of a vector would be idle."""
 
-LEAST_TILES = 24
-"""The least tiles: with fewer, transforming the weights takes as long as it saves."""
+MIN_TILES = 24
+"""The least number of tiles: with fewer, transforming the weights costs as much as it saves."""
 
-WASTE = {1: 1.6, 2: 1.2}
-"""The most places of all tiles, by stride, as a multiple of those of the images."""
+MAX_TILE_RATIO = {1: 1.6, 2: 1.2}
+"""The greatest ratio, by stride, of the elements of all tiles to those of the images that they cover."""
 
-WIDEST = 512
-"""Places in a row, the tiles of which fit in scratch memory."""
+MAX_WIDTH = 512
+"""The greatest width of an image such that a row of tiles fits in scratch memory."""
 
 Replacement = Callable[[Node, "Weights"], list[Node]]
 
 
 class Weights:
-    """Transformed weights of a graph, each made once."""
+    """The transformed weights of a graph, each of which is computed once."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Value, bool, int], Value] = {}
 
     def of(self, w: Value, transposed: bool, node: Node) -> tuple[list[Node], Value]:
-        """The node that makes them for the convolution `node`, unless there is one, and their value."""
+        """Return new nodes that transform `w` for the convolution `node`, none if it is known, and the
+        result.
+        """
         stride = node.attrs["stride"][0]
-        found = self.known.get((w, transposed, stride))
-        if found is not None:
-            return [], found
+        transformed = self.known.get((w, transposed, stride))
+        if transformed is not None:
+            return [], transformed
         operands = (w, node.inputs[0])
-        made = _node(ops.winograd_weights, operands, None, node, transposed=transposed, stride=stride)
-        self.known[w, transposed, stride] = made.output
-        return [made], made.output
+        transform = _node(ops.winograd_weights, operands, None, node, transposed=transposed, stride=stride)
+        self.known[w, transposed, stride] = transform.output
+        return [transform], transform.output
 
 
 def winograd(graph: Graph) -> Graph:
-    """`graph` with convolutions replaced where that is worth it."""
+    """Replace convolutions and their gradients in `graph` where that is profitable."""
     if not any(node.op in _REPLACED for node in graph.nodes):
         return graph
     nodes: list[Node] = []
     weights = Weights()
     for node in graph.nodes:
         replace = _REPLACED.get(node.op)
-        nodes += replace(node, weights) if replace is not None and _is_worth_it(node) else [node]
+        nodes += replace(node, weights) if replace is not None and _is_profitable(node) else [node]
     return Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)
 
 
-def _is_worth_it(node: Node) -> bool:
+def _is_profitable(node: Node) -> bool:
     attrs, second, result = node.attrs, node.inputs[1].type, node.output.type
     weight = result if node.op is ops.conv2d_weight_gradient else second
     return (
@@ -84,47 +88,47 @@ def _is_worth_it(node: Node) -> bool:
         and attrs["dilation"] == (1, 1)
         and attrs["groups"] == 1
         and all(n < WINDOW_SIDE for pair in attrs["padding"] for n in pair)
-        and min(weight.shape[:2]) >= LEAST
+        and min(weight.shape[:2]) >= MIN_CHANNELS
         and _fits(node, attrs["stride"][0])
     )
 
 
 def _fits(node: Node, stride: int) -> bool:
-    """Whether there are enough tiles, and few of their places lie beyond the borders."""
-    places, scheme = node.output.type.shape, SCHEMES[stride]
+    """Whether there are enough tiles, and few of their elements are beyond the borders."""
+    tiled_shape, scheme = node.output.type.shape, SCHEMES[stride]
     if node.op is ops.conv2d_weight_gradient:
-        places = node.inputs[1].type.shape
+        tiled_shape = node.inputs[1].type.shape
     elif node.op is ops.conv2d_input_gradient and stride > 1:
         if any(before != 1 for before, _ in node.attrs["padding"]):
             return False
         scheme = SPREAD
-    images, _, height, width = places
+    images, _, height, width = tiled_shape
     side = scheme.tile
     tiles = images * ceil_div(height, side) * ceil_div(width, side)
     return (
-        tiles >= LEAST_TILES
-        and tiles * side * side <= WASTE[stride] * images * height * width
-        and side <= width <= WIDEST
+        tiles >= MIN_TILES
+        and tiles * side * side <= MAX_TILE_RATIO[stride] * images * height * width
+        and side <= width <= MAX_WIDTH
     )
 
 
 def _convolution(node: Node, weights: Weights) -> list[Node]:
     x, w = node.inputs
-    made, u = weights.of(w, False, node)
+    transforms, u = weights.of(w, False, node)
     attrs = {"padding": node.attrs["padding"], "filters": w.type.shape[0], "stride": node.attrs["stride"][0]}
-    return [*made, _node(ops.winograd_conv2d, (x, u), node.output, node, **attrs)]
+    return [*transforms, _node(ops.winograd_conv2d, (x, u), node.output, node, **attrs)]
 
 
 def _input_gradient(node: Node, weights: Weights) -> list[Node]:
     y, w = node.inputs
-    made, u = weights.of(w, True, node)
+    transforms, u = weights.of(w, True, node)
     attrs = {"padding": node.attrs["padding"], "filters": w.type.shape[1]}
     if node.attrs["stride"] != (1, 1):
         attrs["extents"] = node.attrs["extents"]
-        return [*made, _node(ops.winograd_input_gradient, (y, u), node.output, node, **attrs)]
+        return [*transforms, _node(ops.winograd_input_gradient, (y, u), node.output, node, **attrs)]
     padding = tuple([tuple([WINDOW_SIDE - 1 - n for n in pair]) for pair in node.attrs["padding"]])
     attrs |= {"padding": padding, "stride": 1}
-    return [*made, _node(ops.winograd_conv2d, (y, u), node.output, node, **attrs)]
+    return [*transforms, _node(ops.winograd_conv2d, (y, u), node.output, node, **attrs)]
 
 
 def _weight_gradient(node: Node, weights: Weights) -> list[Node]:
@@ -140,7 +144,7 @@ def _weight_gradient(node: Node, weights: Weights) -> list[Node]:
 
 
 def _node(op: Op, inputs: tuple[Value, ...], output: Value | None, node: Node, **attrs: object) -> Node:
-    """A node at the place of `node`, with a new output unless that is given."""
+    """Create a node with the location of `node`, and with a new output unless `output` is not None."""
     if output is None:
         inferred: ArrayType = op.infer(*[v.type for v in inputs], **attrs)
         output = Value(inferred)

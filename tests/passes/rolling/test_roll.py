@@ -11,16 +11,16 @@ from tracejit.errors import OutOfBoundsError
 from tracejit.ir.verify import verify
 from tracejit.passes.driver import clean
 from tracejit.passes.rolling import roll as rolling
-from tracejit.passes.rolling.roll import CHAIN, ROUNDS, roll
+from tracejit.passes.rolling.roll import MAX_CHAIN, MIN_ITERATIONS, roll
 
-N = 2 * ROUNDS
+N = 2 * MIN_ITERATIONS
 
 
 @pytest.fixture(autouse=True)
 def short_chains(monkeypatch, request):
     """Roll what is rolled for its length only in longer programs, too."""
     if request.function is not test_short_chains_stay_in_registers:
-        monkeypatch.setattr(rolling, "CHAIN", 0)
+        monkeypatch.setattr(rolling, "MAX_CHAIN", 0)
 
 
 def jacobi(a, b):
@@ -235,7 +235,7 @@ def test_equal_loops_are_planned_once():
 def test_rounds_that_differ_say_why():
     graph = tj.jit(uneven).graph(tj.spec((N, 6)), tj.spec((N, 6)))
     assert roll(graph) is graph
-    assert "the place of update does not move evenly" in graph.notes["unrolled"]
+    assert "the offset of update is not affine" in graph.notes["unrolled"]
 
 
 def test_a_bad_index_tells_the_round_and_changes_nothing():
@@ -259,7 +259,7 @@ def test_a_bad_index_tells_the_round_and_changes_nothing():
 def test_explain_says_why_rounds_are_not_a_loop():
     traced = tj.jit(uneven)
     traced.warm(tj.spec((N, 6)), tj.spec((N, 6)))
-    told = "not rolled: the place of update does not move evenly, at "
+    told = "not rolled: the offset of update is not affine, at "
     assert told in traced.explain()
     assert "test_roll.py" in traced.explain().split(told)[1]
 
@@ -272,7 +272,7 @@ def test_explain_says_why_where_equal_parts_were_planned_once():
 
     given = [tj.spec((N, 6)) for _ in range(4)]
     twice.warm(*given)
-    assert "not rolled: the place of update does not move evenly" in twice.explain()
+    assert "not rolled: the offset of update is not affine" in twice.explain()
 
 
 def test_a_loop_is_cut_where_rounds_need_other_plans():
@@ -293,7 +293,7 @@ def test_a_loop_that_would_fall_apart_stays_unrolled():
     def body(a, b):
         for i in range(2, 14, 4):
             for j in range(
-                ROUNDS + 2
+                MIN_ITERATIONS + 2
             ):  # the sum holds the row that is stored, from another round on in each of them
                 b[j] = tj.tanh(b[: i + 1].sum(0) * 0.1 + a[i])
         return b
@@ -302,12 +302,12 @@ def test_a_loop_that_would_fall_apart_stays_unrolled():
     result = np.asarray(body(*map(tj.asarray, given)))
     expected = given[1]
     for i in range(2, 14, 4):
-        for j in range(ROUNDS + 2):
+        for j in range(MIN_ITERATIONS + 2):
             expected[j] = np.tanh(expected[: i + 1].sum(0) * 0.1 + given[0, i])
     np.testing.assert_allclose(result, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("rounds", "rolled"), [(ROUNDS, False), (CHAIN, True)])
+@pytest.mark.parametrize(("rounds", "rolled"), [(MIN_ITERATIONS, False), (MAX_CHAIN, True)])
 def test_short_chains_stay_in_registers(rounds, rolled):
     def chain(x):
         for _ in range(rounds):
@@ -329,7 +329,7 @@ def test_rounds_of_much_work_are_for_all_workers(shape):
 
     graph = tj.jit(state).graph(tj.spec(shape), tj.spec((shape[1], shape[1])))
     assert roll(graph) is graph
-    assert "a round is long enough for several workers" in graph.notes["unrolled"]
+    assert "an iteration is long enough for several workers" in graph.notes["unrolled"]
 
 
 def test_a_bad_index_beside_stores_changes_nothing():

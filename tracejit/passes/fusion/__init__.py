@@ -1,1 +1,1 @@
-"""Fusion: the nodes of a graph into `fused` nodes, each of which becomes one kernel and one task."""
+"""Fusion: groups the nodes of a graph into `fused` nodes, each of which becomes one kernel and one task."""

@@ -1,7 +1,7 @@
-"""The bodies of kernels: the graph inside a `fused` node, from a set of nodes, and the node's attributes.
+"""Construction of `fused` nodes: their body, a graph built from a group of nodes, and their attributes.
 
-body = gather(nodes, ...)         # inputs: outer values the nodes use; outputs: values used outside
-attributes(analyse(body), ...)    # kind, inplace, result: the attributes of the fused node
+body = gather(nodes, ...)         # inputs: outer values that the nodes use; outputs: values used outside
+attributes(analyse(body), ...)    # body, kind, inplace, result: the attributes of the fused node
 """
 
 from __future__ import annotations
@@ -20,72 +20,74 @@ from tracejit.passes.fusion.free import FreeNodes
 
 
 def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Graph:
-    """The body of `nodes`, in order, with all free nodes that they use, on the values of the outer graph.
-    Constants stay outside.
+    """Return the body of `nodes`, in order, with copies of all free nodes that they use.
+
+    Its inputs and outputs are values of the outer graph. Constants stay outside.
     """
     inputs: dict[Value, None] = {}
-    made: set[Value] = set()
+    defined: set[Value] = set()
     inner: list[Node] = []
     producers, recomputed = free.producers, free.nodes
     pending = list(reversed(nodes))
     while pending:
         node = pending[-1]
         for value in node.inputs:
-            if value in made or value in inputs:
+            if value in defined or value in inputs:
                 continue
             source = producers.get(value)
             if source in recomputed and source.op is not ops.constant:
-                pending.append(source)  # first its own operands, then this one
+                pending.append(source)  # its operands come first
                 break
             inputs[value] = None
         else:
             inner.append(pending.pop())
-            made.update(node.outputs)
+            defined.update(node.outputs)
     outputs = tuple([v for node in nodes for v in node.outputs if is_output(v)])
     return Graph(tuple(inputs), tuple(inner), outputs)
 
 
-_numbers = itertools.count(1)  # none is used twice, even if its key was evicted
+_numbers = itertools.count(1)  # numbers are never reused, even if the key was evicted
 
 
 class Keys:
-    """Keys of the bodies that are made of one graph's nodes; equal for all of one structure, with locations.
+    """Keys of bodies that consist of one graph's nodes; bodies of equal structure and locations have equal
+    keys.
 
-    Fusion looks up the bodies of a growing group again and again. So a node, apart from its operands, is
-    compared once in a graph, and is a small number from then on.
+    Fusion looks up the body of a group each time the group grows. Therefore each node, apart from its
+    operands, is hashed once per graph, and is represented by a small integer from then on.
     """
 
     def __init__(self, known: dict[Hashable, int]):
-        """`known`: the numbers of all graphs whose keys are compared."""
+        """`known`: the table of integers, which is shared by all graphs whose keys are compared."""
         self._known = known
         self._nodes: dict[Node, int] = {}
-        self._types: dict[int, int] = {}  # by identity: most equal ones are one object
+        self._types: dict[int, int] = {}  # by identity, because most equal types are the same object
 
     def of(self, body: Graph) -> Hashable:
         """The key of `body`."""
         number: dict[Value, int] = {}
-        parts = [len(body.inputs)]
+        key = [len(body.inputs)]
         for value in body.inputs:
             number[value] = len(number)
-            parts.append(self._types.get(id(value.type)) or self._of_type(value))
+            key.append(self._types.get(id(value.type)) or self._of_type(value))
         for node in body.nodes:
-            parts.append(self._nodes.get(node) or self._of_node(node))
+            key.append(self._nodes.get(node) or self._of_node(node))
             for value in node.inputs:
-                parts.append(number[value])
+                key.append(number[value])
             for value in node.outputs:
                 number[value] = len(number)
-        parts.append(len(body.outputs))
+        key.append(len(body.outputs))
         for value in body.outputs:
-            parts.append(number[value])
-        return tuple(parts)
+            key.append(number[value])
+        return tuple(key)
 
     def _of_node(self, node: Node) -> int:
-        found = self._nodes[node] = self._numbered((node.op, *facts(node), node.location))
-        return found
+        number = self._nodes[node] = self._numbered((node.op, *facts(node), node.location))
+        return number
 
     def _of_type(self, value: Value) -> int:
-        found = self._types[id(value.type)] = self._numbered(type_facts(value))
-        return found
+        number = self._types[id(value.type)] = self._numbered(type_facts(value))
+        return number
 
     def _numbered(self, what: Hashable) -> int:
         return self._known.setdefault(what, next(_numbers))
@@ -94,12 +96,12 @@ class Keys:
 def attributes(
     analysis: Analysis, reserved: Collection[int], dying: Collection[int] = ()
 ) -> dict[str, Any] | None:
-    """The attributes of the fused node; None if a matrix product needs an output of its own.
+    """Return the attributes of the fused node, or None if a matrix product needs an additional output.
 
-    Without ``result``, an output whose memory holds the product, its panels lie in the scratch memory of the
-    workers. `reserved`: outputs that are better written over an input (a weight that is updated). So are a
-    sum to which a product is added, and outputs that can be written over one of the inputs `dying`, whose
-    readers are done.
+    The attribute ``result`` is the output whose memory contains the product; without it, the panels of the
+    product are in the scratch memory of the workers. Some outputs are rather written in place, over an input:
+    those in `reserved` (such as an updated weight), a sum to which the product is added, and outputs that can
+    overwrite one of the inputs `dying`, which have no later readers.
     """
     free = in_place(analysis.program, analysis.plan)
     sharing = analysis.sharing(free)

@@ -1,13 +1,13 @@
-"""Free nodes, which have no kernel of their own: every kernel that uses them recomputes them.
+"""Free nodes, which belong to no group: every kernel that uses a free node recomputes it.
 
-- *Free* operators cost nothing inside a kernel: views, fills, index ranges, and arithmetic on numbers.
-- *Light* nodes are a few cheap operators on one array that is materialised anyway: reading it again and
-  recomputing costs no more than reading the result, and saves writing it. (`1 - y * y` of a backward pass,
-  with `y` materialised in the forward pass.)
+- *Free* operators cost nothing inside a kernel: views, fills, index ranges, and arithmetic on host numbers.
+- *Light* nodes are short chains of cheap operators on one array that is materialised anyway: reading that
+  array and recomputing costs no more than reading the result, and saves writing it. (An example is `1 - y *
+  y` in a backward pass, with `y` materialised in the forward pass.)
 
-A free value that must be materialised is *solid*, and its node becomes a kernel: results, operands of nodes
-without kernel, bases of updates, operands that BLAS cannot read in place, and views of views that are not
-one view.
+A value of a free node that must be materialised is *solid*, and its node gets a kernel: results, operands of
+nodes without a generated kernel, bases of updates, operands that BLAS cannot read in place, and views of
+views that are not a single view.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import gemm_layout, is_gram
 from tracejit.loopnest.layout import is_fold
-from tracejit.passes.remask import lasting
+from tracejit.passes.remask import long_lived
 
 FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})
 
 DEPTH = 3
-"""The most operators in a chain that stays light."""
+"""The greatest number of operators in a chain of light nodes."""
 
 
 def is_fusible(node: Node) -> bool:
-    """Whether the node can be in a kernel, other than as a free value."""
+    """Whether the node can belong to a group that becomes a kernel."""
     if ORDERED in node.op.traits or any(v.type.on_host for v in node.outputs):
         return False
     return ELEMENTWISE in node.op.traits or is_fold(node) or node.op in MOVES
@@ -43,12 +43,12 @@ def in_kernel(node: Node) -> bool:
 
 
 def _is_number(node: Node) -> bool:
-    """Whether the node computes numbers only."""
+    """Whether the node computes host numbers only."""
     return bool(node.outputs) and all(v.type.on_host for v in node.outputs)
 
 
 class FreeNodes:
-    """The free nodes of a graph, `nodes`; light ones are added while the groups grow."""
+    """The free nodes of a graph, `nodes`; light nodes are added while groups are formed."""
 
     def __init__(self, graph: Graph):
         self.producers = producers_of(graph.nodes)
@@ -59,8 +59,8 @@ class FreeNodes:
                 self.users.setdefault(value, {})[node] = None
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
-        self.lasting = lasting(graph)  # reading them again takes less memory than a smaller array
-        self.light: dict[Node, int] = {}  # with depth
+        self.long_lived = long_lived(graph)  # rereading these saves the memory of a smaller array
+        self.light: dict[Node, int] = {}  # light nodes, with their depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set()
         self.nodes = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
@@ -100,11 +100,13 @@ class FreeNodes:
             self.users.setdefault(value, {})[node] = None
 
     def produces(self, value: Value) -> bool:
-        """Whether `value` comes from a free node."""
+        """Whether a free node computes `value`."""
         return self.producers.get(value) in self.nodes
 
     def through_view(self, value: Value) -> bool:
-        """Whether a view, or another node that moves elements, is among the free nodes behind an array."""
+        """Whether an array is computed by free nodes that include a view or another node that moves
+        elements.
+        """
         node = self.producers.get(value)
         if node is None or value.type.on_host or node not in self:
             return False
@@ -113,7 +115,7 @@ class FreeNodes:
     # ---- what needs memory
 
     def needs_memory(self, node: Node) -> Iterable[Value]:
-        """The values that must lie in memory because of `node`."""
+        """The operands and their bases that must be in memory because of `node`."""
         if node.op is ops.view:
             view = self.base_of(node.inputs[0])[1]
             composed = None if view is None else view.compose(node.attrs["view"])
@@ -129,7 +131,7 @@ class FreeNodes:
         return [] if in_kernel(node) else node.inputs
 
     def unreadable(self, matmul: Node) -> Sequence[Value]:
-        """The operands that must be copied before BLAS can read them."""
+        """The operands of a product that must be copied before BLAS can read them."""
         views = [self.base_of(value)[1] for value in matmul.inputs]
         identity = [View.of_shape(value.type.shape) for value in matmul.inputs]
         for chosen in ((), (0,), (1,), (0, 1)):
@@ -139,7 +141,9 @@ class FreeNodes:
         raise AssertionError("BLAS reads contiguous operands")
 
     def base_of(self, value: Value) -> tuple[Value, View | None]:
-        """The base of a chain of free views, and the chain as one view (None if it is not one)."""
+        """The base of a chain of free views, and the composed view (None if the chain is not a single
+        view).
+        """
         view: View | None = View.of_shape(value.type.shape)
         while self.produces(value) and self.producers[value].op is ops.view:
             node = self.producers[value]
@@ -149,41 +153,45 @@ class FreeNodes:
         return value, view
 
     def is_gram(self, matmul: Node) -> bool:
-        """Whether only half of a product is computed, and mirrored: an array times its own transpose."""
-        (a, seen), (b, turned) = map(self.base_of, matmul.inputs)
-        if a is not b or seen is None or turned is None or not is_floating(a.type.dtype):
+        """Whether a product is that of an array and its transpose, of which half is computed and then
+        mirrored.
+        """
+        (a, first), (b, second) = map(self.base_of, matmul.inputs)
+        if a is not b or first is None or second is None or not is_floating(a.type.dtype):
             return False
-        layout = gemm_layout(seen.shape, seen.strides, turned.shape, turned.strides)
-        return layout is not None and is_gram(layout) and seen.offset == turned.offset
+        layout = gemm_layout(first.shape, first.strides, second.shape, second.strides)
+        return layout is not None and is_gram(layout) and first.offset == second.offset
 
-    # ---- walks
+    # ---- traversals
 
     def origins(self, values: Iterable[Value]) -> list[Value]:
-        """The inputs of the graph and values of groups from which free nodes compute `values`."""
-        found: dict[Value, None] = {}
+        """The inputs of the graph and the values of groups from which free nodes compute `values`."""
+        origins: dict[Value, None] = {}
         pending = list(values)
         for value in pending:
             node = self.producers.get(value)
             if node in self.nodes and node is not None:
                 pending.extend(node.inputs)
             else:
-                found[value] = None
-        return list(found)
+                origins[value] = None
+        return list(origins)
 
     def readers(self, node: Node) -> list[Node]:
-        """`node` and the free nodes that compute its operands."""
-        found = {node: None}
+        """`node` and the free nodes that compute its operands, transitively."""
+        readers = {node: None}
         pending = [node]
         for reader in pending:
             for value in reader.inputs:
-                made = self.producers.get(value)
-                if made in self.nodes and made is not None and made not in found:
-                    found[made] = None
-                    pending.append(made)
-        return list(found)
+                producer = self.producers.get(value)
+                if producer in self.nodes and producer is not None and producer not in readers:
+                    readers[producer] = None
+                    pending.append(producer)
+        return list(readers)
 
     def leaves(self, value: Value, members: set[Node]) -> bool:
-        """Whether a node outside `members` needs `value`."""
+        """Whether `value` is a result, or needed by a node outside `members`, directly or through free
+        nodes.
+        """
         users = self.users.get(value, {})
         if value in self.results or (not users and CAN_FAIL in self.producers[value].op.traits):
             return True
@@ -199,7 +207,10 @@ class FreeNodes:
     # ---- light nodes
 
     def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
-        """Make `node` light if possible; `groups`: those that compute its operands, which it would join."""
+        """Make `node` light if possible; return whether it is.
+
+        groups: the members of the groups that compute its operands, which `node` would join otherwise.
+        """
         if ELEMENTWISE not in node.op.traits or EXPENSIVE in node.op.traits or CAN_FAIL in node.op.traits:
             return False
         if node.output in self.solid:
@@ -210,28 +221,30 @@ class FreeNodes:
             return False
         (operand,), (source,) = operands, sources
         depth = 1 + (self.light.get(self.producers[operand], 0) if operand in self.producers else 0)
-        smaller = node.output.type.dtype.itemsize < source.type.dtype.itemsize and source not in self.lasting
-        if depth > DEPTH or smaller or source.type.size != node.output.type.size:
+        is_smaller = (
+            node.output.type.dtype.itemsize < source.type.dtype.itemsize and source not in self.long_lived
+        )
+        if depth > DEPTH or is_smaller or source.type.size != node.output.type.size:
             return False
-        below = self.producers.get(operand)
-        viewed = below is not None and (below.op is ops.view or below in self.viewed)
-        if not self.only_for_kernels(node.output, through_views=not viewed):
+        producer = self.producers.get(operand)
+        is_viewed = producer is not None and (producer.op is ops.view or producer in self.viewed)
+        if not self.only_for_kernels(node.output, through_views=not is_viewed):
             return False
         if source in self.producers and not self.leaves(source, {node}.union(*groups)):
             return False
         self.light[node] = depth
         self.nodes.add(node)
-        self.viewed.update([node] * viewed)
+        self.viewed.update([node] * is_viewed)
         return True
 
     def only_for_kernels(self, value: Value, through_views: bool) -> bool:
-        """Whether all users of `value` are elementwise or reductions, perhaps through views."""
+        """Whether all users of `value` are elementwise operators or reductions, directly or through views."""
         return all(
             ELEMENTWISE in user.op.traits
             or is_fold(user)
-            or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
+            or (through_views and user.op is ops.view and self.is_read_by_kernels(user))
             for user in self.users.get(value, {})
         )
 
-    def is_seen_by_kernels(self, view: Node) -> bool:
+    def is_read_by_kernels(self, view: Node) -> bool:
         return view in self and self.only_for_kernels(view.output, through_views=True)

@@ -1,22 +1,23 @@
-"""Fusion: the nodes of a graph into `fused` nodes, each of which becomes one kernel and one task.
+"""The fusion pass: forms groups of nodes and replaces each by a `fused` node, one kernel and one task.
 
-Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if
-possible, else the latest that it fits) where the result is
+Fusion is greedy, in the user's order, in a single pass. A node joins the groups that compute its operands (as
+many of them as possible, the latest first) if the resulting group is
 
 - computable as one loop nest: `loopnest.build.trace` and `loopnest.schedule` accept the body,
-- independent: a product need not wait for readers of the storage that its epilogue would overwrite, nor
-  become a single unit of much work,
-- convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
-  counts as a path, so fusion never makes an in-place write impossible,
-- small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
-- safe: a node that can fail does not share a kernel with a write that must not happen then.
+- parallel: a product does not have to wait for readers of a storage that its epilogue would overwrite, and
+  does not become a single large unit of work,
+- convex: no path leaves the group and returns to it (see `groups`); reading a storage before it is
+  overwritten counts as a path, so fusion never makes an in-place write impossible,
+- small: at most `NODES` operators, `OPERANDS` arrays and `AGAIN` recomputed operators,
+- safe: a node that can fail does not share a kernel with a write that must not happen after a failure.
 
-When all groups are formed, values that are also stored in an array are read from it (see `stored`).
+When all groups are formed, values that a kernel also stores in an array are read from the array (see
+`stored`).
 
-Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
-ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
-of its own (kind `panel`), which the consumers of its rows then join as an epilogue. A large product of a
-matrix and its own transpose has no epilogue: only half of it is computed (`kernels.gemm`).
+Groups without dataflow between them are not merged, because they can run in parallel. Views, fills and index
+ranges cost nothing inside a kernel, so each group has a copy of those it uses. A matrix product starts a new
+group (kind `panel`), which the consumers of its rows join as an epilogue. A large product of a matrix and its
+transpose has no epilogue, because only half of it is computed (`kernels.gemm`).
 
     g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
 """
@@ -45,14 +46,14 @@ from tracejit.passes.products import would_be_one_unit
 from tracejit.tuning import tuning_of
 
 NODES = 64
-"""Most operators in a kernel: more take long to compile and spill registers."""
+"""The greatest number of operators in a kernel: more take long to compile and spill registers."""
 
 OPERANDS = 24
-"""Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+"""The greatest number of arrays that a kernel accesses: each needs a pointer and run-time alias checks."""
 
 AGAIN = 16
-"""The most operators that a kernel recomputes for other elements. In rounds of ``x - x[k] * x[:, k, None]``
-each round is needed at more places than the one after it.
+"""The greatest number of operators that a kernel recomputes for other elements. In iterations of
+``x - x[k] * x[:, k, None]``, the result of each iteration is needed at more indices than that of the next.
 """
 
 KEPT = 256
@@ -60,15 +61,18 @@ KEPT = 256
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
-"""Caches by the structure of a body, on which both depend only."""
+"""Caches by the structure of a body, which alone determines program and analysis."""
 
 _NUMBERS: dict[Hashable, int] = {}
-"""Numbers of the parts of bodies' keys (see `Keys`)."""
+"""The integers that represent nodes and types in keys of bodies (see `Keys`)."""
 
 
 class Fit(NamedTuple):
-    """The extent of a group: elementwise values of one `shape`; or results over a known `domain` (of `rows`,
-    if it reduces), to which nodes may be added (see `follows`). `operands`: at most so many.
+    """The properties of a group as one kernel.
+
+    operands: an upper bound of the number of arrays. shape: the shape of all values, if the group is
+    elementwise.
+    domain: that of a kernel to which further nodes may be added (see `follows`); rows: those that it reduces.
     """
 
     operands: int
@@ -78,7 +82,7 @@ class Fit(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A fusion that would have saved memory traffic and could not be made; `explain()` shows it."""
+    """A fusion that would save memory traffic but is not possible; `explain()` reports it."""
 
     kind: str  # "reduction" or "epilogue"
     location: str | None
@@ -86,24 +90,24 @@ class Missed(NamedTuple):
 
 
 def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
-    """`graph` with kernels as `fused` nodes; appends missed fusions to `missed`."""
+    """Replace the nodes of `graph` by `fused` nodes; append missed fusions to `missed`."""
     fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
     _evict()
     return fused
 
 
 def _evict() -> None:
-    """Evict the oldest entries. Called between graphs: the steps of a loop share entries."""
+    """Evict the oldest cache entries. Called between graphs, because the steps of a loop share entries."""
     if len(_NUMBERS) > NODES * KEPT:
-        for known in (_PROGRAMS, _ANALYSES, _NUMBERS):
-            known.clear()
+        for cache in (_PROGRAMS, _ANALYSES, _NUMBERS):
+            cache.clear()
     for entries in (_PROGRAMS, _ANALYSES):
         while len(entries) > KEPT:
             entries.popitem(last=False)
 
 
 class _Fuser:
-    """The state of one pass over a graph."""
+    """The state of the fusion of one graph."""
 
     def __init__(self, graph: Graph, missed: list[Missed]):
         self.graph, self.missed = graph, missed
@@ -112,13 +116,14 @@ class _Fuser:
         self.partition = Partition()
         self.group_of: dict[Node, FusionGroup] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
-        self.readers: dict[Value, list[Node]] = {}  # of storages that are overwritten later
+        # The readers of each value, which must run before a node that overwrites it.
+        self.readers: dict[Value, list[Node]] = {}
 
     def run(self) -> Graph:
-        """Form the groups, then write the graph of kernels."""
+        """Form the groups, then emit the graph of kernels."""
         for position, node in enumerate(self.graph.nodes):
             if node not in self.free:
-                self.place(position, node)
+                self.add_node(position, node)
         ReadBack(self.free, self.partition, self.group_of, self.is_kernel).run(self.graph)
         builder = Builder()
         builder.inputs = list(self.graph.inputs)
@@ -136,8 +141,8 @@ class _Fuser:
         node = self.free.producers.get(value)
         return None if node is None else self.group_of[node]
 
-    def place(self, position: int, node: Node) -> None:
-        """Have `node` join groups, start one, or be recomputed by its users."""
+    def add_node(self, position: int, node: Node) -> None:
+        """Add `node` to existing groups, start a group with it, or let its users recompute it."""
         origins = self.free.origins(node.inputs)
         needed = {group: None for group in map(self.producer_group, origins) if group is not None}
         if self.free.lighten(node, [group.members.values() for group in needed]):
@@ -153,10 +158,10 @@ class _Fuser:
                     group.is_kernel
                     and not group.is_complete
                     and not (group.products and self.serialises(group, readers, needed))
-                    and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
+                    and (joined_fit := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
-                    fit = found
+                    fit = joined_fit
         if fit is not None:
             group = self.partition.join(chosen, position, node, earlier)
         else:
@@ -177,7 +182,7 @@ class _Fuser:
             self.readers.setdefault(value, []).append(node)
 
     def single(self, node: Node, origins: Sequence[Value]) -> Fit:
-        """The fit of a group of `node` only. A reduction is a kernel over its operand."""
+        """The fit of a group of `node` only. The kernel of a reduction iterates over its operand."""
         count = len(origins) + len(node.outputs)
         if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
             return Fit(count, node.outputs[0].type.shape)
@@ -185,8 +190,8 @@ class _Fuser:
         return Fit(count, None) if rows is None else Fit(count, None, rows.domain(), rows)
 
     def is_alias(self, node: Node) -> bool:
-        """Whether a view that must be materialised already is: as a part of an array that other nodes
-        use, too.
+        """Whether `node` is a view that need not be copied: a contiguous part of an array that is
+        materialised, because it is an input, has other users, or is stored in an input.
         """
         if node.op is not ops.view or not node.attrs["view"].is_contiguous():
             return False
@@ -194,24 +199,25 @@ class _Fuser:
         return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
 
     def overwritten(self, node: Node) -> list[FusionGroup]:
-        """The groups that read the storage `node` may overwrite, which should run before it."""
+        """The groups that read a storage which `node` may overwrite, and that should run before it."""
         storages = [self.targets[v] for v in node.outputs if v in self.targets]
         if node.op is ops.update:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
     def takes_no_epilogue(self, product: Node) -> bool:
-        """Whether a product takes no epilogue: with one it would be a single unit of much work, or all of it
-        would be computed where half is enough.
+        """Whether a product must not have an epilogue: with one, it would be a single large unit of work, or
+        be computed entirely where half is sufficient.
         """
         return self.free.is_gram(product) or would_be_one_unit(product)
 
     def serialises(
         self, group: FusionGroup, readers: Sequence[FusionGroup], needed: Container[FusionGroup]
     ) -> bool:
-        """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those
-        `needed`, for which it waits anyway: the gradients of a layer's weights and of its input stay
-        independent.
+        """Whether the product of `group` would have to wait for `readers` of an overwritten storage.
+
+        Groups in `needed`, for which it waits anyway, are ignored. This keeps the gradients of a layer's
+        weights and of its input independent.
         """
         return any(r is not group and r not in needed and not r.bits & group.before for r in readers)
 
@@ -222,7 +228,9 @@ class _Fuser:
         origins: Sequence[Value],
         earlier: Sequence[FusionGroup],
     ) -> Fit | None:
-        """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if they do not fit."""
+        """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if fusion is not
+        possible.
+        """
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
         if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > OPERANDS:
@@ -247,33 +255,33 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[FusionGroup], node: Node, origins: Sequence[Value]) -> int:
-        """An upper bound of the arrays that a kernel of `groups` and `node` accesses; exact if it is above
-        the limit.
+        """An upper bound of the number of arrays that a kernel of `groups` and `node` accesses; it is exact
+        if the bound exceeds the limit.
         """
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
         if bound <= OPERANDS:
             return bound
-        made, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
+        producers, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
         return sum(
-            not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
+            not v.type.on_host and (producers.get(v) not in members or self.free.leaves(v, members))
             for v in set(added).union(*(g.touched for g in groups))
         )
 
     def follows(self, group: FusionGroup, node: Node) -> bool:
-        """Whether the kernel of `group` can also compute `node`, as far as known without analysis.
+        """Whether the kernel of `group` can also compute `node`, if this can be decided without analysis.
 
-        It can if all operands are needed at the index at which their results are stored, which is the index
-        of its own result: no index map is new, and every term keeps its place. This holds for an elementwise
-        node that reads arrays (or what light nodes compute of them) at its own index, or results of
-        reductions wherever an element went into them; and for a reduction over the same rows. A shape that is
-        neither of the two that a kernel with a reduction stores raises `Unfusable`.
+        It can if every operand is needed at the index of the result, which is also the index at which the
+        operand is stored: then there are no new index maps, and all terms keep their loops. This holds for an
+        elementwise node that reads arrays (or values of light nodes) at its own index, or results of
+        reductions at all elements that contributed to them; and for a reduction over the same rows. Raises
+        `Unfusable` for a shape other than the two that a kernel with a reduction stores.
         """
         domain, rows = group.domain, group.rows
-        seen = [v for v in node.inputs if self.free.through_view(v)]
-        if domain is None or (seen and (rows is None or node.output.type.shape != rows.shape)):
+        viewed = [v for v in node.inputs if self.free.through_view(v)]
+        if domain is None or (viewed and (rows is None or node.output.type.shape != rows.shape)):
             return False
-        if rows is not None and not all(self.is_spread(v, group, rows.spread()) for v in seen):
+        if rows is not None and not all(self.is_spread(v, group, rows.spread()) for v in viewed):
             return False
         if rows is not None and rows.reduces(node):
             return True
@@ -283,40 +291,40 @@ class _Fuser:
         return is_simple
 
     def is_spread(self, value: Value, group: FusionGroup, view: View) -> bool:
-        """Whether `value` is a result of `group` seen through `view`."""
+        """Whether `value` is the view `view` of a result of `group`."""
         node = self.free.producers[value]
         is_view = node.op is ops.view and node.attrs["view"] == view
         source = node.inputs[0] if is_view else None
         return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
     def program(self, body: Graph) -> LoopProgram:
-        """The program of a kernel of `body`. The steps of a loop have bodies of one structure, which is
-        traced once, and so have updates of weights for any batch size.
+        """The loop program of a kernel of `body`; raises `Unfusable`. Bodies of one structure, such as those
+        of loop steps, or of weight updates for different batch sizes, are traced once.
         """
         key = self.keys.of(body)
-        found = _PROGRAMS.get(key)
-        if found is None:
+        cached = _PROGRAMS.get(key)
+        if cached is None:
             try:
-                found = body, computed(body)
+                cached = body, computed(body)
             except Unfusable as error:
-                found = str(error)  # the error itself would keep its frames alive
-            _PROGRAMS[key] = found
-        if isinstance(found, str):
-            raise Unfusable(found)
-        return found[1]
+                cached = str(error)  # the error itself would keep its frames alive
+            _PROGRAMS[key] = cached
+        if isinstance(cached, str):
+            raise Unfusable(cached)
+        return cached[1]
 
     def analysis(self, body: Graph) -> Analysis:
-        """The analysis of `body` as one kernel; bodies of one structure share one nested graph."""
+        """The analysis of `body` as one kernel; bodies of one structure share an analysis and its graph."""
         key = self.keys.of(body)
-        found = _ANALYSES.get(key)
-        if found is None:
-            known = _PROGRAMS.get(key)
-            found = analyse(*known) if isinstance(known, tuple) else analyse(body)
-            _ANALYSES[key] = found
-        return found
+        cached = _ANALYSES.get(key)
+        if cached is None:
+            traced = _PROGRAMS.get(key)
+            cached = analyse(*traced) if isinstance(traced, tuple) else analyse(body)
+            _ANALYSES[key] = cached
+        return cached
 
     def is_kernel(self, group: FusionGroup) -> bool:
-        """Whether one kernel computes the nodes of `group`."""
+        """Whether the nodes of `group` can be computed by one kernel."""
         try:
             self.analysis(self.body(group.nodes))
         except Unfusable:
@@ -324,14 +332,18 @@ class _Fuser:
         return True
 
     def looks_inside(self, groups: Sequence[FusionGroup], node: Node) -> bool:
-        """Whether `node`, or one of several groups, reaches a value of the groups through views."""
+        """Whether `node`, or a member if there are several groups, reads a value of the groups through
+        views.
+        """
         readers = [node] if len(groups) == 1 else united(groups, node)
         views = [v for reader in readers for v in reader.inputs if self.free.through_view(v)]
         return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
     def is_safe(self, groups: Sequence[FusionGroup], node: Node) -> bool:
-        """Whether all is on one device, no operand of a product is computed inside, its device computes
-        epilogues, and a kernel that can fail writes no storage that existed before the call.
+        """Whether the constraints on a kernel hold.
+
+        All values are on one device. There is at most one product, whose operands are computed outside, on a
+        device that supports epilogues. A kernel that can fail writes no storage that existed before the call.
         """
         device = node.outputs[0].type.device
         for group in groups:
@@ -351,21 +363,21 @@ class _Fuser:
         return node.op is ops.update or any(v in self.targets for v in node.outputs)
 
     def miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
-        """Record a missed fusion, if it involves a reduction or a product."""
+        """Record a missed fusion if it involves a reduction or a product."""
         kinds = ["epilogue"] if any(m.op is ops.matmul for m in nodes) else []
         kinds += ["reduction"] if any(map(is_fold, nodes)) else []
         if kinds:
             self.missed.append(Missed(kinds[0], node.location, f"{node.op.name}: {reason}"))
 
     def body(self, nodes: Sequence[Node]) -> Graph:
-        """The body of a kernel of `nodes`, on their own values."""
+        """The body of a kernel of `nodes`, on the values of the outer graph."""
         members = set(nodes)
         return gather(nodes, self.free, lambda v: self.free.leaves(v, members))
 
-    # ---- the new graph
+    # ---- emission of the new graph
 
     def write(self, builder: Builder, group: FusionGroup, values: dict[Value, Value]) -> None:
-        """Append the node of a group: `fused`, or the node itself if it is no kernel."""
+        """Append the `fused` node of a group, or its only node if it is not a kernel, to `builder`."""
         nodes = group.nodes
         if not group.is_kernel:
             (node,) = nodes
@@ -376,30 +388,30 @@ class _Fuser:
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
         dying = [n for n, v in enumerate(body.inputs) if group.products and self.dies_in(group, v)]
         analysis = self.analysis(body)
-        found = attributes(analysis, reserved, dying)
-        if found is None:  # no output has the product's storage: it becomes an output itself
+        attrs = attributes(analysis, reserved, dying)
+        if attrs is None:  # no output can store the product, so the product becomes an output
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
             body = gather(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
             reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-            found = attributes(self.analysis(body), reserved)
-        assert found is not None
+            attrs = attributes(self.analysis(body), reserved)
+        assert attrs is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
         location = nodes[-1].location
-        outputs = builder.emit(ops.fused, *inputs, location=location, **found)
+        outputs = builder.emit(ops.fused, *inputs, location=location, **attrs)
         if analysis.sweep is not None:
             outputs = copy_edges(builder, analysis.program, analysis.sweep, outputs, location)
         values.update(zip(body.outputs, outputs, strict=True))
 
     def dies_in(self, group: FusionGroup, value: Value) -> bool:
-        """Whether all other readers of `value` have run before `group`."""
+        """Whether `value` dies in `group`: it is not a result, and all other readers run before."""
         if value not in self.free.producers or value in self.free.results or value.type.on_host:
             return False
         others = map(self.group_of.__getitem__, reversed(self.readers.get(value, [])))  # the latest first
         return all(other is group or other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
-        """`value` in the new graph; numbers are copied to it when they are first needed."""
+        """The value in the new graph that replaces `value`; host numbers are copied on first use."""
         if value not in values:
             node = self.free.producers[value]
             outputs = builder.copy(node, [self.written(builder, v, values) for v in node.inputs])
@@ -408,7 +420,7 @@ class _Fuser:
 
 
 def open_domain(program: LoopProgram) -> Domain | None:
-    """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
+    """The domain of a kernel to which nodes may be added; None if the order of its steps matters."""
     return None if program.domain.pieces or is_ordered(program) else program.domain
 
 
@@ -419,16 +431,16 @@ def computed_again(program: LoopProgram) -> int:
 
 
 def united(groups: Sequence[FusionGroup], node: Node) -> list[Node]:
-    """The nodes of `groups` and `node`, which comes last, in the graph's order."""
+    """The nodes of `groups`, in the order of the graph, followed by `node`."""
     return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
 
 
 def is_elementwise_product(groups: Sequence[FusionGroup]) -> bool:
-    """Whether groups are a product and elementwise nodes."""
+    """Whether `groups` consist of a product and elementwise nodes."""
     return all(group.shape is not None for group in groups) and any(group.products for group in groups)
 
 
 def is_elementwise(groups: Sequence[FusionGroup], node: Node) -> bool:
-    """Whether groups and node are elementwise over one shape: then they fit without analysis."""
+    """Whether groups and node are elementwise over one shape, so that they fit without analysis."""
     shapes = {group.shape for group in groups} | {node.output.type.shape}
     return ELEMENTWISE in node.op.traits and len(shapes) == 1

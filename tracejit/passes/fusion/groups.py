@@ -1,10 +1,10 @@
-"""Groups of nodes that grow into kernels, kept convex: no path leaves a group and comes back.
+"""Groups of nodes that become kernels. Groups are convex: no path leaves a group and returns to it.
 
-A `Partition` starts empty. `start` opens a group with one node, `join` unites groups and a new node. For
-every group it keeps `before`, the set of groups that must run earlier, as the bits of an integer;
-`is_convex` uses only these sets, and `join` propagates new ancestors to all later groups.
+A `Partition` starts empty. `start` creates a group of one node, `join` merges groups and a new node. The set
+of groups that must run before a group, its ancestors, is `FusionGroup.before`, a bit set in an integer.
+`is_convex` needs these sets only, and `join` propagates new ancestors to all later groups.
 
-    a -> b -> c        with b in a group of its own, {a, c} is not convex: b must run after a and before c
+    a -> b -> c        if b is in another group, {a, c} is not convex: b must run after a and before c
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ from tracejit.loopnest.program import Domain
 
 @dataclass(eq=False, repr=False, slots=True)
 class FusionGroup:
-    """Nodes of one kernel, by position in the graph.
+    """The nodes of one kernel, `members`, by their positions in the graph.
 
-    last: the position of its last node.
-    bits: those of every group that went into it; before: those of all groups that must run earlier; behind:
-    those of the groups in `after`, which wait for it, and perhaps its own.
-    is_kernel: whether it is a generated kernel, and is_complete: one that takes no more nodes;
-    shape: of all its values, if they have one;
-    domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
-    operands: the most of these that its kernel reads and writes;
-    products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
+    last: the position of the last node.
+    bits: a bit set with one bit for each group that was merged into this one.
+    before: the bits of all groups that must run earlier.
+    after: the groups that directly depend on this one.
+    behind: the bits of the groups in `after`; may include the group's own bits.
+    is_kernel: whether a generated kernel computes the group.
+    is_complete: whether the group accepts no more nodes.
+    shape: the shape of all values, if they have the same shape.
+    domain, rows: those of the kernel, if further nodes may be added over them.
+    touched: the values that the nodes read and write.
+    operands: an upper bound of the number of arrays that the kernel reads and writes.
+    products: the matrix products in the group.
+    can_fail: whether a node may report an error.
+    writes: whether a node overwrites memory that existed before the call.
     """
 
     last: int
@@ -51,22 +57,21 @@ class FusionGroup:
 
     @property
     def nodes(self) -> list[Node]:
-        """The members in the graph's order."""
+        """The members in the order of the graph."""
         return [self.members[position] for position in sorted(self.members)]
 
 
 class Partition:
-    """Groups, and the order between them."""
+    """A partition of nodes into groups, with the dependencies between them."""
 
     def __init__(self) -> None:
         self.groups: dict[FusionGroup, None] = {}
         self._count = 0
-        self._preceding: dict[
-            FusionGroup, set[FusionGroup]
-        ] = {}  # those after which a group stands; no cycle this way
+        # The direct predecessors of each group; as a field of the group, they would form reference cycles.
+        self._preceding: dict[FusionGroup, set[FusionGroup]] = {}
 
     def start(self, position: int, node: Node, earlier: Iterable[FusionGroup]) -> FusionGroup:
-        """A new group of one node that needs the groups `earlier`."""
+        """Create a group of one node that depends on the groups `earlier`."""
         group = FusionGroup(position, 1 << self._count, {position: node})
         self._count += 1
         self.groups[group] = None
@@ -75,7 +80,7 @@ class Partition:
         return group
 
     def order(self, earlier: Iterable[FusionGroup], group: FusionGroup) -> None:
-        """Order `group` after all of `earlier`."""
+        """Add dependencies of `group` on all groups in `earlier`."""
         ancestors = 0
         for other in earlier:
             if other is not group:
@@ -86,7 +91,7 @@ class Partition:
         self._spread(group, ancestors)
 
     def _spread(self, group: FusionGroup, ancestors: int) -> None:
-        """Add ancestors to a group and to all that run after it."""
+        """Add ancestors to a group and to all its descendants."""
         pending = [group]
         while pending:
             current = pending.pop()
@@ -95,23 +100,26 @@ class Partition:
                 pending.extend(current.after)
 
     def is_convex(self, chosen: Iterable[FusionGroup], earlier: Iterable[FusionGroup]) -> bool:
-        """Whether `chosen` may become one group with a node that needs the groups `earlier`."""
+        """Whether `chosen` and a node that depends on the groups `earlier` can be one convex group."""
         chosen = set(chosen)
-        inside = ancestors = leaving = 0
+        chosen_bits = ancestors = descendants = 0
         for group in chosen:
-            inside |= group.bits
+            chosen_bits |= group.bits
             ancestors |= group.before
-            leaving |= group.behind
-        if leaving & ancestors & ~inside:
+            descendants |= group.behind
+        if descendants & ancestors & ~chosen_bits:
             return False
-        return not any(other.before & inside for other in set(earlier) - chosen)
+        return not any(other.before & chosen_bits for other in set(earlier) - chosen)
 
     def join(
         self, chosen: Iterable[FusionGroup], position: int, node: Node, earlier: Iterable[FusionGroup]
     ) -> FusionGroup:
-        """Unite `chosen` and a new node that needs the groups `earlier`. Its position is the last so far."""
-        first, *rest = chosen
-        for other in rest:
+        """Merge `chosen` and a new node that depends on the groups `earlier`; return the group.
+
+        The position of the node is greater than those of all members.
+        """
+        first, *others = chosen
+        for other in others:
             first.members.update(other.members)
             first.bits |= other.bits
             first.before |= other.before
@@ -124,15 +132,15 @@ class Partition:
             first.can_fail |= other.can_fail
             first.writes |= other.writes
             del self.groups[other]
-        if rest:
-            self._replace({first, *rest}, first)
+        if others:
+            self._replace({first, *others}, first)
         first.members[position] = node
         first.last = position
-        self.order([g for g in earlier if g not in rest], first)
+        self.order([g for g in earlier if g not in others], first)
         return first
 
     def _replace(self, united: set[FusionGroup], first: FusionGroup) -> None:
-        """Replace all of `united` by `first`."""
+        """Replace the groups `united` by `first`, which is one of them, in all dependencies."""
         first.before &= ~first.bits
         self._preceding[first] -= united
         for group in self._preceding[first]:
@@ -146,22 +154,24 @@ class Partition:
             self._spread(later, first.before | first.bits)
 
     def ordered(self) -> list[FusionGroup]:
-        """All groups in an order that respects `before`; where it is free, by their last node."""
-        waiting = dict.fromkeys(self.groups, 0)
+        """All groups in topological order; groups without mutual dependencies are ordered by their last
+        node.
+        """
+        n_predecessors = dict.fromkeys(self.groups, 0)
         for group in self.groups:
             for later in group.after:
-                waiting[later] += 1
-        ready = {group.last: group for group, count in waiting.items() if not count}
-        heap = list(ready)  # last positions are distinct: a node has one group
+                n_predecessors[later] += 1
+        ready = {group.last: group for group, count in n_predecessors.items() if not count}
+        heap = list(ready)  # last positions are distinct, as every node belongs to one group
         heapq.heapify(heap)
         result: list[FusionGroup] = []
         while heap:
             group = ready[heapq.heappop(heap)]
             result.append(group)
             for later in group.after:
-                waiting[later] -= 1
-                if not waiting[later]:
+                n_predecessors[later] -= 1
+                if not n_predecessors[later]:
                     ready[later.last] = later
                     heapq.heappush(heap, later.last)
-        assert len(result) == len(self.groups), "the groups wait for one another"
+        assert len(result) == len(self.groups), "the groups depend on one another"
         return result

@@ -1,13 +1,14 @@
-"""Values that are materialised anyway, as a part of an array into which their own kernel stores them.
+"""Values that a kernel computes and stores in an array: other kernels read them from the array.
 
-Simplification has the readers of stored elements read the stored value itself: most of them join its kernel,
-and stores over stores vanish. But a value that a later kernel reads would be written twice. So when the
-groups are known, readers in other groups read the array again, as long as it is not overwritten before:
+Simplification forwards stored values to the readers of the elements: most readers then join the kernel of the
+value, and overwritten stores become dead. But a value that a later kernel reads would be written twice, as a
+value and as elements of the array. So once the groups are known, readers in other groups read the array
+again, unless it is overwritten before:
 
     v = f(x);  a[1:-1] = v  |  g(v)          =>          v = f(x);  a[1:-1] = v  |  g(a[1:-1])
 
-Whether a kernel can do so is decided by `fits`. Single elements and columns stay values of their own: they
-are small, and are read faster contiguously.
+The function `fits` decides whether the kernels of the readers can do so. Single elements and columns are
+still written separately: they are small, and are faster to read contiguously.
 """
 
 from __future__ import annotations
@@ -33,35 +34,37 @@ def check_stores(
     free: FreeNodes,
     group_of: Mapping[Node, FusionGroup],
 ) -> None:
-    """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
+    """Raise `Unfusable` if stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
 
-    Tracing finds that, too, but more slowly, and in programs that store single elements most nodes are
-    refused.
+    Tracing would detect this, too, but more slowly, and most nodes of programs that store single elements
+    cannot be fused.
     """
 
     def store(value: Value) -> Node | None:
-        """The store of `groups` that makes `value`."""
-        made = free.producers.get(value)
-        return made if made is not None and made.op is ops.update and group_of[made] in groups else None
+        """The store in `groups` that produces `value`, or None."""
+        update = free.producers.get(value)
+        return (
+            update if update is not None and update.op is ops.update and group_of[update] in groups else None
+        )
 
     if not any(map(store, origins)):
         return
     for reader in free.readers(node):
         for position, value in enumerate(reader.inputs):
-            made, may_follow = (
+            update, may_follow = (
                 store(value),
                 reader.op is ops.view or (reader.op is ops.update and position == 0),
             )
-            while made is not None:
+            while update is not None:
                 if not may_follow:
                     raise Unfusable("update has no place inside a kernel")
-                if not disjoint(made.attrs["view"], reader.attrs["view"], value.type.shape):
+                if not disjoint(update.attrs["view"], reader.attrs["view"], value.type.shape):
                     raise Unfusable("a kernel stores an element once, and does not read it then")
-                made = store(made.inputs[0])
+                update = store(update.inputs[0])
 
 
 class Stored(NamedTuple):
-    """A `value` that `group` computes and stores in `array`, where `view` sees it."""
+    """A `value` that `group` computes and stores in `array`, from which `view` reads it."""
 
     value: Value
     group: FusionGroup
@@ -70,7 +73,7 @@ class Stored(NamedTuple):
 
 
 class ReadBack:
-    """Rewires the readers of stored values, all but those in the same group."""
+    """The rewrite that lets readers of stored values in other groups read the array."""
 
     def __init__(
         self,
@@ -80,22 +83,22 @@ class ReadBack:
         fits: Callable[[FusionGroup], bool],
     ):
         self.free, self.partition, self.group_of, self.fits = free, partition, group_of, fits
-        self.storages: dict[Value, Value] = {}  # of arrays that updates make: the first target
-        self.final: dict[Value, Value] = {}  # contents of storages after the call
+        self.storages: dict[Value, Value] = {}  # the first base of each chain of updates, by its values
+        self.final: dict[Value, Value] = {}  # the contents of storages after the call
 
     def run(self, graph: Graph) -> None:
-        """Rewire the readers of what the nodes of `graph` store."""
+        """Rewire the readers of all values that nodes of `graph` store."""
         self.final = {effect.target: effect.value for effect in graph.effects}
         updates = [node for node in graph.nodes if node.op is ops.update]
         for node in updates:
             self.storages[node.output] = self.storages.get(node.inputs[0], node.inputs[0])
         for node in updates:
-            stored = self.stored(self.free.producers[node.output])  # it may read another value by now
+            stored = self.stored(self.free.producers[node.output])  # the node may have been replaced
             if stored is not None:
                 self.rewire(stored)
 
     def stored(self, update: Node) -> Stored | None:
-        """The value that `update` stores, if it comes from the same kernel and lies in rows of the array."""
+        """The value that `update` stores, if the same kernel computes it and rows of the array contain it."""
         value, view, group = update.inputs[1], update.attrs["view"], self.group_of[update]
         node = self.free.producers.get(value)
         if node is None or self.group_of.get(node) is not group or not group.is_kernel or group.products:
@@ -105,7 +108,7 @@ class ReadBack:
         return Stored(value, group, update.output, view)
 
     def rewire(self, stored: Stored) -> None:
-        """Have readers in other groups read the array, if all of them can."""
+        """Let readers in other groups read the array, if all of them can."""
         direct = [n for n in self.free.users[stored.value] if self.group_of.get(n) is not stored.group]
         groups = self.readers(direct)
         if not groups or stored.group in groups:
@@ -118,9 +121,9 @@ class ReadBack:
             return
         if not self.free.leaves(array, set(writer.members.values())):
             return
-        seen = Value(stored.value.type)
-        self.free.add(Node(ops.view, (array,), (seen,), {"view": stored.view}))
-        swaps = [(node, _reading(node, stored.value, seen)) for node in direct]
+        read_back = Value(stored.value.type)
+        self.free.add(Node(ops.view, (array,), (read_back,), {"view": stored.view}))
+        swaps = [(node, _reading(node, stored.value, read_back)) for node in direct]
         self.swap(swaps)
         if not all(map(self.fits, groups)):
             self.swap([(new, old) for old, new in swaps])
@@ -133,47 +136,54 @@ class ReadBack:
     def newest(
         self, stored: Stored, groups: Sequence[FusionGroup]
     ) -> tuple[Value, FusionGroup, FusionGroup | None]:
-        """The array after further stores of the same kernel, and those beside the value that some of `groups`
-        wait for anyhow; the group that writes it, and the one that writes over it next.
+        """The newest version of the array that contains the value and does not delay `groups`.
+
+        Later stores are included if they do not overlap the value, and are in the same kernel or in one for
+        which some of `groups` wait anyway. Returns the array, the group that writes it, and the next that
+        overwrites it.
         """
         array, writer = stored.array, stored.group
-        while (later := self.next_store(array)) is not None:
-            group, stores = self.group_of[later], [later]
-            while (after := self.next_store(stores[-1].output)) is not None and self.group_of[after] is group:
-                stores.append(after)
+        while (next_update := self.next_store(array)) is not None:
+            group, stores = self.group_of[next_update], [next_update]
+            while (following := self.next_store(stores[-1].output)) is not None and self.group_of[
+                following
+            ] is group:
+                stores.append(following)
             shape = array.type.shape
-            is_beside = all(disjoint(stored.view, store.attrs["view"], shape) for store in stores)
-            if not is_beside or (group is not writer and not any(group.bits & g.before for g in groups)):
+            is_disjoint = all(disjoint(stored.view, store.attrs["view"], shape) for store in stores)
+            if not is_disjoint or (group is not writer and not any(group.bits & g.before for g in groups)):
                 return array, writer, group
             array, writer = stores[-1].output, group
         return array, writer, self.replacing(array)
 
     def replacing(self, array: Value) -> FusionGroup | None:
-        """The group that may write something else into the storage in which `array` lies, if there is one."""
+        """The group that may write other contents into the storage of `array`, if there is one."""
         content = self.final.get(self.storages[array], array)
         node = self.free.producers.get(self.storages.get(content, content))
         return None if content is array or node is None else self.group_of.get(node)
 
     def next_store(self, array: Value) -> Node | None:
-        """The node that writes over `array`."""
+        """The update that overwrites `array`, or None."""
         stores = (n for n in self.free.users.get(array, ()) if n.op is ops.update and n.inputs[0] is array)
         return next(stores, None)
 
     def readers(self, direct: Iterable[Node]) -> list[FusionGroup]:
-        """The groups that nodes belong to, and those that use free ones; none if a reader needs memory."""
-        found: dict[FusionGroup, None] = {}
+        """The groups of `direct` readers, or of the users of free ones; empty if a reader is not in a
+        kernel.
+        """
+        groups: dict[FusionGroup, None] = {}
         pending = list(direct)
         for node in pending:
             if node in self.free:
                 pending.extend(self.free.users.get(node.output, ()))
             elif ELEMENTWISE in node.op.traits or is_fold(node) or node.op is ops.update:
-                found[self.group_of[node]] = None
+                groups[self.group_of[node]] = None
             else:
                 return []
-        return list(found) if all(group.is_kernel for group in found) else []
+        return list(groups) if all(group.is_kernel for group in groups) else []
 
     def swap(self, pairs: Iterable[tuple[Node, Node]]) -> None:
-        """Replace nodes."""
+        """Replace nodes, given as pairs (old, new), in the graph and in their groups."""
         for old, new in pairs:
             self.free.replace(old, new)
             group = self.group_of.get(old)
@@ -184,6 +194,6 @@ class ReadBack:
 
 
 def _reading(node: Node, old: Value, new: Value) -> Node:
-    """`node` with another operand."""
+    """Return a copy of `node` that reads `new` instead of `old`."""
     inputs = tuple([new if value is old else value for value in node.inputs])
     return Node(node.op, inputs, node.outputs, node.attrs, node.location)

@@ -1,1 +1,1 @@
-"""The memory plan: the place of every value, the buffers that share memory, the dependencies of tasks."""
+"""Memory planning: the location of every value, buffers that share memory, and dependencies of tasks."""

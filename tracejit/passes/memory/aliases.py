@@ -1,18 +1,18 @@
-"""Aliases: values that share memory by the meaning of their nodes, for `legalize` and `plan`.
+"""Alias analysis: values that share memory according to the semantics of nodes, for `legalize` and `plan`.
 
 Four kinds of nodes allocate no new buffer:
 
-- a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
-- a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
-  `update`, a fused kernel whose output is an `update` of one of its inputs, and an exchange between ranks;
-- a `loop` writes what it carries into the operands' memory;
-- `empty` is memory that is not written yet, and is no task either.
+- a *contiguous view* is a range of its operand's memory, and needs no task;
+- a node that *overwrites* writes an output into the memory of an operand and leaves other elements unchanged:
+  `update`, a fused kernel whose output is an `update` of one of its inputs, and in-place communication;
+- a `loop` writes loop-carried values into the memory of its operands;
+- `empty` is uninitialised memory, and needs no task either.
 
-`contents` follows views only: values of one content are the same bytes at the same time. `roots` follows
-overwriting too: values of one root lie in the same buffer, one after the other.
+`contents` follows views only: values with one content are the same bytes at the same time. `roots` follows
+overwriting, too: values with one root occupy the same buffer, one after the other.
 
-A fused kernel may, besides, share memory between an output and an operand that dies there (attribute
-``inplace``); whether it does is the plan's decision.
+In addition, a fused kernel may share memory between an output and an operand that dies there (attribute
+``inplace``); the memory plan decides whether it does.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -30,14 +30,14 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class Span(NamedTuple):
-    """A value's place in the buffer of `root`: `offset` in bytes."""
+    """The location of a value: `offset` bytes into the buffer of `root`."""
 
     root: Value
     offset: int
 
 
 def is_alias(node: Node) -> bool:
-    """Whether the output is the operand's memory, at some offset."""
+    """Whether the output is a range of the operand's memory."""
     return node.op is view and node.attrs["view"].is_contiguous()
 
 
@@ -58,21 +58,21 @@ def overwrites(node: Node) -> Pairs:
 
 
 class BodyFacts(NamedTuple):
-    """The aliasing properties of a kernel, read off its body."""
+    """The aliasing and failure properties of a kernel, computed from its body."""
 
     overwrites: Pairs
     can_fail: bool
 
 
 def _facts_of(body: Graph) -> BodyFacts:
-    found: BodyFacts | None = body.notes.get("inside")
-    if found is None:
-        found = body.notes["inside"] = BodyFacts(_overwritten(body), any(map(can_fail, body.nodes)))
-    return found
+    facts: BodyFacts | None = body.notes.get("inside")
+    if facts is None:
+        facts = body.notes["inside"] = BodyFacts(_overwritten(body), any(map(can_fail, body.nodes)))
+    return facts
 
 
 def _overwritten(body: Graph) -> Pairs:
-    """The pairs (output, input) of a body for which an update writes into the input."""
+    """The pairs (output, input) of a body for which updates write the output into the input."""
     stores = {n.outputs[0]: n for n in body.nodes if n.op is update}
     pairs = []
     for k, value in enumerate(body.outputs):
@@ -85,7 +85,7 @@ def _overwritten(body: Graph) -> Pairs:
 
 
 def may_share(node: Node) -> Pairs:
-    """The pairs (output, operand) that the kernel allows to be the same memory."""
+    """The pairs (output, operand) that the kernel allows to share memory."""
     return tuple(node.attrs.get("inplace", ()))
 
 
@@ -99,50 +99,52 @@ def can_fail(node: Node) -> bool:
 
 
 def contents(graph: Graph) -> dict[Value, Span]:
-    """Map each array value to the value whose bytes it is a part of."""
-    found: dict[Value, Span] | None = graph.notes.get("contents")
-    if found is None:
-        found = graph.notes["contents"] = _spans(graph, lambda node: ())
-    return found
+    """Map each array value to its span in the value of which it is a view. Cached in the graph's notes."""
+    spans: dict[Value, Span] | None = graph.notes.get("contents")
+    if spans is None:
+        spans = graph.notes["contents"] = _spans(graph, lambda node: ())
+    return spans
 
 
 def roots(graph: Graph) -> dict[Value, Span]:
-    """Map each array value to the first value of its buffer, in a legal graph (see `legalize`)."""
-    found: dict[Value, Span] | None = graph.notes.get("roots")
-    if found is None:
-        found = graph.notes["roots"] = _spans(graph, overwrites)
-    return found
+    """Map each array value to its span in the first value of its buffer, in a legal graph (see
+    `legalize`).
+    """
+    spans: dict[Value, Span] | None = graph.notes.get("roots")
+    if spans is None:
+        spans = graph.notes["roots"] = _spans(graph, overwrites)
+    return spans
 
 
-def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
+def _spans(graph: Graph, pairs_of: Callable[[Node], Pairs]) -> dict[Value, Span]:
     spans = {value: Span(value, 0) for value in graph.inputs if not value.type.on_host}
     for node in graph.nodes:
         if is_alias(node):
-            base, seen = spans[node.inputs[0]], node.attrs["view"]
+            base, view_of_base = spans[node.inputs[0]], node.attrs["view"]
             output = node.outputs[0]
-            offset = seen.offset * output.type.dtype.itemsize if seen.size else 0
+            offset = view_of_base.offset * output.type.dtype.itemsize if view_of_base.size else 0
             spans[output] = Span(base.root, base.offset + offset)
             continue
         for value in node.outputs:
             if not value.type.on_host:
                 spans[value] = Span(value, 0)
-        for k, j in kept(node):
+        for k, j in pairs_of(node):
             spans[node.outputs[k]] = spans[node.inputs[j]]
     return spans
 
 
 def fills_buffer(value: Value, span: Span) -> bool:
-    """Whether a value with this span fills its buffer."""
+    """Whether a value with this span occupies its entire buffer."""
     return span.offset == 0 and value.type.nbytes == span.root.type.nbytes
 
 
 def alias_groups(graph: Graph, aliases: Sequence[Sequence[int]]) -> dict[Value, frozenset[Value]]:
-    """Map each input to the inputs whose memory may overlap its own, itself included.
+    """Map each input to the inputs whose memory may overlap its memory, including itself.
 
     `aliases` are groups of positions of inputs that share storage.
     """
     groups = {value: frozenset([value]) for value in graph.inputs}
     for group in aliases:
-        together = frozenset().union(*(groups[graph.inputs[i]] for i in group))
-        groups.update(dict.fromkeys(together, together))
+        union = frozenset().union(*(groups[graph.inputs[i]] for i in group))
+        groups.update(dict.fromkeys(union, union))
     return groups

@@ -1,15 +1,16 @@
-"""Packing of buffers into one arena: best fit, where memory is reused only along dependencies.
+"""Allocation of buffers in one arena: best fit, where memory is reused only along dependencies.
 
-Buffers come in the order of their first writers. A piece of the arena whose last owner is dead may be reused
-for a new buffer only if the new buffer's first writer *knows* that every task that touched it is done; the
-tasks it has to wait for are part of the result. Sets of tasks are integers used as bit sets (bit t: task t).
+Buffers are allocated in the order of their first writers. A range of the arena whose last buffer is dead may
+be reused for a new buffer only if the first writer of the new buffer *knows* that every task that accessed
+the range is done; the tasks that it has to wait for are part of the result. Sets of tasks are integers used
+as bit sets (bit t represents task t).
 
 >>> arena = ArenaLayout()
 >>> a, _ = arena.allocate(0, 100, known=0)            # first written by task 0
->>> arena.release(a, 100, users=0b011, until=9)       # touched by tasks 0 and 1
->>> arena.allocate(2, 64, known=0b001), arena.size    # knows nothing of task 1: new memory
+>>> arena.release(a, 100, users=0b011, until=9)       # accessed by tasks 0 and 1
+>>> arena.allocate(2, 64, known=0b001), arena.size    # task 1 may still run: new memory
 ((128, 0), 192)
->>> arena.allocate(3, 64, known=0b011), arena.size    # comes after both: the old memory
+>>> arena.allocate(3, 64, known=0b011), arena.size    # runs after both: reuses the memory
 ((0, 3), 192)
 """
 
@@ -22,14 +23,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and the alignment of the widest vector loads."""
+"""The alignment of buffers in bytes: a cache line, and the alignment of the widest vector loads."""
 
-FEW = 8
-"""The factor by which searching holes by their tasks is slower than searching all of them in order."""
+SEARCH_COST_RATIO = 8
+"""The factor by which a search of holes by their tasks is slower, per hole, than one in order of offsets."""
 
 
 class Hole(NamedTuple):
-    """A free range of bytes; the tasks that touched it last; the last task that may reuse it."""
+    """A free range of bytes, the tasks that accessed it (`users`), and the last task that may reuse it."""
 
     offset: int
     size: int
@@ -42,42 +43,42 @@ class Hole(NamedTuple):
 
 
 class ArenaLayout:
-    """Memory of `size` bytes, which grows, and its holes.
+    """An arena of `size` bytes, which grows as needed, and its holes.
 
-    They are indexed twice: by offset, and by the last of the tasks that touched them, as a task of a graph
-    with many independent parts knows few of these.
+    Holes are indexed twice: by offset, and by the last task that accessed them, because a task of a graph
+    with many independent components knows few of these tasks.
     """
 
     def __init__(self) -> None:
         self.size = 0
         self._holes: list[Hole] = []
         self._by_last: defaultdict[int, list[Hole]] = defaultdict(list)
-        self._lasts = 0  # the tasks by which there are holes
+        self._lasts = 0  # the tasks that are keys of `_by_last`
 
     def allocate(self, task: int, nbytes: int, known: int) -> tuple[int, int]:
-        """(offset, users): a place for `nbytes` that `task` writes first, and the tasks that touched it
-        before.
+        """Allocate `nbytes` for a buffer whose first writer is `task`; return (offset, users).
 
-        `known`: the tasks that are done when `task` starts, or that it can wait for.
+        users: the tasks that accessed this memory before. known: the tasks that are done when `task` starts,
+        or for which it can wait.
         """
         size = _aligned(nbytes)
         if size == 0:
             return 0, 0
-        found = self._best_fit(size, self._known(task, known))
-        offset = found[0].offset if found else self.size
+        holes = self._best_fit(size, self._known(task, known))
+        offset = holes[0].offset if holes else self.size
         end = offset + size
         self.size = max(self.size, end)
-        if found:
-            self._remove(found)
-            if found[-1].end > end:  # the rest of the last hole
-                self._add(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
-        return offset, functools.reduce(lambda users, hole: users | hole.users, found, 0)
+        if holes:
+            self._remove(holes)
+            if holes[-1].end > end:  # the remainder of the last hole
+                self._add(Hole(end, holes[-1].end - end, holes[-1].users, holes[-1].until))
+        return offset, functools.reduce(lambda users, hole: users | hole.users, holes, 0)
 
     def release(self, offset: int, nbytes: int, users: int, until: int) -> None:
-        """Free the buffer of `nbytes` at `offset`; `users` are all tasks that touched it.
+        """Free the buffer of `nbytes` at `offset`; `users` are all tasks that accessed it.
 
-        `until` is the last task that may know of them and writes a new buffer: after it no task can reuse
-        this memory, and searching it would make planning slow.
+        `until` is the last task that may know that they are done, and that writes a new buffer. No later task
+        can reuse the memory, so the hole is then discarded, which keeps the search fast.
         """
         if nbytes:
             self._add(Hole(offset, _aligned(nbytes), users, until))
@@ -89,7 +90,7 @@ class ArenaLayout:
         self._lasts |= 1 << last
 
     def _remove(self, holes: list[Hole]) -> None:
-        """Remove holes that are neighbours."""
+        """Remove adjacent holes."""
         start = bisect.bisect_left(self._holes, holes[0])
         del self._holes[start : start + len(holes)]
         for hole in holes:
@@ -99,17 +100,19 @@ class ArenaLayout:
                 self._lasts ^= 1 << last
 
     def _known(self, task: int, known: int) -> list[Hole]:
-        """The holes that `task` may use, in order of their offsets."""
-        others = ~known
+        """The holes that `task` may reuse, in order of their offsets."""
+        unknown = ~known
         lasts = self._lasts & known
-        if FEW * lasts.bit_count() < len(self._holes):
-            near = [hole for last in tasks_of(lasts) for hole in self._by_last[last]]
-            return sorted([hole for hole in near if not hole.users & others and hole.until >= task])
+        if SEARCH_COST_RATIO * lasts.bit_count() < len(self._holes):
+            candidates = [hole for last in tasks_of(lasts) for hole in self._by_last[last]]
+            return sorted([hole for hole in candidates if not hole.users & unknown and hole.until >= task])
         self._holes = [hole for hole in self._holes if hole.until >= task]
-        return [hole for hole in self._holes if not hole.users & others]
+        return [hole for hole in self._holes if not hole.users & unknown]
 
     def _best_fit(self, size: int, holes: list[Hole]) -> list[Hole]:
-        """The holes to use: the smallest run of neighbours that fits, else those that can grow at the end."""
+        """The smallest run of adjacent holes that fits, or else the run at the end of the arena, which
+        can grow.
+        """
         best, best_size = None, 0
         start, total, end = 0, 0, 0
         for position, hole in enumerate(holes):
@@ -127,12 +130,12 @@ class ArenaLayout:
 
 
 def _last(hole: Hole) -> int:
-    """The last of the tasks that touched a hole."""
+    """The last task that accessed a hole."""
     return hole.users.bit_length() - 1
 
 
 def tasks_of(bits: int) -> Iterator[int]:
-    """The tasks of a set.
+    """Yield the tasks in a bit set.
 
     >>> list(tasks_of(0b1101))
     [0, 2, 3]

@@ -1,24 +1,22 @@
-"""Legalisation: add the copies without which values could not have the memory they must have.
+"""Legalisation: inserts the copies that are needed for a correct assignment of memory to values.
 
-The IR is pure; memory is not. After this pass, every value can live in exactly one place, all writes happen
-in node order, and every plan is correct:
+The IR is pure, memory is not. After this pass, every value can have exactly one location, all writes happen
+in node order, and the memory plan is correct:
 
-- An *output* is a new buffer, written by a node of its own: not an input, not a number, not shared with
+- An *output* is a new buffer, written by a node: it is not an input, not a host number, and not shared with
   another result.
-- An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
-  place.
-- An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
+- An *overwritten operand* (the base of an `update`) has no later readers, so it can be overwritten in place.
+- The *value of an effect* is either written directly into the storage of its input, or computed elsewhere and
   copied there at the very end. The former is possible if, from the first write on, no node reads the old
-  content of the storage, and no index check is still to come (the commit point: a call that fails changes
-  nothing).
+  contents of the storage, and no index check follows (the commit point: a call that fails changes nothing).
 
         %2 = negative(%0)                           %2 = negative(%0)
         %3 = update(%0, %1) [view=...]      =>      %4 = copy(%0)              # %0 is no target of an effect
         return %2, %3                               %3 = update(%4, %1) [view=...]
                                                     return %2, %3
 
-Nodes are reordered only where that saves a copy: readers of the old value of a storage, and index checks,
-move before the node that overwrites it, if they do not depend on it.
+Nodes are reordered only if that saves a copy: readers of the old contents of a storage, and index checks,
+move before the node that overwrites the storage, if they do not depend on it.
 """
 
 from __future__ import annotations
@@ -49,21 +47,21 @@ Aliases = Sequence[Sequence[int]]
 
 
 def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
-    """`graph` with copies where memory needs them; `aliases`: groups of inputs that share storage."""
+    """Insert the necessary copies in `graph`; `aliases`: groups of positions of inputs that share storage."""
     graph = _copy_unowned_outputs(with_changes(graph))
     graph = _write_late(graph)
     graph = _protect_overwritten(graph, aliases)
-    return _place_effects(graph, aliases)
+    return _write_effects(graph, aliases)
 
 
 def with_changes(graph: Graph) -> Graph:
-    """`graph` without effects that change nothing."""
+    """Remove the effects of `graph` that change nothing."""
     effects = tuple(e for e in graph.effects if e.value is not e.target)
     return Graph(graph.inputs, graph.nodes, graph.outputs, effects)
 
 
 def is_legal(graph: Graph) -> bool:
-    """Whether `graph` needs no copy, and its nodes can stay in their order; inputs share no storage."""
+    """Whether `legalize` would not change the nodes of `graph`, if its inputs share no storage."""
     used = {value for node in graph.nodes for value in node.inputs}.union(graph.results())
     used.update(effect.target for effect in graph.effects)
     inputs = tuple([v for v in graph.inputs if v in used])
@@ -74,7 +72,7 @@ def is_legal(graph: Graph) -> bool:
 
 
 def _copy_unowned_outputs(graph: Graph) -> Graph:
-    """Copy the outputs that have no buffer of their own, as soon as they are computed."""
+    """Copy the outputs that are not separate buffers, as soon as they are computed."""
     spans, inputs = contents(graph), set(graph.inputs)
     claimed = {spans[e.value].root for e in graph.effects}
     copies: dict[Value, list[Node]] = defaultdict(list)
@@ -97,7 +95,7 @@ def _copy_unowned_outputs(graph: Graph) -> Graph:
 
 
 def _copy(value: Value, location: str | None = None) -> Node:
-    """A node that copies `value` into a buffer of its own; a number becomes an array."""
+    """Create a node that copies `value` into a new buffer; a host number becomes an array."""
     if value.type.on_host:
         attrs = {"shape": (), "device": CPU}
         return Node(ops.full, (value,), (Value(ops.full.infer(value.type, **attrs)),), attrs, location)
@@ -108,7 +106,9 @@ def _copy(value: Value, location: str | None = None) -> Node:
 
 
 def _write_late(graph: Graph) -> Graph:
-    """Move readers of a storage's old value, and index checks, before the node that overwrites it."""
+    """Move readers of the old contents of storages, and index checks, before the nodes that overwrite
+    them.
+    """
     definition = {value: p for p, node in enumerate(graph.nodes) for value in node.outputs}
     spans = contents(graph)
     readers: dict[Value, list[int]] = defaultdict(list)
@@ -130,7 +130,9 @@ def _write_late(graph: Graph) -> Graph:
 
 
 def _first_writer(graph: Graph, definition: dict[Value, int], value: Value) -> int | None:
-    """The first node that writes the buffer in which `value` ends up; None if that is an untouched input."""
+    """The first node that writes the buffer that finally contains `value`; None if it is an unmodified
+    input.
+    """
     writer = None
     while value in definition:
         position = definition[value]
@@ -145,11 +147,14 @@ def _first_writer(graph: Graph, definition: dict[Value, int], value: Value) -> i
 
 
 class _Order:
-    """The graph's nodes with dependencies besides those of the data."""
+    """The nodes of a graph with data dependencies and additional dependencies.
+
+    after: the successors of each node.
+    """
 
     def __init__(self, graph: Graph, definition: dict[Value, int]):
         self.graph = graph
-        self.after: list[set[int]] = [set() for _ in graph.nodes]  # successors
+        self.after: list[set[int]] = [set() for _ in graph.nodes]
         self.moved = False
         ordered: dict[str, int] = {}
         checks: list[int] = []
@@ -168,38 +173,38 @@ class _Order:
                 checks.append(p)
 
     def move(self, late: Sequence[int], writer: int) -> None:
-        """Order all nodes `late` before `writer`, unless one of them depends on it."""
-        if late and not self._reaches(writer, set(late)):
+        """Add dependencies of `writer` on all nodes in `late`, unless one of these depends on it."""
+        if late and not self._has_path(writer, set(late)):
             self.moved = True
             for position in late:
                 self.after[position].add(writer)
 
-    def _reaches(self, start: int, targets: set[int]) -> bool:
-        seen, stack = {start}, [start]
+    def _has_path(self, start: int, targets: set[int]) -> bool:
+        visited, stack = {start}, [start]
         while stack:
-            for position in self.after[stack.pop()] - seen:
+            for position in self.after[stack.pop()] - visited:
                 if position in targets:
                     return True
-                seen.add(position)
+                visited.add(position)
                 stack.append(position)
         return False
 
     def sorted(self) -> Graph:
-        """The graph in an order that respects all dependencies and changes as little as possible."""
+        """The graph in the topological order that is closest to the present order."""
         if not self.moved:
             return self.graph
-        missing = [0] * len(self.after)
+        n_predecessors = [0] * len(self.after)
         for successors in self.after:
             for position in successors:
-                missing[position] += 1
-        ready = [p for p, count in enumerate(missing) if count == 0]
+                n_predecessors[position] += 1
+        ready = [p for p, count in enumerate(n_predecessors) if count == 0]
         nodes = []
         while ready:
             position = heapq.heappop(ready)
             nodes.append(self.graph.nodes[position])
             for successor in self.after[position]:
-                missing[successor] -= 1
-                if missing[successor] == 0:
+                n_predecessors[successor] -= 1
+                if n_predecessors[successor] == 0:
                     heapq.heappush(ready, successor)
         return Graph(self.graph.inputs, tuple(nodes), self.graph.outputs, self.graph.effects)
 
@@ -208,9 +213,10 @@ class _Order:
 
 
 class _Uses:
-    """The last use of each content, and the contents that lie in the storage of an input.
+    """The last use of each content, and the contents that are stored in the storage of an input.
 
-    latest: by input, the last use of its storage so far, and the contents that are used there.
+    last: the position of the last use of each content. storage: the input in whose storage a content is.
+    latest: for each input, the last use of its storage, and the contents that are used there.
     """
 
     def __init__(self, graph: Graph, aliases: Aliases):
@@ -219,7 +225,7 @@ class _Uses:
         self.groups = alias_groups(graph, aliases)
         self.last: dict[Value, float] = dict.fromkeys(graph.inputs, -1)
         self.last_check = -1
-        self.storage = {v: v for v in graph.inputs}  # contents that lie in the storage of an input
+        self.storage = {v: v for v in graph.inputs}
         for p, node in enumerate(graph.nodes):
             if can_fail(node):
                 self.last_check = p
@@ -232,8 +238,8 @@ class _Uses:
             self.last[self.spans[value].root] = math.inf
         self.latest = {v: (self.last[v], [v]) for v in graph.inputs}
 
-    def put(self, content: Value, storage: Value) -> None:
-        """Record that `content` lies in the storage of the input `storage`."""
+    def assign(self, content: Value, storage: Value) -> None:
+        """Record that `content` is in the storage of the input `storage`."""
         self.storage[content] = storage
         last, contents = self.latest[storage]
         if self.last[content] > last:
@@ -242,20 +248,20 @@ class _Uses:
             contents.append(content)
 
     def is_free_from(self, position: int, k: int, storage: Value) -> bool:
-        """Whether output `k` of the node at `position` may overwrite `storage`, as no later node reads it."""
+        """Whether output `k` of the node at `position` may overwrite `storage`: no later node reads it."""
         node = self.graph.nodes[position]
-        for holder in self.groups[storage]:
-            last, contents = self.latest[holder]
+        for alias in self.groups[storage]:
+            last, contents = self.latest[alias]
             if last > position:
                 return False
             if last == position and not (
-                holder is storage and all(self.may_replace(node, k, content) for content in contents)
+                alias is storage and all(self.may_replace(node, k, content) for content in contents)
             ):
                 return False
         return True
 
     def may_replace(self, node: Node, k: int, content: Value) -> bool:
-        """Whether the kernel allows output `k` to lie where it reads `content`."""
+        """Whether the kernel of `node` may write output `k` into the memory from which it reads `content`."""
         allowed = {*may_share(node), *overwrites(node)}
         return all(
             (k, j) in allowed and fills_buffer(value, self.spans[value])
@@ -265,20 +271,20 @@ class _Uses:
 
 
 def _protect_overwritten(graph: Graph, aliases: Aliases) -> Graph:
-    """Copy the operands that a node would overwrite although they are needed afterwards."""
+    """Copy the operands that a node would overwrite although they are needed later."""
     uses = _Uses(graph, aliases)
     nodes: list[Node] = []
     for p, node in enumerate(graph.nodes):
         inputs = list(node.inputs)
-        taken: set[Value] = set()
+        overwritten: set[Value] = set()
         for k, j in overwrites(node):
             content = uses.spans[inputs[j]].root
-            if content in taken or not _may_overwrite(uses, p, k, j):
+            if content in overwritten or not _may_overwrite(uses, p, k, j):
                 nodes.append(_copy(inputs[j], node.location))
                 inputs[j] = nodes[-1].output
             elif content in uses.storage:
-                uses.put(node.outputs[k], uses.storage[content])
-            taken.add(content)
+                uses.assign(node.outputs[k], uses.storage[content])
+            overwritten.add(content)
         if tuple(inputs) != node.inputs:
             node = Node(node.op, tuple(inputs), node.outputs, node.attrs, node.location)
         nodes.append(node)
@@ -309,38 +315,38 @@ def _may_overwrite(uses: _Uses, p: int, k: int, j: int) -> bool:
 # --------------------------------------------------------------------------------------------------- effects
 
 
-def _place_effects(graph: Graph, aliases: Aliases) -> Graph:
-    """Copy the effects' values that cannot be written straight into their storage, after everything else."""
+def _write_effects(graph: Graph, aliases: Aliases) -> Graph:
+    """Append copies of the effects' values that cannot be written directly into their storage."""
     uses, buffers = _Uses(graph, aliases), roots(graph)
     for value, span in buffers.items():
         if span.root in uses.storage and value not in uses.storage and uses.spans[value].root is value:
-            uses.put(value, span.root)
+            uses.assign(value, span.root)
     claimed = {buffers[v].root for v in graph.outputs}
     definition = {value: p for p, node in enumerate(graph.nodes) for value in node.outputs}
     copied: list[Effect] = []
     for effect in graph.effects:
         root = buffers[effect.value].root
-        if root in claimed or not _is_straight(uses, buffers, definition, effect):
+        if root in claimed or not _is_direct(uses, buffers, definition, effect):
             copied.append(effect)
         claimed.add(root)
     if not copied:
         return graph
     targets = frozenset().union(*(uses.groups[e.target] for e in copied))
-    aside = [_copy(e.value) if buffers[e.value].root in targets else None for e in copied]
-    final = [_copy(e.value if a is None else a.output) for e, a in zip(copied, aside, strict=True)]
-    values = {e.target: node.output for e, node in zip(copied, final, strict=True)}
+    temporaries = [_copy(e.value) if buffers[e.value].root in targets else None for e in copied]
+    final_copies = [
+        _copy(e.value if a is None else a.output) for e, a in zip(copied, temporaries, strict=True)
+    ]
+    values = {e.target: node.output for e, node in zip(copied, final_copies, strict=True)}
     return Graph(
         graph.inputs,
-        (*graph.nodes, *(node for node in aside if node is not None), *final),
+        (*graph.nodes, *(node for node in temporaries if node is not None), *final_copies),
         graph.outputs,
         tuple(Effect(e.target, values.get(e.target, e.value)) for e in graph.effects),
     )
 
 
-def _is_straight(
-    uses: _Uses, buffers: dict[Value, Span], definition: dict[Value, int], effect: Effect
-) -> bool:
-    """Whether the effect's value can be computed in the storage of its target."""
+def _is_direct(uses: _Uses, buffers: dict[Value, Span], definition: dict[Value, int], effect: Effect) -> bool:
+    """Whether the effect's value can be written directly into the storage of its target."""
     span = buffers[effect.value]
     if not fills_buffer(effect.value, span):
         return False

@@ -1,25 +1,24 @@
-"""The memory plan: the place of every value, and the dependencies of tasks.
+"""The memory plan: the location of every value, and the dependencies of tasks.
 
-It decides on a legal graph (see `legalize`):
+Given a legal graph (see `legalize`), it determines:
 
-1. *Buffers.* Values that overwrite one another, and views of them, share a root (see `memory`). A root's
-   buffer is the storage of an input (its own, or that of the effect whose value it holds), a new output, or
-   part of the arena.
+1. *Buffers.* Values that overwrite one another, and views of them, share a root (see `aliases`). The buffer
+   of a root is the storage of an input (if the root is the input, or is the value of an effect on it), a new
+   output, or a part of the arena.
 2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
-   writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
-   that can fail. Nodes of one token (callbacks) keep their order. Only edges that no other path implies
-   are kept.
-3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
-   tasks stand in the order in which they could start instead (see `timing`), and memory is reused along this
-   time, too.
+writer
+   for the last writer and for all readers since. Writers of existing storage also wait for all tasks that can
+   fail. Nodes of one token (callbacks) keep their order. Edges that are implied by other paths are removed.
+3. *Arena.* Buffers share its memory along dependencies (see `pack`). If it saves a sixteenth of the arena,
+   tasks are instead sorted by their earliest start (see `timing`), and memory is also reused by time.
 
     task 0   %3 arena+0      = fused(%0, %1)
     task 1   %4 arena+0      = fused(%3, %2)           after 0     in place
-    task 2   %5 input 0      = fused(%0, %4)           after 1     an effect, straight into the storage
+    task 2   %5 input 0      = fused(%0, %4)           after 1     an effect, written directly
 
-Bytes: *planned* is the size of the arena. *Naive* is what MXNet's paper compares with (Chen et al. 2015):
-one buffer for each internal result of the operators as they stood before fusion, where views, fills and
-index ranges do not count. Inputs, outputs and the storages that effects write count on neither side.
+Sizes: the *planned* size is that of the arena. The *naive* size is the baseline of the MXNet paper (Chen et
+al. 2015): one buffer for each internal result of the operators before fusion, except views, fills and index
+ranges. Neither includes inputs, outputs and storages that effects write.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -39,11 +38,11 @@ from tracejit.passes.memory.pack import LARGE, Packed, pack
 from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
 
 SAVING = 16
-"""The share of the arena (one part in this many) that another order of the tasks has to save."""
+"""The reciprocal of the fraction of the arena that reordering the tasks has to save."""
 
 
 class BufferKind(enum.Enum):
-    """The memory that a buffer is part of."""
+    """The kinds of memory that contain buffers."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -51,14 +50,14 @@ class BufferKind(enum.Enum):
 
 
 class Place(NamedTuple):
-    """`offset` bytes into the storage of input or output `number`, or into the arena on device `number`."""
+    """A location: `offset` bytes into input or output `number`, or into the arena of device `number`."""
 
     kind: BufferKind
     number: int
     offset: int
 
     def moved(self, nbytes: int) -> "Place":
-        """The place so many bytes further."""
+        """The location that is `nbytes` bytes further."""
         return Place(self.kind, self.number, self.offset + nbytes)
 
     def __str__(self) -> str:
@@ -68,9 +67,10 @@ class Place(NamedTuple):
 
 
 class PlannedTask(NamedTuple):
-    """A node that runs, the tasks it waits for, the (output, operand) pairs that share memory, and its cost.
+    """A task: its node, the tasks for which it waits, (output, operand) pairs that share memory, and its
+    cost.
 
-    parts: its units are so many times shorter than usual
+    parts: the factor by which its units of work are smaller than usual.
     """
 
     node: Node
@@ -81,10 +81,11 @@ class PlannedTask(NamedTuple):
 
 
 class MemoryPlan(NamedTuple):
-    """The places of the array values of `graph`, and its tasks in an order in which they could run.
+    """The locations of the array values of `graph`, and its tasks in an order in which they can run.
 
-    spans:  each array value's place in the buffer that it is a part of.
-    arenas: bytes by the number of the device; each device has an arena of its own.
+    spans: the location of each array value in its buffer.
+    places: the location of each array value in memory.
+    arenas: the size in bytes of the arena of each device, by the number of the device.
     """
 
     graph: Graph
@@ -95,20 +96,22 @@ class MemoryPlan(NamedTuple):
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of all arenas."""
+        """The total size of all arenas in bytes."""
         return sum(self.arenas.values())
 
 
 def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
-    """The memory plan of a legal graph; `aliases`: groups of positions of inputs that share storage."""
+    """Compute the memory plan of a legal graph; `aliases`: groups of positions of inputs that share
+    storage.
+    """
     nodes = [node for node in graph.nodes if is_task(node)]
     spans = roots(graph)
     buffers = _claimed(graph, spans)
     costs = [cost(node) for node in nodes]
     after = _dependencies(graph, nodes, spans, buffers, aliases)
     arenas: dict[int, int] = {}
-    for device, apart in _by_device(spans):
-        packed, order = _packed(nodes, spans, {**apart, **buffers}, after, costs)
+    for device, on_others in _by_device(spans):
+        packed, order = _packed(nodes, spans, {**on_others, **buffers}, after, costs)
         buffers |= {root: Place(BufferKind.ARENA, device, offset) for root, offset in packed.offsets.items()}
         nodes, costs, after = [nodes[t] for t in order], [costs[t] for t in order], packed.after
         arenas[device] = packed.size
@@ -124,7 +127,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
 
 
 def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, Place | None]]]:
-    """Yield each device's number, with the roots that lie on others."""
+    """Yield the number of each device, with the roots that are on other devices."""
     roots = dict.fromkeys(span.root for span in spans.values())
     for device in sorted({root.type.device.number for root in roots}):
         yield device, {root: None for root in roots if root.type.device.number != device}
@@ -137,7 +140,7 @@ def _packed(
     after: Sequence[tuple[int, ...]],
     costs: Sequence[int],
 ) -> tuple[Packed, Sequence[int]]:
-    """The arena with the tasks in the user's order or, if that saves enough, in that of their start."""
+    """Pack the arena with the tasks in the user's order or, if it saves enough, sorted by their start."""
     in_order = pack(nodes, spans, buffers, after)
     if in_order.size < LARGE:
         return in_order, range(len(nodes))
@@ -152,8 +155,9 @@ def _packed(
 
 
 def naive_bytes(graph: Graph, weights: Mapping[Node, int] | None = None) -> int:
-    """Bytes of the internal results of `graph`, each in a buffer of its own; `weights`: how many nodes a node
-    stands for, if more than one.
+    """The size in bytes of the internal results of `graph`, each in a separate buffer.
+
+    weights: the number of nodes that a node represents, if it is more than one.
     """
     free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient, ops.without_gradient}
     results = set(graph.results())
@@ -169,7 +173,7 @@ def naive_bytes(graph: Graph, weights: Mapping[Node, int] | None = None) -> int:
 
 
 def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
-    """The buffers outside the arena, by root: inputs, outputs, and the values of effects."""
+    """The locations of buffers outside the arena, by root: inputs, outputs, and the values of effects."""
     position = {value: i for i, value in enumerate(graph.inputs)}
     buffers = {v: Place(BufferKind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
     claims = [(e.value, Place(BufferKind.INPUT, position[e.target], 0)) for e in graph.effects]
@@ -185,7 +189,7 @@ def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
 
 
 class _Accesses:
-    """The accesses to a piece of memory: the last writer, and the readers since."""
+    """The accesses to a buffer: the last writer, and the readers since."""
 
     def __init__(self) -> None:
         self.writer: int | None = None
@@ -199,7 +203,7 @@ def _dependencies(
     buffers: dict[Value, Place],
     aliases: Sequence[Sequence[int]],
 ) -> list[tuple[int, ...]]:
-    """Return for each task the tasks it waits for, without those that others of them wait for."""
+    """Return, for each task, the tasks for which it waits, without those implied by others."""
     accesses = _accesses(graph, buffers, aliases)
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []
@@ -226,16 +230,16 @@ def _dependencies(
             accesses[root].readers.append(task)
         for root in writes:
             accesses[root].writer, accesses[root].readers = task, []
-        waited, covered = direct(waits, ancestors)
-        after.append(waited)
-        ancestors.append(covered)
+        direct_waits, all_ancestors = direct(waits, ancestors)
+        after.append(direct_waits)
+        ancestors.append(all_ancestors)
     return after
 
 
 def _accesses(
     graph: Graph, buffers: dict[Value, Place], aliases: Sequence[Sequence[int]]
 ) -> dict[Value, _Accesses]:
-    """One record for each root, shared by the roots that may be the same memory."""
+    """Create one record for each root, shared by the roots whose memory may overlap."""
     groups = alias_groups(graph, aliases) if aliases else {}
     shared: dict[Hashable, _Accesses] = defaultdict(_Accesses)
     accesses: dict[Value, _Accesses] = defaultdict(_Accesses)

@@ -1,16 +1,16 @@
 """The earliest start of tasks, and the order that follows from it.
 
-Tasks stand in the user's order, in which a backward pass computes all cotangents before the optimizer uses
-the first gradient, so that all of them live at once. The engine would run a gradient as soon as its operands
-are there. `earliest` computes that time for unlimited workers and tasks that take their cost;
-`in_order_of_start` is the order of these moments, ties in the user's order:
+Tasks are in the user's order, in which a backward pass computes all cotangents before the optimizer uses the
+first gradient, so all of them are live simultaneously. The engine, however, runs a task as soon as its
+operands are available. `earliest` computes this time for unlimited workers and for tasks whose duration is
+their cost; `in_order_of_start` sorts tasks by this time, and keeps the user's order for ties:
 
     user's order        dx3, dx2, dx1, dw3, dw2, dw1
     order of start      dx3, dw3, dx2, dw2, dx1, dw1
 
-Both are functions of the graph. A task may wait for tasks that have finished before its earliest start
-without delay: such edges lengthen no path, and `pack` adds them where they free a buffer. The duration of a
-Python task is unknown, so its successors never count as finished.
+Both depend on the graph only. A task may wait, without delay, for tasks that end before its earliest start:
+such dependencies lengthen no path, and `pack` adds them where memory can be reused. The duration of a Python
+task is unknown, so no task may wait for it or its successors in this way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tracejit.passes.memory.aliases import is_task
 from tracejit.tuning import tuning_of_values
 
 NEVER = 1 << 60
-"""Duration of a task that may take any time."""
+"""The duration of a task whose duration is unknown."""
 
 
 def cost(node: Node) -> int:
-    """The estimated cost of a task in units of 0.1 ns, the time for a byte of memory traffic."""
+    """The estimated cost of a task in units of 0.1 ns, the time of one byte of memory traffic."""
     if node.op is ops.loop:
         return most(node.attrs["rounds"]) * work(node)
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
@@ -45,8 +45,9 @@ def cost(node: Node) -> int:
 
 
 def work(node: Node) -> int:
-    """The cost of what a node with a nested graph computes; of its operands, it reads parts. Of a loop: one
-    round.
+    """The cost of the computation in a node, for a loop of one iteration.
+
+    The operands of a node with a nested graph are not counted, because it reads parts of them only.
     """
     if "body" not in node.attrs:
         return cost(node)
@@ -57,7 +58,7 @@ def work(node: Node) -> int:
 def earliest(
     nodes: Sequence[Node], costs: Sequence[int], after: Sequence[Sequence[int]]
 ) -> list[tuple[int, int]]:
-    """The earliest (start, end) of each task; `after`: the earlier tasks that it waits for.
+    """The earliest (start, end) of each task; `after`: the earlier tasks for which it waits.
 
     >>> earliest([], [], [])
     []
@@ -71,7 +72,7 @@ def earliest(
 
 
 def in_order_of_start(times: Sequence[tuple[int, int]]) -> list[int]:
-    """The tasks in the order in which they could start; each comes after all that it waits for.
+    """Sort tasks by their earliest start; each comes after all tasks for which it waits.
 
     >>> in_order_of_start([(0, 5), (5, 9), (0, 7)])
     [0, 2, 1]
@@ -80,7 +81,7 @@ def in_order_of_start(times: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def reordered(after: Sequence[Sequence[int]], order: Sequence[int]) -> list[tuple[int, ...]]:
-    """`after` for the tasks in another order, by their new numbers.
+    """Convert `after` to another order of the tasks, with their new numbers.
 
     >>> reordered([(), (0,), (), (1, 2)], [2, 0, 1, 3])
     [(), (), (1,), (0, 2)]
@@ -90,14 +91,14 @@ def reordered(after: Sequence[Sequence[int]], order: Sequence[int]) -> list[tupl
 
 
 def direct(waits: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """The tasks of `waits` that are no ancestors of others among them, and all ancestors, as bits.
+    """The tasks in `waits` that are not ancestors of others in it, and the bit set of all ancestors.
 
     >>> direct({0, 1, 2}, [0b0, 0b1, 0b0])
     ((1, 2), 7)
     """
-    found, covered = [], 0
+    result, covered = [], 0
     for task in sorted(waits, reverse=True):
         if not covered >> task & 1:
-            found.append(task)
+            result.append(task)
             covered |= ancestors[task] | 1 << task
-    return tuple(reversed(found)), covered
+    return tuple(reversed(result)), covered

@@ -1,1 +1,1 @@
-"""Runs of equal rounds become loops: finding them, proving them equal, making the loop's node."""
+"""Loop rolling: detects runs of equal iterations, proves that they are equal, and builds `loop` nodes."""

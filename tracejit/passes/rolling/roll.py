@@ -1,17 +1,18 @@
-"""The pass `roll`: runs of equal rounds in a recorded graph become `loop` nodes.
+"""The pass `roll`: runs of equal iterations in a recorded graph become `loop` nodes.
 
     for i in range(1000):            %3 = loop(%count, %x, %b) [moves=..., rounds=1000] graph {
         x = tanh(x + b[i])          =>   %2 = add(%0, %1)
                                          %3 = tanh(%2)
                                          %0 <- %3 }
 
-A recording is a row of nodes. Where it is periodic (`periods`: the same operators, types, attributes and
-lines, whatever the offsets of views), `rounds_of` proves how many rounds are wired alike, and what each
-operand is (see `Wiring`); `make_loop` writes the node. Short periods come first, so that inner loops are
-rolled before outer ones; the pass is repeated until nothing is found.
+A recording is a sequence of nodes. Where it is periodic (`periods`: the same operators, types, attributes and
+lines, but any offsets of views), `wiring_of` proves how many iterations have the same dataflow, and
+classifies each operand (see `Wiring`); `make_loop` builds the node. Short periods are tried first, so that
+inner loops are rolled before outer ones; the pass is repeated until it finds no run.
 
-A run that is too short, or has rounds of much work, stays unrolled: its tasks run on all workers. So do
-rounds that are not proved equal. The recorded graph's note ``unrolled`` says why.
+A run that is too short, or whose iterations have much work, is not rolled: its tasks run on all workers.
+Neither are iterations that cannot be proved equal. The recorded graph's note ``unrolled`` contains the
+reasons.
 """
 
 from __future__ import annotations
@@ -27,46 +28,53 @@ from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
 from tracejit.passes.rolling.make_loop import make_loop
 from tracejit.passes.rolling.periods import Periods
-from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, rounds_of
+from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, wiring_of
 
-ROUNDS = 16
-"""The least rounds of a loop: fewer are cheap to compile, and may fuse with one another."""
+MIN_ITERATIONS = 16
+"""The least number of iterations of a loop: fewer are cheap to compile, and may be fused with each other."""
 
-LEAST = 3
-"""The least rounds of a loop of which another one has `ROUNDS`."""
+MIN_NESTED_ITERATIONS = 3
+"""The least number of iterations of a loop if another loop with the same body has `MIN_ITERATIONS`."""
 
-PART, PARTS = 6, 256
-"""Nested loops whose rounds are recorded alike are one run, but places move evenly in the rounds of an inner
-loop only. If a run has more than `PARTS` operators, each of its parts with at least `PART` rounds is rolled.
+MIN_PART_ITERATIONS, LONG_RUN = 6, 256
+"""Nested loops whose iterations are recorded alike are a single run, in which offsets are affine within an
+inner loop only. If a run has more than `LONG_RUN` operators, each of its parts with at least
+`MIN_PART_ITERATIONS` iterations is rolled separately.
 """
 
-SHIFTS = 64
-"""The most operators that are tried as the first one of a round."""
+MAX_SHIFTS = 64
+"""The greatest number of operators that are tried as the first one of an iteration."""
 
-WORK = 1 << 18
-"""The most bytes that the results of a round may have: a loop runs on one thread."""
+MAX_BYTES = 1 << 18
+"""The greatest size in bytes of the results of an iteration: a loop runs on one thread."""
 
-PRODUCTS = 1 << 19
-"""The most multiplications of products in a round."""
+MAX_MULTIPLICATIONS = 1 << 19
+"""The greatest number of multiplications of matrix products in an iteration."""
 
 LONG, LONG_SCALE = 2000, 64
-"""Operators beyond which a first call takes seconds: they are rolled up to `LONG_SCALE` times the work."""
+"""Runs of more than `LONG` operators, which take seconds to compile, are rolled up to `LONG_SCALE` times
+the work.
+"""
 
-REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
-"""Operators of these traits join kernels whose values stay in registers."""
+IN_REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
+"""The traits of operators that are fused into kernels whose values stay in registers."""
 
-SHORT = 16
-"""The most operators, all elementwise, of rounds that share a kernel with others."""
+MAX_BODY_NODES = 16
+"""The greatest number of operators of an elementwise iteration that is fused with other iterations."""
 
-CHAIN = 1024
-"""The most operators of such rounds that stay a few kernels; more are faster compiled as a loop."""
+MAX_CHAIN = 1024
+"""The greatest number of operators of a run of such iterations; longer runs compile faster as a loop."""
 
-DEPTH = 6
-"""The most walks over a graph: loops nest less deeply."""
+MAX_LEVELS = 6
+"""The greatest number of repetitions of the pass: loops are nested less deeply."""
 
 
 class LoopPlace(NamedTuple):
-    """The place of a loop: repetitions of the pass before, position among the nodes, nodes of a round."""
+    """The run of nodes that a loop replaces.
+
+    level: the number of repetitions of the pass before. start: the position of the first node. period: the
+    number of nodes of an iteration. rounds: the number of iterations.
+    """
 
     level: int
     start: int
@@ -75,22 +83,22 @@ class LoopPlace(NamedTuple):
 
 
 Cuts = Collection[tuple[int, int]]
-"""The ends of runs: (repetitions of the pass before, position among the nodes)."""
+"""Positions at which runs must end: (repetitions of the pass before, position among the nodes)."""
 
 
 def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
-    """`graph` with runs of equal rounds as loops.
+    """Replace runs of equal iterations in `graph` by loops.
 
-    `notes`: those of the recording, if that is another graph. ``cuts`` in it says where plans of rounds were
-    found to differ, ``ranges`` which loops over `tj.range` were recorded round by round; ``unrolled`` is set
-    to what was not rolled, and why.
+    `notes` are those of the recording, if that is another graph. The note ``cuts`` contains the positions at
+    which the plans of iterations differ, ``ranges`` the loops over `tj.range` that were recorded iteration by
+    iteration. The note ``unrolled`` is set to the reasons why runs were not rolled, with their locations.
     """
     rolling = _Rolling()
     notes = graph.notes if notes is None else notes
     rolling.reasons |= notes.get("ranges", {})
     cuts: Cuts = notes.get("cuts", ())
-    for level in range(DEPTH):
-        if len(graph.nodes) < ROUNDS:
+    for level in range(MAX_LEVELS):
+        if len(graph.nodes) < MIN_ITERATIONS:
             break
         refused = len(rolling.refused)
         rolled = _Level(graph, rolling, level, cuts).run()
@@ -102,7 +110,7 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
 
 
 class _Rolling:
-    """State that walks over a graph share. refused: the tokens of rounds that are not rolled."""
+    """The state that repetitions of the pass share. refused: the tokens of iterations that are not rolled."""
 
     def __init__(self) -> None:
         self.bodies: dict[Hashable, Graph] = {}
@@ -112,10 +120,11 @@ class _Rolling:
 
 
 class _Level:
-    """One walk over a graph, which rolls the innermost runs.
+    """One repetition of the pass, which rolls the innermost runs.
 
-    known: the tokens of the rounds of long runs, with the number of operators in all of them. Shorter runs of
-    the same rounds are rolled, too: they are in the rounds of another loop.
+    known: the tokens of the iterations of long runs, with the total number of operators of these runs.
+    Shorter runs of the same iterations are rolled, too, because they occur in the iterations of an outer
+    loop.
     """
 
     def __init__(
@@ -133,25 +142,25 @@ class _Level:
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
-        self.begin: set[int] = set()  # the tokens that these rounds begin with
-        # By period: from where to where rounds are not alike, and where several as one are worth no try.
+        self.first_tokens: set[int] = set()  # the first tokens of these iterations
+        # By period: start and end of a run of unlike iterations, and where longer periods are not tried.
         self.failed: dict[int, tuple[int, int, int]] = {}
-        self.none: dict[int, int] = {}  # by position: shorter rounds do not begin a run there
+        self.no_run_below: dict[int, int] = {}  # by position: no run with a shorter period begins there
 
     def run(self) -> Graph:
-        """The graph with loops; itself if there are none."""
+        """Return the graph with loops, or the graph itself if there are none."""
         self._survey()
         if not self.known:
             return self.graph
         new: list[Node] = list(self.constants)
         renamed: dict[Value, Value] = {}
-        position, found = 0, False
+        position, has_loops = 0, False
         while position < len(self.nodes):
-            made, end = self._made(position, renamed)
-            new += [_renamed(node, renamed) for node in made]
-            found = found or end > position + 1
+            replacement, end = self._replacement(position, renamed)
+            new += [_renamed(node, renamed) for node in replacement]
+            has_loops = has_loops or end > position + 1
             position = end
-        if not found:
+        if not has_loops:
             return self.graph
         graph = self.graph
         return Graph(
@@ -162,67 +171,74 @@ class _Level:
         )
 
     def _survey(self) -> None:
-        """Find the rounds of long runs that are wired alike."""
+        """Collect the iterations of all long runs whose iterations have the same dataflow."""
         position = 0
-        while found := self._first_run(position, len(self.nodes), len(self.nodes)):
-            key, operators, position = found
+        while run := self._first_run(position, len(self.nodes), len(self.nodes)):
+            key, operators, position = run
             self.known[key] = self.known.get(key, 0) + operators
-            self.begin.add(key[0])
+            self.first_tokens.add(key[0])
 
     def _first_run(self, position: int, end: int, below: int) -> tuple[tuple[int, ...], int, int] | None:
-        """The first innermost run of rounds of less than `below` operators that begins before `end`: the
-        tokens of a round, the operators of the run, and where it ends.
+        """The first innermost run from `position` on that begins before `end` with a period less than
+        `below`.
+
+        Returns the tokens of an iteration, the number of operators of the run, and its end; None without a
+        run.
         """
         for start in range(position, end):
-            if self.none.get(start, 0) >= below:
+            if self.no_run_below.get(start, 0) >= below:
                 continue
-            # A failure at every start of a round is one in all of the run, also of several rounds as one: in
-            # long runs, whose parts may be rolled, these are tried, but in the first round only.
-            barred = {p: tried for p, (first, last, tried) in self.failed.items() if first <= start < last}
-            hopeless = [p for p, tried in barred.items() if start >= tried]
-            for period, rounds in self._runs(start, ROUNDS, min([below, *hopeless])):
-                if period in barred:
+            # A period that failed at every start within an iteration fails in the entire run, and so do its
+            # multiples. In long runs, parts of which may be rolled, these are tried in the first iteration.
+            failed = {p: tried for p, (first, last, tried) in self.failed.items() if first <= start < last}
+            failed_multiples = [p for p, tried in failed.items() if start >= tried]
+            for period, iterations in self._runs(start, MIN_ITERATIONS, min([below, *failed_multiples])):
+                if period in failed:
                     continue
                 inner = self._first_run(start, start + period, period // 2 + 1)
                 if inner is not None:
                     return inner
                 try:
-                    begin = self._start(start, period, rounds)
+                    first_node = self._start(start, period, iterations)
                 except Unlike as error:
-                    self._tell(error)
-                    is_long = period * rounds > PARTS
-                    self.failed[period] = start, start + period * rounds, start + period * is_long
+                    self._note_reason(error)
+                    is_long = period * iterations > LONG_RUN
+                    self.failed[period] = start, start + period * iterations, start + period * is_long
                     if is_long:
                         continue
                     break
-                key = tuple(self.tokens[begin : begin + period])
+                key = tuple(self.tokens[first_node : first_node + period])
                 if key not in self.rolling.refused:
-                    return key, rounds * period, start + rounds * period
-                self.failed[period] = start, start + period * rounds, start
+                    return key, iterations * period, start + iterations * period
+                self.failed[period] = start, start + period * iterations, start
                 break
-            self.none[start] = below
+            self.no_run_below[start] = below
         return None
 
-    def _start(self, position: int, period: int, rounds: int) -> int:
-        """The first node of a round in a run: where known rounds begin, else where the fewest values are
-        carried.
+    def _start(self, position: int, period: int, iterations: int) -> int:
+        """The best position of the first node of an iteration in a run; raises `Unlike`.
+
+        It is the start of a known iteration, or else the position with the fewest loop-carried values.
         """
-        shifts = min(period, SHIFTS)
+        shifts = min(period, MAX_SHIFTS)
         for start in range(position, position + shifts):
-            if self.tokens[start] in self.begin and tuple(self.tokens[start : start + period]) in self.known:
+            if (
+                self.tokens[start] in self.first_tokens
+                and tuple(self.tokens[start : start + period]) in self.known
+            ):
                 return start
-        several = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
+        n_tried = min(iterations - 1, MIN_ITERATIONS) if iterations > MIN_NESTED_ITERATIONS else iterations
         errors: list[Unlike] = []
-        for least in (several, PART) if rounds * period > PARTS else (several,):
+        for least in (n_tried, MIN_PART_ITERATIONS) if iterations * period > LONG_RUN else (n_tried,):
             counts = {}
             for shift in range(shifts):
                 try:
-                    wiring = rounds_of(self.recorded, position + shift, period, least, least)
+                    wiring = wiring_of(self.recorded, position + shift, period, least, least)
                 except Unlike as unlike:
                     errors.append(unlike)
                     continue
                 carried = {
-                    s.place for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
+                    s.result for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
                 }
                 counts[shift] = len(carried)
             if counts:
@@ -230,57 +246,72 @@ class _Level:
         raise errors[0]
 
     def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
-        """(period, rounds) of the runs from a position to the next cut."""
+        """Yield (period, iterations) of the runs from a position to the next cut at most."""
         cut = bisect.bisect_right(self.cuts, position)
-        for period, rounds in self.periods.at(position, least, below):
+        for period, iterations in self.periods.at(position, least, below):
             if cut < len(self.cuts):
-                rounds = min(rounds, (self.cuts[cut] - position) // period)
-            if rounds >= least:
-                yield period, rounds
-            elif least == ROUNDS:
-                self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
+                iterations = min(iterations, (self.cuts[cut] - position) // period)
+            if iterations >= least:
+                yield period, iterations
+            elif least == MIN_ITERATIONS:
+                self._note_reason(Unlike("iterations need different plans", self.nodes[position].location))
 
-    def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
-        """The nodes that replace those from a position on, and where the next begin."""
+    def _replacement(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
+        """The nodes that replace those from `position` on, and the position of the next nodes."""
         nodes = self.nodes
-        runs = self._runs(position, LEAST, len(nodes)) if self.tokens[position] in self.begin else ()
-        for period, rounds in runs:
+        runs = (
+            self._runs(position, MIN_NESTED_ITERATIONS, len(nodes))
+            if self.tokens[position] in self.first_tokens
+            else ()
+        )
+        for period, iterations in runs:
             key = tuple(self.tokens[position : position + period])
-            total = self.known.get(key)
-            if total is None:
+            n_operators = self.known.get(key)
+            if n_operators is None:
                 continue
             try:
-                _check_work(nodes[position : position + period], total)
-                wiring = rounds_of(self.recorded, position, period, rounds, LEAST)
-                _check_work(nodes[wiring.end - period : wiring.end], total)
-                made = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
+                _check_work(nodes[position : position + period], n_operators)
+                wiring = wiring_of(self.recorded, position, period, iterations, MIN_NESTED_ITERATIONS)
+                _check_work(nodes[wiring.end - period : wiring.end], n_operators)
+                replacement = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
             except Unlike as error:
-                self._tell(error)
+                self._note_reason(error)
                 self.rolling.refused.add(key)
                 continue
-            (loop,) = [node for node in made if node.op is ops.loop]
-            run = LoopPlace(self.level, position, period, wiring.rounds)
+            (loop,) = [node for node in replacement if node.op is ops.loop]
+            run = LoopPlace(self.level, position, period, wiring.trip_count)
             loop.attrs["body"].notes.setdefault("runs", []).append(run)
-            return made, wiring.end
+            return replacement, wiring.end
         return nodes[position : position + 1], position + 1
 
-    def _tell(self, error: Unlike) -> None:
+    def _note_reason(self, error: Unlike) -> None:
         self.rolling.reasons.setdefault(str(error), error.location)
 
 
 def _check_work(body: list[Node], operators: int) -> None:
-    """Refuse rounds with work for several workers, and those whose values are better in registers."""
+    """Raise `Unlike` for iterations with work for several workers, or whose values are better kept in
+    registers.
+    """
     check_size(body, LONG_SCALE if operators > LONG else 1)
-    if len(body) <= SHORT and operators <= CHAIN and all(n.op.traits & REGISTERS for n in body):
-        raise Unlike("some kernels compute several rounds each", body[0].location)
+    if (
+        len(body) <= MAX_BODY_NODES
+        and operators <= MAX_CHAIN
+        and all(n.op.traits & IN_REGISTERS for n in body)
+    ):
+        raise Unlike("some kernels compute several iterations each", body[0].location)
 
 
 def check_size(body: Sequence[Node], scale: int = 1) -> None:
-    """Refuse rounds with work for several workers."""
-    made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
-    products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
-    if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
-        raise Unlike("a round is long enough for several workers", body[0].location)
+    """Raise `Unlike` for iterations with enough work for several workers."""
+    computing = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
+    products = (
+        n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in computing if n.op.work
+    )
+    if (
+        sum(v.type.nbytes for n in computing for v in n.outputs) > scale * MAX_BYTES
+        or sum(products) > scale * MAX_MULTIPLICATIONS
+    ):
+        raise Unlike("an iteration is long enough for several workers", body[0].location)
 
 
 def _renamed(node: Node, renamed: dict[Value, Value]) -> Node:
@@ -289,11 +320,14 @@ def _renamed(node: Node, renamed: dict[Value, Value]) -> Node:
 
 
 class _Tokens:
-    """Numbers nodes: equal numbers may be one node of two rounds, apart from wiring and offsets."""
+    """Assigns tokens to nodes: nodes with equal tokens may be the same node of two iterations.
+
+    Tokens do not depend on operands and on the offsets of views.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._known: dict[int, tuple[object, int]] = {}  # by identity: an object and its number
+        self._known: dict[int, tuple[object, int]] = {}  # by identity: an object (kept alive) and its number
 
     def __call__(self, node: Node) -> int:
         types = tuple([self._number(v.type, _kind) for v in node.inputs])
@@ -301,18 +335,20 @@ class _Tokens:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _number(self, item: Any, describe: Callable[[Any], Hashable]) -> int:
-        """The number of what `describe` says of `item`: it takes long, and many nodes have one type."""
-        found = self._known.get(id(item))
-        if found is None:
+        """The number of ``describe(item)``, cached by identity: `describe` is slow, and many nodes share
+        a type.
+        """
+        cached = self._known.get(id(item))
+        if cached is None:
             number = self._numbers.setdefault(describe(item), len(self._numbers))
-            found = self._known[id(item)] = item, number
-        return found[1]
+            cached = self._known[id(item)] = item, number
+        return cached[1]
 
     def _attributes(self, node: Node) -> Hashable:
         attrs = node.attrs
         if node.op is ops.view or node.op is ops.update:
-            seen = attrs["view"]
-            return _sizes(seen.shape), seen.strides
+            view = attrs["view"]
+            return _sizes(view.shape), view.strides
         if node.op is ops.loop:
             return self._number(attrs["body"], self._body), len(attrs["moves"])
         if "shape" in attrs:
@@ -321,13 +357,13 @@ class _Tokens:
 
     def _body(self, body: Graph) -> Hashable:
         number = {value: i for i, value in enumerate(body.inputs)}
-        parts: list[Hashable] = [self._number(value.type, _kind) for value in body.inputs]
+        key: list[Hashable] = [self._number(value.type, _kind) for value in body.inputs]
         for node in body.nodes:
-            parts += (self(node), *map(number.__getitem__, node.inputs))
+            key += (self(node), *map(number.__getitem__, node.inputs))
             for value in node.outputs:
                 number[value] = len(number)
-        parts += [(number[effect.target], number[effect.value]) for effect in body.effects]
-        return tuple(parts)
+        key += [(number[effect.target], number[effect.value]) for effect in body.effects]
+        return tuple(key)
 
 
 def _kind(type: ArrayType) -> Hashable:
@@ -335,5 +371,5 @@ def _kind(type: ArrayType) -> Hashable:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
-    """Extents by class: no element, one, or several (2)."""
+    """Classify extents as 0, 1 or more (2)."""
     return tuple([min(n, 2) if isinstance(n, int) else 2 for n in shape])

@@ -1,14 +1,14 @@
-"""The wiring of the rounds of a run, and the number of rounds that are wired alike.
+"""The dataflow, or wiring, of the iterations of a run, and the number of iterations with the same wiring.
 
-Each operand of each node of a round is of one `WireKind`:
+Each operand of each node of an iteration has a `WireKind`:
 
-    INNER    result `d` of the same round
-    CARRIED  result `d` of the round before; in the first round, a value from before the loop
-    FIXED    one value from before the loop
-    VIEWS    in each round another view of one value, offsets growing by one step
-    NUMBERS  in each round another constant, growing by one step
+    INNER    a result of the same iteration
+    CARRIED  a result of the previous iteration; in the first iteration, a value from before the loop
+    FIXED    a value from before the loop, the same in all iterations
+    VIEWS    a view of a value from before the loop, whose offset grows by the same step in each iteration
+    NUMBERS  a constant that grows by the same step in each iteration
 
-and the offsets of the round's own views and stores grow by one step each (0: they stay).
+The offset of each view and store in the iteration grows by a constant step, which may be 0.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -29,7 +29,7 @@ from tracejit.tuning import tuning_of
 
 
 class WireKind(enum.Enum):
-    """See the module's docstring."""
+    """The kinds of operands; see the module's docstring."""
 
     INNER = enum.auto()
     CARRIED = enum.auto()
@@ -39,36 +39,40 @@ class WireKind(enum.Enum):
 
 
 class Wire(NamedTuple):
-    """The source of an operand. `place`: (node of the round, output); `value`: that of the first round, or
-    the base of the views; `step`: elements, or what numbers grow by.
+    """The source of an operand.
+
+    result: for INNER and CARRIED, the (index of a node in the iteration, index of its output). value: for
+    other kinds, and for CARRIED, the value in the first iteration. offset, step: for VIEWS, those of the
+    offset in elements; step: for NUMBERS, the increment.
     """
 
     kind: WireKind
-    place: tuple[int, int] = (-1, -1)
+    result: tuple[int, int] = (-1, -1)
     value: Value | None = None
     offset: int = 0
     step: int = 0
 
 
 class Wiring(NamedTuple):
-    """A run of equal rounds: `rounds` times `period` nodes from `start` on.
+    """A run of equal iterations: `trip_count` times `period` nodes from position `start` on.
 
-    sources: of each node of a round, of each operand. steps: of each node, that of its view.
+    sources: the source of each operand of each node of an iteration. steps: for each node, the step of the
+    offset of its view.
     """
 
     start: int
     period: int
-    rounds: int
+    trip_count: int
     sources: list[list[Wire]]
     steps: list[int]
 
     @property
     def end(self) -> int:
-        return self.start + self.period * self.rounds
+        return self.start + self.period * self.trip_count
 
 
 class RecordedGraph:
-    """A recorded graph: its nodes but for constants, where values are defined, and who reads them."""
+    """A recorded graph: its nodes except constants, and the definitions and last uses of values."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node]):
         self.nodes = nodes
@@ -81,65 +85,71 @@ class RecordedGraph:
                 self.last_use[v] = i
         self.is_plain = _is_plain(nodes)
 
-    def seen(self, value: Value) -> tuple[Value, View] | None:
-        """The array that `value` is a view of, perhaps through other views, and the view; None for others."""
-        place = self.defined.get(value)
-        node = None if place is None else self.nodes[place[0]]
+    def base_of(self, value: Value) -> tuple[Value, View] | None:
+        """The base of a chain of views that defines `value`, and the composed view; None if it is not a
+        view.
+        """
+        definition = self.defined.get(value)
+        node = None if definition is None else self.nodes[definition[0]]
         if node is None or node.op is not ops.view:
             return None
         base, view = node.inputs[0], node.attrs["view"]
-        inner = self.seen(base)
-        whole = None if inner is None else inner[1].compose(view)
-        return (base, view) if inner is None or whole is None else (inner[0], whole)
+        inner = self.base_of(base)
+        composed = None if inner is None else inner[1].compose(view)
+        return (base, view) if inner is None or composed is None else (inner[0], composed)
 
     def is_needed(self, value: Value, end: int) -> bool:
-        """Whether a value is a result, or read from position `end` on."""
+        """Whether a value is a result of the graph, or is read at position `end` or later."""
         return value in self.results or self.last_use.get(value, -1) >= end
 
 
-def rounds_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
-    """The wiring of at most `most` rounds from `start`. Raises `Unlike` if fewer than `least` are alike."""
+def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
+    """The wiring of at most `most` iterations from `start`; raises `Unlike` if fewer than `least` are
+    equal.
+    """
     nodes = recorded.nodes
     if not recorded.is_plain:
         check_plain(nodes[start : start + period])
-    rounds = most
+    trip_count = most
     sources: list[list[Wire]] = []
     steps = []
     for q in range(period):
-        column = nodes[start + q : start + rounds * period : period]
+        column = nodes[start + q : start + trip_count * period : period]
         step = 0
         if column[0].op is ops.view or column[0].op is ops.update:
             offsets = [node.attrs["view"].offset for node in column]
             step = offsets[1] - offsets[0]
-            rounds = min(rounds, _affine(offsets, step))
+            trip_count = min(trip_count, _n_affine(offsets, step))
         steps.append(step)
-        if rounds < least:
-            raise Unlike(f"the place of {column[0].op.name} does not move evenly", column[0].location)
-        rounds = min(rounds, _sizes_evenly(column[:rounds]))
-        if rounds < least:
-            raise Unlike(f"the size of {column[0].op.name} does not grow evenly", column[0].location)
-        found = []
+        if trip_count < least:
+            raise Unlike(f"the offset of {column[0].op.name} is not affine", column[0].location)
+        trip_count = min(trip_count, _n_affine_sizes(column[:trip_count]))
+        if trip_count < least:
+            raise Unlike(f"the size of {column[0].op.name} is not affine", column[0].location)
+        node_sources = []
         for k in range(len(column[0].inputs)):
-            values = [node.inputs[k] for node in column[:rounds]]
-            source, alike = _source(recorded, start, period, values)
-            rounds = min(rounds, alike)
-            if rounds < least:
+            values = [node.inputs[k] for node in column[:trip_count]]
+            source, n_equal = _source(recorded, start, period, values)
+            trip_count = min(trip_count, n_equal)
+            if trip_count < least:
                 raise Unlike(
-                    f"operand {k} of {column[0].op.name} comes from elsewhere in round {rounds}",
+                    f"operand {k} of {column[0].op.name} has a different source in iteration {trip_count}",
                     column[0].location,
                 )
-            found.append(source)
-        sources.append(found)
-    return Wiring(start, period, rounds, sources, steps)
+            node_sources.append(source)
+        sources.append(node_sources)
+    return Wiring(start, period, trip_count, sources, steps)
 
 
 def check_plain(body: Sequence[Node]) -> None:
-    """Refuse rounds with Python or exchanges between ranks, on several devices, or on one without a kernel
-    for loops.
+    """Raise `Unlike` for nodes that cannot be in a loop.
+
+    These are nodes that call Python or communicate between ranks, and nodes on several devices, or on a
+    device without a kernel for loops.
     """
     first = None
     for node in body:
-        if PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
+        if RUNS_IN_PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
             raise Unlike(f"{node.op.name} runs in Python", node.location)
         for value in (*node.inputs, *node.outputs):
             device = value.type.device
@@ -151,7 +161,7 @@ def check_plain(body: Sequence[Node]) -> None:
 
 
 def _is_plain(body: Sequence[Node]) -> bool:
-    """Whether `check_plain` refuses no part of these nodes."""
+    """Whether `check_plain` accepts these nodes."""
     try:
         check_plain(body)
     except Unlike:
@@ -159,12 +169,12 @@ def _is_plain(body: Sequence[Node]) -> bool:
     return True
 
 
-PYTHON = {Trait.ORDERED, Trait.HOST}
-"""Operators of these traits run in Python."""
+RUNS_IN_PYTHON = {Trait.ORDERED, Trait.HOST}
+"""The traits of operators that run in Python."""
 
 
-def _sizes_evenly(column: Sequence[Node]) -> int:
-    """The number of first rounds in which all numbers of a node's types and view grow evenly."""
+def _n_affine_sizes(column: Sequence[Node]) -> int:
+    """The number of leading iterations in which all extents and strides of a node grow by constant steps."""
     first = column[0]
     if first.op is ops.loop:
         return len(column)
@@ -176,28 +186,28 @@ def _sizes_evenly(column: Sequence[Node]) -> int:
             for v, type in zip(node.outputs, types, strict=True)
         ):
             return len(column)
-    return _evenly([_numbers_of(node) for node in column])
+    return _n_affine_rows([_sizes_of(node) for node in column])
 
 
-def _evenly(rows: Sequence[tuple[int, ...]]) -> int:
-    """The number of first rows in which all numbers grow evenly."""
+def _n_affine_rows(rows: Sequence[tuple[int, ...]]) -> int:
+    """The number of leading rows in which every column grows by a constant step."""
     if all(row == rows[0] for row in rows):
         return len(rows)
     numbers = np.array(rows)
     steps = np.diff(numbers, axis=0)
-    uneven = np.flatnonzero((steps != steps[0]).any(axis=1))
-    return int(uneven[0]) + 1 if len(uneven) else len(rows)
+    changes = np.flatnonzero((steps != steps[0]).any(axis=1))
+    return int(changes[0]) + 1 if len(changes) else len(rows)
 
 
-def _numbers_of(node: Node) -> tuple[int, ...]:
-    """The integers in which the rounds of a loop may differ."""
-    seen: View | None = node.attrs.get("view")
+def _sizes_of(node: Node) -> tuple[int, ...]:
+    """The extents and strides of a node, which may differ between the iterations of a loop."""
+    view: View | None = node.attrs.get("view")
     shape = [n for value in node.outputs for n in value.type.shape]
-    return (*shape, *seen.shape, *seen.strides) if seen is not None else tuple(shape)
+    return (*shape, *view.shape, *view.strides) if view is not None else tuple(shape)
 
 
-def _affine(numbers: Sequence[int], step: int) -> int:
-    """The number of first numbers that grow by `step` each."""
+def _n_affine(numbers: Sequence[int], step: int) -> int:
+    """The number of leading numbers that grow by `step` each."""
     for r in range(1, len(numbers)):
         if numbers[r] != numbers[r - 1] + step:
             return r
@@ -205,76 +215,82 @@ def _affine(numbers: Sequence[int], step: int) -> int:
 
 
 def _source(recorded: RecordedGraph, start: int, period: int, values: Sequence[Value]) -> tuple[Wire, int]:
-    """The source of an operand that is these values in the rounds, and for how many rounds."""
+    """The source of an operand with these values in the iterations, and for how many iterations it is
+    valid.
+    """
     first, second = values[0], values[1]
-    count = len(values)
+    n_values = len(values)
     if first is second:
-        alike = next((r for r in range(count) if values[r] is not first), count)
-        if recorded.defined.get(first, (-1, 0))[0] >= start:  # of the first round: start later
-            alike = 1
-        return Wire(WireKind.FIXED, value=first), alike
+        n_equal = next((r for r in range(n_values) if values[r] is not first), n_values)
+        if (
+            recorded.defined.get(first, (-1, 0))[0] >= start
+        ):  # defined in the first iteration, so not before the loop
+            n_equal = 1
+        return Wire(WireKind.FIXED, value=first), n_equal
     defined, nodes = recorded.defined, recorded.nodes
-    place = defined.get(second)
-    if place is not None and place[0] >= start:
-        inner = place[0] >= start + period
-        d, k = (place[0] - start) % period, place[1]
+    definition = defined.get(second)
+    if definition is not None and definition[0] >= start:
+        inner = definition[0] >= start + period
+        d, k = (definition[0] - start) % period, definition[1]
         base = start + d - (0 if inner else period)
-        alike = 0 if inner else 1
-        while alike < count:
-            if nodes[base + alike * period].outputs[k] is not values[alike]:
+        n_equal = 0 if inner else 1
+        while n_equal < n_values:
+            if nodes[base + n_equal * period].outputs[k] is not values[n_equal]:
                 break
-            alike += 1
+            n_equal += 1
         if inner:
-            return Wire(WireKind.INNER, (d, k)), alike
-        known = defined.get(first)
-        if (known is not None and known[0] >= start) or first.type != second.type:
+            return Wire(WireKind.INNER, (d, k)), n_equal
+        first_definition = defined.get(first)
+        if (first_definition is not None and first_definition[0] >= start) or first.type != second.type:
             return Wire(WireKind.CARRIED), 0
-        return Wire(WireKind.CARRIED, (d, k), first), alike
+        return Wire(WireKind.CARRIED, (d, k), first), n_equal
     if first in recorded.constants:
         return _numbers(recorded, values)
     return _views(recorded, start, values)
 
 
 def _views(recorded: RecordedGraph, start: int, values: Sequence[Value]) -> tuple[Wire, int]:
-    """Views of one value, made before the loop."""
-    made: list[View] = []
+    """The source of an operand that is a view, emitted before the loop, of the same array in each
+    iteration.
+    """
+    views: list[View] = []
     base: Value | None = None
     for value in values:
-        place = recorded.defined.get(value)
-        seen = None if place is None or place[0] >= start else recorded.seen(value)
-        if seen is None or (made and seen[0] is not base):
+        definition = recorded.defined.get(value)
+        base_and_view = None if definition is None or definition[0] >= start else recorded.base_of(value)
+        if base_and_view is None or (views and base_and_view[0] is not base):
             break
-        base, view = seen
-        if made and (len(view.shape) != len(made[0].shape) or view.strides != made[0].strides):
+        base, view = base_and_view
+        if views and (len(view.shape) != len(views[0].shape) or view.strides != views[0].strides):
             break
-        made.append(view)
-    if len(made) < 2:
+        views.append(view)
+    if len(views) < 2:
         return Wire(WireKind.VIEWS), 1
-    offsets = [view.offset for view in made]
+    offsets = [view.offset for view in views]
     step = offsets[1] - offsets[0]
-    alike = min(_affine(offsets, step), _evenly([(*v.shape, *v.strides) for v in made]))
-    return Wire(WireKind.VIEWS, value=values[0], offset=offsets[0], step=step), alike
+    n_equal = min(_n_affine(offsets, step), _n_affine_rows([(*v.shape, *v.strides) for v in views]))
+    return Wire(WireKind.VIEWS, value=values[0], offset=offsets[0], step=step), n_equal
 
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
-"""The integer up to which a float dtype represents all integers."""
+"""For each float dtype, the integer up to which it represents all integers."""
 
 
 def _numbers(recorded: RecordedGraph, values: Sequence[Value]) -> tuple[Wire, int]:
-    """Integral constants that grow by one step; fractions would not add up exactly."""
-    known = [recorded.constants.get(value) for value in values]
-    alike = next((r for r, node in enumerate(known) if node is None), len(known))
-    numbers = [node.attrs["value"] for node in known[:alike] if node is not None]
+    """The source of an operand that is a constant: only integers are summed without rounding errors."""
+    constants = [recorded.constants.get(value) for value in values]
+    n_equal = next((r for r, node in enumerate(constants) if node is None), len(constants))
+    numbers = [node.attrs["value"] for node in constants[:n_equal] if node is not None]
     dtype = str(values[0].type.dtype)
-    most = EXACT.get(dtype, 1 << 62 if values[0].type.dtype.kind in "iu" else 0)
+    limit = EXACT.get(dtype, 1 << 62 if values[0].type.dtype.kind in "iu" else 0)
     if (
-        alike < 2
-        or not all(x == x // 1 and abs(x) < most for x in numbers[:2])
+        n_equal < 2
+        or not all(x == x // 1 and abs(x) < limit for x in numbers[:2])
         or isinstance(numbers[0], bool)
     ):
         return Wire(WireKind.NUMBERS), 1
     step = int(numbers[1] - numbers[0])
-    alike = _affine(numbers, step)
-    if any(abs(x) >= most or str(x) == "-0.0" for x in numbers[:alike]):
+    n_equal = _n_affine(numbers, step)
+    if any(abs(x) >= limit or str(x) == "-0.0" for x in numbers[:n_equal]):
         return Wire(WireKind.NUMBERS), 1
-    return Wire(WireKind.NUMBERS, value=values[0], step=step), alike
+    return Wire(WireKind.NUMBERS, value=values[0], step=step), n_equal
