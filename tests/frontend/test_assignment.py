@@ -128,9 +128,9 @@ def test_all_modes(run):
     np.testing.assert_array_equal(got, updated(np, x, index, values))
 
 
-@pytest.mark.parametrize("few", [assignment.FEW, 0])
+@pytest.mark.parametrize("few", [assignment.MAX_BITWISE, 0])
 def test_traced_code_replays_with_other_indices(few, monkeypatch):
-    monkeypatch.setattr(assignment, "FEW", few)
+    monkeypatch.setattr(assignment, "MAX_BITWISE", few)
 
     @tj.jit
     def step(x, index, values):

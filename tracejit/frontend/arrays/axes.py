@@ -1,4 +1,4 @@
-"""Normalisation of users' axes and shapes: non-negative integers, tuples.
+"""Normalisation of the axes and shapes that users pass, to non-negative integers and tuples of them.
 
 >>> normalize_axis("sum", -1, 3)
 2
@@ -16,7 +16,7 @@ from tracejit.frontend.recording.location import user_location
 
 
 def integer(name: str, value: Any) -> int:
-    """`value` as a Python integer; this looks at it."""
+    """Return `value` as a Python integer, which is a look if `value` is traced."""
     try:
         return operator.index(value)
     except TypeError:
@@ -27,7 +27,7 @@ def integer(name: str, value: Any) -> int:
 
 
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
-    """`axis` as a non-negative integer; `AxisError` if there is no such dimension."""
+    """Return `axis` as a non-negative integer. Raises AxisError if there is no such dimension."""
     position = integer(f"{name}: axis", axis)
     if not -ndim <= position < ndim:
         allowed = f"-{ndim} to {ndim - 1}" if ndim else "there is none"
@@ -39,25 +39,25 @@ def normalize_axis(name: str, axis: Any, ndim: int) -> int:
 
 
 def axis_list(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """An axis or several as distinct non-negative integers, in the order given."""
-    given = axes if isinstance(axes, tuple | list) else (axes,)
-    found = tuple(normalize_axis(name, a, ndim) for a in given)
-    if len(set(found)) != len(found):
-        raise locate(AxisError(f"{name}: axes {tuple(given)} repeat a dimension"), user_location())
-    return found
+    """Return one axis or several as distinct non-negative integers, in their order."""
+    sequence = axes if isinstance(axes, tuple | list) else (axes,)
+    normalized = tuple(normalize_axis(name, a, ndim) for a in sequence)
+    if len(set(normalized)) != len(normalized):
+        raise locate(AxisError(f"{name}: axes {tuple(sequence)} repeat a dimension"), user_location())
+    return normalized
 
 
 def normalize_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """An axis, several, or None (all) as sorted non-negative integers."""
+    """Return one axis, several, or None (all) as sorted non-negative integers."""
     return tuple(range(ndim)) if axes is None else tuple(sorted(axis_list(name, axes, ndim)))
 
 
 DIMENSIONS = 64
-"""The most dimensions of an array, as in NumPy."""
+"""Maximum number of dimensions of an array, as in NumPy."""
 
 
 def normalize_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape given as an integer or a sequence of integers."""
+    """Return a shape, an integer or a sequence of integers, as a tuple."""
     if isinstance(shape, tuple | list):
         if len(shape) > DIMENSIONS:
             message = f"{name}: a shape of {len(shape)} dimensions; an array has at most {DIMENSIONS}"
@@ -67,8 +67,8 @@ def normalize_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def new_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """The shape of a new array: `normalize_shape` without negative extents."""
-    found = normalize_shape(name, shape)
-    if any(n < 0 for n in found):
-        raise locate(ShapeError(f"{name}: the shape {found} has a negative extent"), user_location())
-    return found
+    """Return the shape of a new array, as `normalize_shape` does. Raises ShapeError for negative extents."""
+    extents = normalize_shape(name, shape)
+    if any(n < 0 for n in extents):
+        raise locate(ShapeError(f"{name}: the shape {extents} has a negative extent"), user_location())
+    return extents

@@ -1,8 +1,9 @@
-"""Arrays without their operators: a `Storage` plus a `View`, construction, looking and conversion.
+"""The base class of arrays, without operators: a `Storage` and a `View`, construction, looks and conversion.
 
-*Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and
-waits for that value only. `NDArray` (in `frontend.arrays.ndarray`) adds operators and indexing;
-`ArrayCore.new` makes one without knowing it, so that dispatch can stand below the operators that call it.
+A *look* reads a value in Python (`numpy`, `item`, `float`, `bool`, `print`, ...). It flushes the recording
+that produces the value, and waits for this value only. The subclass `NDArray` (in `frontend.arrays.ndarray`)
+adds operators and indexing. `ArrayCore.new` creates an `NDArray` without an import of its module, so that
+dispatch can be a layer below the operators that call it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tracejit.ir.view import WHOLE, NumPyView, View
 
 
 class ArrayCore:
-    """The part of `NDArray` that operators stand on."""
+    """The base of `NDArray` on which the operators are built."""
 
     __slots__ = ("__weakref__", "_memory", "_storage", "_view")
     __array_priority__ = 1000
@@ -37,15 +38,15 @@ class ArrayCore:
 
     @staticmethod
     def new(storage: Storage, view: View | None = None) -> Any:
-        """An `NDArray` on `storage`; by default on all of it."""
+        """Create an `NDArray` on `storage`, by default on all of its elements."""
         return ArrayCore.concrete(storage, view or View.of_shape(storage.type.shape))
 
     def __init__(self, storage: Storage, view: View):
         self._storage = storage
         self._view = view
-        self._memory: np.ndarray | None = None  # the elements in memory, once somebody has looked there
+        self._memory: np.ndarray | None = None  # a NumPy view of the elements, cached by the first access
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- attributes ------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,8 +56,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).shape
         (2, 3)
         """
-        seen = self._memory
-        return self._view.shape if seen is None else seen.shape
+        memory = self._memory
+        return self._view.shape if memory is None else memory.shape
 
     @property
     def dtype(self) -> np.dtype:
@@ -66,12 +67,12 @@ class ArrayCore:
         >>> tj.ones(2).dtype
         dtype('float32')
         """
-        seen = self._memory
-        return self._storage.type.dtype if seen is None else seen.dtype
+        memory = self._memory
+        return self._storage.type.dtype if memory is None else memory.dtype
 
     @property
     def device(self) -> Device:
-        """The device on which the elements live.
+        """The device on which the elements are stored.
 
         >>> import tracejit as tj
         >>> print(tj.ones(2).device)
@@ -87,8 +88,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).ndim
         2
         """
-        seen = self._memory
-        return len(self._view.shape) if seen is None else seen.ndim
+        memory = self._memory
+        return len(self._view.shape) if memory is None else memory.ndim
 
     @property
     def size(self) -> int:
@@ -98,8 +99,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).size
         6
         """
-        seen = self._memory
-        return self._view.size if seen is None else seen.size
+        memory = self._memory
+        return self._view.size if memory is None else memory.size
 
     @property
     def itemsize(self) -> int:
@@ -140,10 +141,10 @@ class ArrayCore:
 
     @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
-        """A new array with a copy of `array`'s elements (taken before this returns).
+        """Return a new array with a copy of the elements of `array`, taken before the call returns.
 
         Shape and dtype are those of `array`.
-        Raises ArgumentError for a dtype that arrays do not hold, and for masked arrays.
+        Raises ArgumentError for an unsupported dtype and for masked arrays.
 
         >>> import numpy as np, tracejit as tj
         >>> tj.NDArray.from_numpy(np.arange(3))
@@ -163,26 +164,26 @@ class ArrayCore:
                 ),
                 user_location(),
             )
-        made = empty(array.shape, dtype)
-        made._memory[...] = array
+        array_copy = empty(array.shape, dtype)
+        array_copy._memory[...] = array
         if thread.trace is not None:
-            storage = thread.trace.imported(made._storage, array)
-            return made if storage is made._storage else ArrayCore.new(storage)
-        return made
+            storage = thread.trace.imported(array_copy._storage, array)
+            return array_copy if storage is array_copy._storage else ArrayCore.new(storage)
+        return array_copy
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- looks -----------------------------------------------------------------------------------------------
 
     def __variable__(self) -> engine.Variable:
-        """The variable that orders what uses the memory, for `tj.engine.push` (see `engine.push.Ordered`).
+        """The variable that orders accesses to the memory, for `tj.engine.push` (see `engine.push.Ordered`).
 
-        What was recorded for the array has been launched when this returns. All views of one array have one
-        variable.
+        Operations recorded for the array have been launched when the call returns. All views of one array
+        share one variable.
         """
         self._launched("tj.engine.push()")
         return self._storage.variable
 
     def _readable(self) -> np.ndarray | None:
-        """The elements as a NumPy view of the memory, if their values are there now; else None."""
+        """Return the elements as a NumPy view of the memory if their values are available now, else None."""
         storage = self._storage
         if type(storage) is not ComputedStorage:
             if storage.recording is not None or storage.shared or storage.type.device is not CPU:
@@ -192,7 +193,7 @@ class ArrayCore:
         return self._memory if self._memory is not None else self._find_memory()
 
     def _find_memory(self) -> np.ndarray:
-        """The elements as a NumPy view of the memory, which can be written as the array can."""
+        """Create and cache a NumPy view of the elements in memory, writable if the array is."""
         view = self._view
         seen = self._storage.seen(view)
         if not view.writable or (not view.is_contiguous() and view.overlaps_itself()):
@@ -200,24 +201,26 @@ class ArrayCore:
         self._memory = seen
         return seen
 
-    def _seen_as(self, seen: np.ndarray) -> Any:
-        """A view of a `ComputedStorage` array: the one that NumPy's view `seen` of its memory means."""
-        made, view = _new(type(self)), _new(NumPyView)
+    def _view_from(self, seen: np.ndarray) -> Any:
+        """Return the view of this `ComputedStorage` array that corresponds to the NumPy view `seen`."""
+        result, view = _new(type(self)), _new(NumPyView)
         view._facts = seen, self._storage.buffer
-        made._storage, made._view, made._memory = self._storage, view, seen
-        return made
+        result._storage, result._view, result._memory = self._storage, view, seen
+        return result
 
     def _writable(self) -> np.ndarray | None:
-        """Like `_readable`, if the view can be written and nobody else can use the memory while this thread
-        holds `lock` and `storage.memory_lock`.
+        """Return the elements as `_readable` does, if they can be written; else None.
+
+        The view must be writable, and no other user may access the memory while this thread owns `lock` and
+        `storage.memory_lock`.
         """
         if type(self._storage) is not ComputedStorage and not self._storage.untouched:
             return None
-        seen = self._readable()
-        return seen if seen is not None and seen.flags.writeable else None
+        elements = self._readable()
+        return elements if elements is not None and elements.flags.writeable else None
 
     def _ready(self, what: str) -> None:
-        """Make the content available in memory: flush what it depends on, and wait for it."""
+        """Flush the operations on which the content depends, and wait for them."""
         self._launched(what)
         if self._storage.failure is not None:
             self._storage.tell_failure()
@@ -225,36 +228,40 @@ class ArrayCore:
             engine.wait(self._own_variable())
 
     def _own_variable(self) -> engine.Variable:
-        """The storage's variable, or what stands for it in a Python task (see `EagerRecording`)."""
+        """The variable of the storage, or its substitute in a Python task (see `EagerRecording`)."""
         variable = self._storage.variable
         return variable if thread.eager is None else thread.eager.held.get(variable.address, variable)
 
     def _launched(self, what: str) -> None:
+        """Launch the recording that produces the content; `what` names the look in errors."""
         if thread.trace is not None:
             thread.trace.refuse_look(self, what)
-        holder = self._storage.recording
-        if holder is not None:
+        recording = self._storage.recording
+        if recording is not None:
             with lock:
                 if self._storage.recording is not None:
                     self._storage.recording.release(self._storage)
 
     def _seen(self, what: str) -> np.ndarray:
-        """The elements as a NumPy view of the memory; call only to read at once."""
+        """Wait for the elements, and return a NumPy view of the memory.
+
+        The caller must read it immediately.
+        """
         if type(self._storage) is not ComputedStorage or thread.trace is not None:
             if not self._storage.type.device.is_addressable:
-                seen: np.ndarray = self._on_cpu(what)._seen(what)
-                self._ready(what)  # a write that failed and left the content is told, too
-                return seen
+                elements: np.ndarray = self._on_cpu(what)._seen(what)
+                self._ready(what)  # also raises the failure of a write that left the content unchanged
+                return elements
             self._ready(what)
         return self._memory if self._memory is not None else self._find_memory()
 
     def _on_cpu(self, what: str) -> Any:
-        """A copy in memory that NumPy sees, of an array on another kind of device."""
+        """Return a copy in host memory of an array on another kind of device."""
         self._launched(what)
-        return self.to(CPU)  # type: ignore[attr-defined]  # of the array that mixes this in
+        return self.to(CPU)  # type: ignore[attr-defined]  # defined by NDArray
 
     def _refuse_sharing(self, what: str) -> None:
-        """Raise for an array whose memory NumPy and others cannot see."""
+        """Raise DeviceError for an array whose memory the host cannot address."""
         if not self.device.is_addressable:
             text = f'{what}: the memory of {self.device} cannot be shared yet; copy it, as in x.to("cpu:0")'
             raise locate(DeviceError(text), user_location())
@@ -262,23 +269,23 @@ class ArrayCore:
     def numpy(self, *, copy: bool = True) -> np.ndarray:
         """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
 
-        A view keeps the storage *shared*: later work that touches it finishes before the call that starts it
-        returns.
-        Inside a traced function this makes the function piecewise. Raises EngineError if the elements could
-        not be computed.
+        A view makes the storage *shared*: calls that access the memory later return only when their work is
+        complete.
+        In a traced function this look makes the function piecewise.
+        Raises EngineError if the elements could not be computed.
 
         >>> import tracejit as tj
         >>> tj.ones(2).numpy()
         array([1., 1.], dtype=float32)
         """
-        seen = self._seen("numpy()")
+        elements = self._seen("numpy()")
         if copy:
-            return seen.copy()
+            return elements.copy()
         self._refuse_sharing("numpy(copy=False)")
         self._storage.expose()
-        seen = seen.view()
-        seen.flags.writeable = False
-        return seen
+        elements = elements.view()
+        elements.flags.writeable = False
+        return elements
 
     def item(self, *index: int) -> Any:
         """The only element (or the one at `index`) as a Python number.
@@ -291,12 +298,12 @@ class ArrayCore:
         """
         if thread.trace is not None and self.size == 1 and not index:
             return thread.trace.element(self, "item()")
-        seen = self._seen("item()")
-        if not index and seen.size != 1:
-            message = f"item(): an array of shape {self.shape} has {seen.size} elements; give an index"
+        elements = self._seen("item()")
+        if not index and elements.size != 1:
+            message = f"item(): an array of shape {self.shape} has {elements.size} elements; give an index"
             raise locate(ArgumentError(message), user_location())
         try:
-            return seen.item(*index)
+            return elements.item(*index)
         except (IndexError, ValueError, TypeError) as error:
             kind = OutOfBoundsError if isinstance(error, IndexError) else ArgumentError
             raise locate(
@@ -315,9 +322,9 @@ class ArrayCore:
         return self._seen("tolist()").tolist()
 
     def wait(self) -> Any:
-        """Wait until the elements are computed; raises what went wrong computing them.
+        """Wait until the elements are computed, and return the array itself.
 
-        Returns the array itself.
+        Raises the error of the computation if it failed.
 
         >>> import tracejit as tj
         >>> x = (tj.ones(2) * 2).wait()
@@ -386,10 +393,10 @@ class ArrayCore:
     ) -> Any:
         self._refuse_sharing("__dlpack__")
         self._storage.expose()
-        seen = self._seen("__dlpack__")
-        engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
+        elements = self._seen("__dlpack__")
+        engine.wait(self._own_variable(), exclusive=True)  # the consumer may write the memory
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return dlpack.export(seen, options)
+        return dlpack.export(elements, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         self._refuse_sharing("__dlpack_device__")
@@ -400,37 +407,37 @@ class ArrayCore:
 
 
 def _on_device(elements: np.ndarray, where: str | int) -> Any:
-    """A pickled array, on the device where it was; a number is that of a CPU device."""
-    made = ArrayCore.from_numpy(elements)
+    """Restore a pickled array on its device `where`; an integer is the index of a CPU device."""
+    array = ArrayCore.from_numpy(elements)
     where = where if isinstance(where, str) else f"cpu:{where}"
-    return made if where == str(CPU) else made.to(where)
+    return array if where == str(CPU) else array.to(where)
 
 
 _new: Any = object.__new__
 
 
 def computed(elements: np.ndarray) -> Any:
-    """The array that is a NumPy array in C order, which nobody else has."""
-    made, storage = _new(ArrayCore.concrete), _new(ComputedStorage)
-    storage.buffer = made._memory = elements
-    made._storage = storage
+    """Wrap a NumPy array in C order, to which the caller holds the only reference."""
+    array, storage = _new(ArrayCore.concrete), _new(ComputedStorage)
+    storage.buffer = array._memory = elements
+    array._storage = storage
     shape = elements.shape
-    made._view = WHOLE.get(shape) or View.of_shape(shape)
-    return made
+    array._view = WHOLE.get(shape) or View.of_shape(shape)
+    return array
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """A new array with undefined elements in memory, on ``cpu:0``."""
+    """Return a new array with undefined elements on ``cpu:0``."""
     if math.prod(shape) <= SMALL:
         return computed(np.empty(shape, dtype))
     storage = Storage(ArrayType(shape, dtype))
     storage.materialise()
-    made = ArrayCore.new(storage)
-    made._memory = storage.memory()
-    return made
+    array = ArrayCore.new(storage)
+    array._memory = storage.memory()
+    return array
 
 
 def refuse_trace(what: str) -> None:
-    """Raise if a trace is being recorded: `what` cannot happen inside one."""
+    """Raise ReplayError if a trace is being recorded; `what` names the refused operation."""
     if thread.trace is not None:
         raise locate(ReplayError(f"{what} cannot be used inside a traced function"), user_location())

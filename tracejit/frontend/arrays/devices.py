@@ -1,10 +1,11 @@
-"""Normalisation of users' devices, and the default device of new arrays.
+"""Normalisation of the devices that users pass, and the default device of new arrays.
 
     with tj.device(tj.cpu(1)):
         w = tj.zeros(3)             # on cpu:1
 
-A traced function makes its arrays where its caller would. A body that asks has used a fact of the call, like
-a branch on a number: the signature then holds for calls under that device only (`Trace.uses_device`).
+A traced function creates its arrays on the default device of its caller. A body that reads the default device
+depends on it as on the number of a branch: the signature is then valid only for calls under the same device
+(`Trace.uses_device`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _devices: dict[Device, Device] = {CPU: CPU}
 
 
 def one_device(device: Device) -> Device:
-    """The one object for equal devices: types compare them by identity first."""
+    """Return the canonical object of a device. Types compare devices by identity first."""
     return _devices.setdefault(device, device)
 
 
 def cpu(index: int = 0) -> Device:
-    """The CPU device with this index; there are as many as are used, each made at its first use.
+    """The CPU device with this index; each one is created at its first use.
 
-    Each has workers, memory and a stream of random numbers of its own; the processors are shared.
-    Raises DeviceError for a negative index, ArgumentError for what is no integer.
+    Each has its own workers, memory and stream of random numbers; the processors are shared.
+    Raises DeviceError for a negative index, ArgumentError for an index that is no integer.
 
     >>> import tracejit as tj
     >>> print(tj.zeros(2, device=tj.cpu(1)).device)
@@ -41,11 +42,11 @@ def cpu(index: int = 0) -> Device:
 
 
 def gpu(index: int = 0) -> Device:
-    """The GPU with this index, through the driver of NVIDIA's GPUs.
+    """The NVIDIA GPU with this index.
 
-    Arrays there have the operators that become generated kernels: elementwise ones, reductions, indexing and
-    copies; others say that they are missing. What is computed runs on the GPU's stream; a look copies.
-    Raises DeviceError where the driver, or such a GPU, is missing, ArgumentError for what is no integer.
+    Supported are the operators that become generated kernels: elementwise operators, reductions, indexing and
+    copies. Others raise an error. Kernels run on a stream of the GPU; a look copies to the host.
+    Raises DeviceError if the driver or the GPU is missing, ArgumentError for an index that is no integer.
 
     >>> import tracejit as tj
     >>> try:
@@ -59,7 +60,7 @@ def gpu(index: int = 0) -> Device:
 
 
 def _numbered(kind: str, index: int) -> Device:
-    """The device of a kind with this index, for the function that is called as the kind."""
+    """Return the device of a kind with this index; the kind is also the caller's name in errors."""
     number = integer(kind, index)
     if number < 0:
         what = f"{kind}: there is no device {kind}:{number}; devices are numbered from 0"
@@ -68,10 +69,13 @@ def _numbered(kind: str, index: int) -> Device:
 
 
 def _ready(name: str, device: Device) -> Device:
-    """The one object for `device`, which can be used; its target raises `DeviceError` if it cannot."""
-    found = _devices.get(device)
-    if found is not None:
-        return found
+    """Open `device`, and return its canonical object.
+
+    Raises DeviceError, from its target, if it is unusable.
+    """
+    known = _devices.get(device)
+    if known is not None:
+        return known
     try:
         target_of(device).open(device.index)
     except DeviceError as error:
@@ -80,15 +84,15 @@ def _ready(name: str, device: Device) -> Device:
 
 
 def as_device(name: str, device: Any, default: Device) -> Device:
-    """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
+    """Return a device given as a `Device`, as text (``"cpu"``, ``"gpu:1"``), or as None for `default`."""
     if device is None:
         return default
-    found = device
+    candidate = device
     if isinstance(device, str):
         kind, _, index = device.partition(":")
-        found = Device(kind, int(index)) if index.isdecimal() else Device(device)
-    if isinstance(found, Device) and found.kind in KINDS and found.index >= 0:
-        return _ready(name, found)
+        candidate = Device(kind, int(index)) if index.isdecimal() else Device(device)
+    if isinstance(candidate, Device) and candidate.kind in KINDS and candidate.index >= 0:
+        return _ready(name, candidate)
     text = str(device) if isinstance(device, (str, Device)) else repr(device)
     others = "".join(f', and on tj.{kind}(0), "{kind}:0", ...' for kind in KINDS if kind != CPU.kind)
     raise locate(
@@ -101,7 +105,7 @@ def as_device(name: str, device: Any, default: Device) -> Device:
 
 
 def chosen_device(name: str, device: Any) -> Device:
-    """`device` if given, else the default one."""
+    """Return `device` as a `Device`, or the default device for None."""
     return default_device() if device is None else as_device(name, device, CPU)
 
 
@@ -113,10 +117,10 @@ def default_device() -> Device:
 
 
 class device:
-    """A context in which arrays are made on a device, where a call names none.
+    """A context manager that sets the default device of new arrays.
 
-    `place` is a device or its text (``tj.cpu(1)``, ``"cpu:1"``). Arrays that exist stay where they are. It
-    holds for this thread, also in a jitted function that is called in the context.
+    `place` is a device or its text (``tj.cpu(1)``, ``"cpu:1"``). Existing arrays are not moved. The context
+    applies to the current thread, including jitted functions that are called in it.
 
     Raises DeviceError for an unknown device.
 

@@ -1,8 +1,8 @@
-"""Single operations on small arrays by their kernels, at once: no recording, no launch, no variable.
+"""Immediate execution of single operations on small arrays by kernels, without recording, launch or variable.
 
-Most operators are not NumPy's bit for bit (`Trait.EXACT`), so their kernels compute them wherever they stand.
-A graph of one operator is compiled for each form of operands (dtypes, shapes, strides) and kept as a *direct
-call* (`tracejit.engine.direct`): what remains for an operation is to look it up and to allocate its result.
+Most operators do not equal NumPy's bit for bit (`Trait.EXACT`), so they are always computed by their kernels.
+For each form of the operands (dtypes, shapes, strides) a graph of one operator is compiled and cached as a
+*direct call* (`tracejit.engine.direct`). An operation then only looks up the call and allocates its result.
 
 >>> import numpy as np
 >>> from tracejit.ops import tanh
@@ -34,20 +34,20 @@ from tracejit.ir.view import View
 from tracejit.ops import matmul
 from tracejit.ops import view as view_op
 
-KEPT = 1024  # direct calls of one operator
-MOST_WORK = 1 << 16  # multiplications of a product: about as long as a launch takes
-NEVER = frozenset({Trait.HOST, Trait.ORDERED, Trait.CAN_FAIL})
+MAX_CALLS = 1024  # cached direct calls of one operator
+MAX_WORK = 1 << 16  # multiplications of a product: about the time of a launch
+UNSUPPORTED = frozenset({Trait.HOST, Trait.ORDERED, Trait.CAN_FAIL})
 
 
 class Number(NamedTuple):
-    """A Python number as an operand: its bits, in the low bytes of 8, and its dtype."""
+    """A Python number as an operand: its bits, in the low bytes of a 64-bit integer, and its dtype."""
 
     bits: int
     dtype: np.dtype
 
 
 class DirectCall(NamedTuple):
-    """The call that computes one operation on operands of one form; `direct` owns the code."""
+    """A call that computes one operation on operands of one form; `direct` owns the machine code."""
 
     run: Callable[..., int]
     shape: tuple[int, ...]
@@ -58,17 +58,17 @@ class DirectCall(NamedTuple):
 Operand = np.ndarray | Number
 
 Compute = Callable[..., "np.ndarray | None"]
-"""``compute(*operands)``: the result of one operation as a new array in C order; None for what is to be
-recorded. Raises what the operator's typing rule raises, with the user's line."""
+"""``compute(*operands)`` returns the result of one operation as a new array in C order, or None if the
+operation has to be recorded. Raises the errors of the operator's typing rule, with the user's line."""
 
 _computers: dict[Hashable, Compute] = {}
 _lock = make_lock()
 
 
 def compute(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> np.ndarray | None:
-    """``op(*operands, **attrs)``, see `Compute`.
+    """Compute ``op(*operands, **attrs)``, see `Compute`.
 
-    Elementwise operators broadcast their operands, whose dtypes are the ones that the operator computes in.
+    Elementwise operators broadcast their operands, which must have the dtype in which the operator computes.
     """
     try:
         return _computers[op, *attrs.items(), len(operands)](*operands)
@@ -79,18 +79,18 @@ def compute(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> 
 
 
 def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> Compute:
-    """The function that computes an operator with these attributes; who calls it often keeps it."""
+    """Return the function that computes an operator with these attributes. Frequent callers cache it."""
     key = (op, *attrs.items(), arity)
-    found = _computers.get(key)
-    if found is None:
-        found = _computers[key] = {1: _unary, 2: _binary}.get(arity, _any)(_Calls(op, attrs))
-    return found
+    function = _computers.get(key)
+    if function is None:
+        function = _computers[key] = {1: _unary, 2: _binary}.get(arity, _any)(_Calls(op, attrs))
+    return function
 
 
 def _unary(calls: _Calls) -> Compute:
     def compute(x: np.ndarray) -> np.ndarray | None:
         if config.check:
-            return None  # launches are compared with NumPy
+            return None  # only launches are checked against NumPy
         form = x.dtype, x.shape, x.strides
         call = calls[form] if form in calls else calls.add(form, (x,))
         if call is None:
@@ -103,26 +103,26 @@ def _unary(calls: _Calls) -> Compute:
 
 
 def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, DirectCall], None] | None = None) -> Compute:
-    """`keep` is told of every call that runs."""
+    """Return the function for two operands; `keep` is notified of every call that runs."""
 
     def compute(x1: Operand, x2: Operand) -> np.ndarray | None:
         if config.check:
             return None
         form: Hashable
-        given: Any
+        second: Any
         if type(x1) is not np.ndarray:
             return general(x1, x2)
         if isinstance(x2, Number):
-            form, given = (x1.dtype, x1.shape, x1.strides, x2.dtype, None), x2.bits
+            form, second = (x1.dtype, x1.shape, x1.strides, x2.dtype, None), x2.bits
         elif x1.dtype is x2.dtype and x1.shape == x2.shape:
-            form, given = (x1.dtype, x1.shape, x1.strides, x2.strides), x2
+            form, second = (x1.dtype, x1.shape, x1.strides, x2.strides), x2
         else:
-            form, given = (x1.dtype, x1.shape, x1.strides, x2.dtype, x2.shape, x2.strides), x2
+            form, second = (x1.dtype, x1.shape, x1.strides, x2.dtype, x2.shape, x2.strides), x2
         call = calls[form] if form in calls else calls.add(form, (x1, x2))
         if call is None:
             return None
         out = np.empty(call.shape, call.dtype)
-        call.run(x1, given, out)
+        call.run(x1, second, out)
         if keep is not None:
             keep(x1, x2, call)
         return out
@@ -147,42 +147,42 @@ def _any(calls: _Calls) -> Compute:
 
 
 class _Calls(dict[Hashable, "DirectCall | None"]):
-    """The direct calls of an operator with some attributes by the forms of its operands."""
+    """The direct calls of an operator with fixed attributes, by the forms of its operands."""
 
     def __init__(self, op: Op, attrs: Mapping[str, Any]) -> None:
         super().__init__()
         self.op, self.attrs = op, attrs
 
     def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
-        """Find out how operands of a new form are computed."""
+        """Compile and cache the call for operands of a new form; None if there is none."""
         call = None
-        if NEVER.isdisjoint(self.op.traits) and all(map(_is_plain, operands)):
+        if UNSUPPORTED.isdisjoint(self.op.traits) and all(map(_has_regular_strides, operands)):
             graph = _graph(self.op, operands, self.attrs)
             if graph is not None:
-                call = _compiled(graph) if _has_elements(operands) else self.of_nothing(graph)
+                call = _compiled(graph) if _has_elements(operands) else self.of_empty(graph)
         with _lock:
-            if len(self) >= KEPT:
-                for old in list(self)[: KEPT // 4]:
+            if len(self) >= MAX_CALLS:
+                for old in list(self)[: MAX_CALLS // 4]:
                     del self[old]
             self[form] = call
         return call
 
-    def of_nothing(self, graph: Graph) -> DirectCall:
-        """The call for operands of which one has no elements: NumPy computes the result."""
+    def of_empty(self, graph: Graph) -> DirectCall:
+        """Return the call for operands of which one has no elements: NumPy computes the result."""
         result = graph.outputs[0].type
 
-        def run(*given: Any) -> int:
-            *operands, out = given
-            if out.size:  # else numbers among the operands are bits here, and need not be told
-                (found,) = meaning(self.op, operands, self.attrs, (result,))
-                out[...] = found.reshape(out.shape)
+        def run(*arguments: Any) -> int:
+            *operands, out = arguments
+            if out.size:  # if not, numbers among the operands are bits, and need no decoding
+                (computed,) = meaning(self.op, operands, self.attrs, (result,))
+                out[...] = computed.reshape(out.shape)
             return 0
 
         return DirectCall(run, result.shape, result.dtype, None)
 
 
 class _Products(_Calls):
-    """Calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
+    """The direct calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
 
     def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
         a, b = operands
@@ -194,8 +194,8 @@ class _Products(_Calls):
         return call
 
 
-def _is_plain(x: Operand) -> bool:
-    """Whether an operand lies upwards in memory, in whole steps."""
+def _has_regular_strides(x: Operand) -> bool:
+    """Whether the strides of an operand are non-negative multiples of the element size."""
     return isinstance(x, Number) or all(s >= 0 and s % x.itemsize == 0 for s in x.strides)
 
 
@@ -204,7 +204,7 @@ def _has_elements(operands: tuple[Operand, ...]) -> bool:
 
 
 def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> Graph | None:
-    """A graph of one operator on operands of these forms; None if it is no small operation."""
+    """Build a graph of one operator on operands of these forms; None if the operation is not small."""
     builder = Builder()
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     shape = None
@@ -212,7 +212,7 @@ def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> G
         try:
             shape = np.broadcast_shapes(*(x.shape for x in arrays))
         except ValueError:
-            return None  # the recorder says so
+            return None  # the recorder raises the error
     values = [_input(builder, x, shape) for x in operands]
     try:
         result = builder.append(op, tuple(values), None, attrs)
@@ -221,22 +221,22 @@ def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> G
     if isinstance(result, tuple) or result.type.on_host:
         return None
     shapes = [*(v.type.shape for v in values), result.type.shape]
-    if max(map(math.prod, shapes)) > MOST_WORK or (op.work and op.work(shapes, attrs) > MOST_WORK):
+    if max(map(math.prod, shapes)) > MAX_WORK or (op.work and op.work(shapes, attrs) > MAX_WORK):
         return None
     return builder.graph([result])
 
 
 def _input(builder: Builder, x: Operand, shape: tuple[int, ...] | None) -> Value:
-    """An operand as a value: the memory that it spans, and a view of that, broadcast to `shape`."""
+    """Return an operand as a value: an input for the memory that it spans, viewed, broadcast to `shape`."""
     if isinstance(x, Number):
         return builder.input(number_type(x.dtype))
-    seen = View(
+    view = View(
         0, x.shape, tuple([s // x.itemsize if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True)])
     )
-    extents = x.shape if seen.is_contiguous() else (seen.span()[1],)
+    extents = x.shape if view.is_contiguous() else (view.span()[1],)
     value = builder.input(ArrayType(extents, x.dtype))
-    wide = seen if shape is None or shape == x.shape else seen.broadcast(shape)
-    return value if wide.is_whole(extents) else builder.emit(view_op, value, view=wide)
+    broadcast = view if shape is None or shape == x.shape else view.broadcast(shape)
+    return value if broadcast.is_whole(extents) else builder.emit(view_op, value, view=broadcast)
 
 
 def _compiled(graph: Graph) -> DirectCall | None:
@@ -248,4 +248,4 @@ def _compiled(graph: Graph) -> DirectCall | None:
 
 
 product = _binary(_Products(matmul, {}), machine_code.keep_product)
-"""The matrix product of two arrays of one or two dimensions, of one dtype, see `Compute`."""
+"""The matrix product of two arrays of one dtype and one or two dimensions, see `Compute`."""

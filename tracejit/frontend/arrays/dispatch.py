@@ -1,9 +1,9 @@
-"""Dispatch of users' calls to nodes: promote, broadcast, cast, emit, wrap.
+"""Dispatch of user calls to nodes: promote, broadcast, cast, emit, wrap.
 
-`apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are
-NDArrays, NumPy arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2:
-`np.result_type` between arrays, Python numbers are weak. Operators never see an ArrayCore: they get values of
-one dtype and one shape.
+All array code records operators through `apply(op, *operands, **attrs)` and the other functions here.
+Operands are NDArrays, NumPy arrays and scalars, Python numbers, or the number proxies of a trace. Dtypes
+follow NumPy 2: `np.result_type` between arrays, and Python numbers are weak. Operators never receive an
+ArrayCore, but values of one dtype and one shape.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from tracejit.ops.complex_numbers import part_dtype
 
 
 def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
-    """Raise if `x` is a number that `dtype` cannot hold. Of traced ones it looks, for integers."""
+    """Raise DTypeError if `x` is a number that does not fit `dtype`.
+
+    For an integer dtype, the check of a traced number is a look.
+    """
     if isinstance(x, complex) and dtype.kind != "c":
         raise locate(
             DTypeError(f"{name}: the complex number {x} does not fit into {dtype}; take its real part"),
@@ -51,7 +54,7 @@ def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """``op(*operands)`` on promoted and broadcast operands: computed at once, or recorded."""
+    """Perform ``op(*operands)`` on promoted and broadcast operands, immediately or by recording it."""
     computed = None if attrs else immediate.apply(op, *operands)
     return record(op, *operands, **attrs) if computed is None else computed
 
@@ -61,64 +64,66 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
             device = device_of(operands)
-            operands = tuple([beside(op.name, x, device) for x in operands])  # may run code of the user's
+            operands = tuple([operand_on(op.name, x, device) for x in operands])  # may run user code
             break
     with quiet:
         return _record(op, operands, attrs)
 
 
 NATIVE = frozenset({NumberProxy, bool, int, float, complex})
-"""The types of numbers that are operands as they are."""
+"""The types of numbers that are operands without conversion."""
 
 Wrap = Callable[[Recording, Any], Any]
-"""A function from a node's result to the object that the caller gets."""
+"""A function that converts a node's result to the object that is returned to the caller."""
 
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
-    """New arrays that hold the results of a node."""
+    """Return new arrays with the results of a node."""
     if isinstance(result, tuple):
         return tuple([ArrayCore.new(recording.new(v)) for v in result])
     return ArrayCore.new(recording.new(result))
 
 
-def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap = wrap) -> Any:
+def _record(op: Op, operands: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap = wrap) -> Any:
+    """Implement `record` for converted operands; `wrap` converts the result."""
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
-    for x in given:
+    for x in operands:
         if isinstance(x, ArrayCore):
             storage = x._storage
             if type(storage) is Uncounted:
-                made = storage.buffer.applied(lambda *parts: record(op, *parts, **attrs), given)
-                return _record(op, given, attrs, wrap) if made is None else made
+                result = storage.buffer.applied(lambda *parts: record(op, *parts, **attrs), operands)
+                return _record(op, operands, attrs, wrap) if result is None else result
             arrays.append(x)
             kinds.append(storage.type.dtype)
         else:
             kinds.append(type(x) if type(x) is float else promotion.kind_of(x))
     is_mixed = len(arrays) == 2 == op.arity and kinds[0] is not kinds[1] and promotion.mixed_signs(*kinds)
     if is_mixed and promotion.is_comparison(op):
-        return _compare_mixed(op, *given)
+        return _compare_mixed(op, *operands)
     dtypes = promotion.promoted(op, tuple(kinds))
     trace = thread.trace
     if trace is not None and trace.recorded_numpy:
         _check_weak(op, arrays, dtypes)
     shape = common_shape(op.name, arrays)
-    if len(arrays) < len(given):
-        wide = _too_wide(given, dtypes)
-        if wide is not None:
-            return _compare_wide(op, given, wide, shape)
+    if len(arrays) < len(operands):
+        misfit = _too_wide(operands, dtypes)
+        if misfit is not None:
+            return _compare_wide(op, operands, misfit, shape)
     with lock:
         recording = eager.current()
-        values = _operands(recording, given, dtypes, shape)
+        values = _operands(recording, operands, dtypes, shape)
         if not arrays and values[0].type.on_host:  # complex numbers are arrays already
-            values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(given))
+            values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(operands))
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
     return result
 
 
 def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> None:
-    """Fall back to piecewise execution where a float64 array without dimensions may be a number of NumPy's,
-    which would be weak, and that would make a difference.
+    """Fall back to piecewise execution if a 0-d float64 array may stand for a NumPy scalar.
+
+    A scalar would be weak; the fallback happens only if weak promotion would give another dtype.
     """
     if any(x.dtype == np.float64 and not x.ndim for x in arrays) and any(
         x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays
@@ -126,45 +131,47 @@ def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> 
         thread.trace.refuse_number(f"{op.name}: a float64 number widens an array")
 
 
-def _too_wide(given: Sequence[Operand], dtypes: Sequence[np.dtype]) -> tuple[Any, np.dtype] | None:
-    """A number that the dtype does not hold to which it is to be cast, with that."""
-    for x, dtype in zip(given, dtypes, strict=True):
+def _too_wide(operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> tuple[Any, np.dtype] | None:
+    """Return a number that does not fit the dtype to which it is cast, and this dtype; None if all fit."""
+    for x, dtype in zip(operands, dtypes, strict=True):
         if type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
-            continue  # a run-time integer that no float holds is an error of the launch
+            continue  # a run-time integer too large for a float is an error of the launch
         if not isinstance(x, ArrayCore) and not promotion.fits(x, dtype):
             return x, dtype
     return None
 
 
 def _compare_wide(
-    op: Op, given: Sequence[Operand], wide: tuple[Any, np.dtype], shape: tuple[int, ...]
+    op: Op, operands: Sequence[Operand], misfit: tuple[Any, np.dtype], shape: tuple[int, ...]
 ) -> Any:
-    """A comparison of integers with a number beyond them all; an error for other operators."""
-    number, dtype = wide
+    """Compare integers with a number outside the range of their dtype; raise an error for other operators."""
+    number, dtype = misfit
     if not promotion.is_comparison(op) or dtype.kind not in "iu":
         raise promotion.too_wide(op.name, number, dtype)
-    truth = op.evaluate(*(x if x is number else 0 for x in given))
-    return full(bool(truth), shape, np.dtype(bool), device_of(given))
+    truth = op.evaluate(*(x if x is number else 0 for x in operands))
+    return full(bool(truth), shape, np.dtype(bool), device_of(operands))
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
-    """A comparison of a signed with a uint64 array, exact as in NumPy: negative is below all others."""
+    """Compare a signed with a uint64 array exactly, as NumPy does: negative elements are less than all
+    others.
+    """
     signed = x1 if x1.dtype.kind == "i" else x2
     truth = bool(op.evaluate(-1, 0) if signed is x1 else op.evaluate(0, -1))
-    exact = apply(op, *(emit(astype, x, dtype=promotion.UINT64) if x is signed else x for x in (x1, x2)))
-    return apply(where, apply(less, signed, 0), truth, exact)
+    result = apply(op, *(emit(astype, x, dtype=promotion.UINT64) if x is signed else x for x in (x1, x2)))
+    return apply(where, apply(less, signed, 0), truth, result)
 
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
-    """Record `op` on arrays as they are: no promotion, no broadcasting."""
+    """Perform `op` on arrays without promotion and broadcasting, immediately or by recording it."""
     computed = immediate.evaluate(op, operands, attrs)
     if computed is not None:
         return computed
     for x in operands:
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
-            made = _emitted(op, x._storage.buffer, operands, attrs)
-            if made is not None:
-                return made
+            result = _emitted(op, x._storage.buffer, operands, attrs)
+            if result is not None:
+                return result
     with lock, quiet:
         recording = eager.current()
         values = read_all(
@@ -179,7 +186,10 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
 
 
 def element(x: ArrayCore) -> Any:
-    """A new array of the one element that `x` sees. In a trace its value is the view: values never change."""
+    """Return a new array of the only element of `x`.
+
+    In a trace it can be a view, since values are immutable.
+    """
     trace = thread.trace
     if trace is None or type(x._storage) is Uncounted:
         return emit(copy_op, x)
@@ -194,7 +204,10 @@ def element(x: ArrayCore) -> Any:
 
 
 def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """An operator on what a mask picks, if it needs no extent; None if it does, which is known then."""
+    """Apply an operator to a masked selection without its extent.
+
+    If the operator needs the extent, count the selected elements and return None.
+    """
     if Trait.ELEMENTWISE in op.traits and Trait.CAN_FAIL not in op.traits:
         return selection.applied(lambda *parts: emit(op, *parts, **attrs), operands)
     selection.gather()
@@ -202,7 +215,7 @@ def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, A
 
 
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
-    """A new array filled with a number, or a 0-d or broadcastable array."""
+    """Return a new array filled with a number, or with a broadcastable array."""
     value = as_operand(name, value)
     _check_number(name, value, dtype)
     computed = immediate.full(value, shape, dtype, device)
@@ -224,32 +237,35 @@ def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device
 
 
 def as_array(name: str, x: Any) -> Any:
-    """`x` as an NDArray; numbers become 0-d arrays of their default dtype."""
+    """Return `x` as an NDArray; numbers become 0-d arrays of their default dtype."""
     operand = as_operand(name, x)
     if isinstance(operand, ArrayCore):
         return operand
     return full(operand, (), promotion.common_dtype(name, (operand,)), default_device(), name)
 
 
-def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
-    """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
-    has to be cast after it became an array."""
-    truncated = not is_inexact(wanted) and not isinstance(x, ArrayCore) and isinstance(x, float)
-    return np.dtype("float64") if truncated else wanted
+def _dtype_of_number(x: Operand, dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which an operand is recorded before a cast to `dtype`.
+
+    A float number for an integer dtype is recorded as float64, because only arrays can be truncated.
+    """
+    truncated = not is_inexact(dtype) and not isinstance(x, ArrayCore) and isinstance(x, float)
+    return np.dtype("float64") if truncated else dtype
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """`x` in another dtype; the array itself if it has that already."""
+    """Cast `x` to `dtype`; return the array itself if it already has this dtype."""
     return x if x.dtype == dtype else emit(astype, x, dtype=dtype)
 
 
 def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
     """Store `value`, broadcast and cast, into the elements that `target` views.
 
-    As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
+    As in NumPy, an assignment (`casts`) converts between all dtypes, an in-place operator only as
+    ``same_kind`` casting allows.
     """
     if not in_memory.write(target, value):
-        operand = beside(name, value, target.device)
+        operand = operand_on(name, value, target.device)
         with quiet:
             _record_write(target, operand, name, casts=casts)
 
@@ -262,10 +278,10 @@ def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) 
         and value._view.shape == target._view.shape
     )
     if not is_alike:
-        value = _check_stored(target, value, name, casts)
+        value = _storable(target, value, name, casts)
     dtype = target.dtype
     with lock, quiet:
-        recording = eager.current(cut=casts)  # an in-place operator is not cut in two
+        recording = eager.current(cut=casts)  # an in-place operator must not be split
         exact = _dtype_of_number(value, dtype)
         new = value_of(recording, value, exact, target.shape, target.device)
         if new.type.on_host:
@@ -277,7 +293,7 @@ def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) 
 
 
 def _rebind(recording: Recording, target: ArrayCore, new: Value) -> None:
-    """Have the elements of `target` be `new`, of its shape, dtype and device."""
+    """Record `new`, of the shape, dtype and device of `target`, as the new content of its elements."""
     storage = target._storage
     try:
         is_pending = storage.pending is not None and storage.recording is recording
@@ -288,8 +304,8 @@ def _rebind(recording: Recording, target: ArrayCore, new: Value) -> None:
         raise locate(error, user_location()) from None
 
 
-def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> Operand:
-    """Raise if `value` cannot be stored in `target`; else give it, without leading dimensions too many."""
+def _storable(target: ArrayCore, value: Operand, name: str, casts: bool) -> Operand:
+    """Return `value` without excess leading dimensions; raise an error if it cannot be stored in `target`."""
     if isinstance(value, ArrayCore) and value.device is not target.device:
         what = (
             f"{name}: an array on {value.device} is stored into one on {target.device}; "
@@ -301,10 +317,10 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
     kind = promotion.kind_of(value)
     source = promotion.common(name, (kind, dtype)) if isinstance(kind, type) else kind
     if not casts and not np.can_cast(source, dtype, "same_kind"):
-        given = kind.__name__ if isinstance(kind, type) else str(kind)
+        kind_name = kind.__name__ if isinstance(kind, type) else str(kind)
         raise locate(
             DTypeError(
-                f"{name}: cannot store {given} values in an array of dtype {dtype} without losing "
+                f"{name}: cannot store {kind_name} values in an array of dtype {dtype} without losing "
                 f"information; cast the value with astype({dtype}) or use an array of dtype {source}"
             ),
             user_location(),
@@ -326,14 +342,18 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
 
 
 def update(op: Op, target: ArrayCore, other: Operand) -> None:
-    """Store ``op(target, other)`` into the elements of `target`; no other thread comes in between."""
+    """Store ``op(target, other)`` into the elements of `target`, atomically with respect to other threads."""
     trace = thread.trace
     with quiet:
         if trace is not None and not trace.recorded_numpy and _are_counted(target, other):
-            with lock:  # nothing launches a trace meanwhile, so the result needs no array
-                new = _record(op, (target, other), {}, _as_it_is)
-                kind, own = new.type, target._storage.type
-                if kind.dtype == own.dtype and kind.device is own.device and kind.shape == target._view.shape:
+            with lock:  # no launch of the trace can intervene, so the result needs no array
+                new = _record(op, (target, other), {}, _unwrapped)
+                new_type, old_type = new.type, target._storage.type
+                if (
+                    new_type.dtype == old_type.dtype
+                    and new_type.device is old_type.device
+                    and new_type.shape == target._view.shape
+                ):
                     _rebind(trace, target, new)
                 else:
                     _record_write(target, wrap(trace, new), f"in-place {op.name}", casts=False)
@@ -343,7 +363,7 @@ def update(op: Op, target: ArrayCore, other: Operand) -> None:
 
 
 def _are_counted(target: ArrayCore, other: Operand) -> bool:
-    """Whether an operand needs no `beside`, and the extents of both are known."""
+    """Whether the extents of both operands are known, and `other` needs no conversion by `operand_on`."""
     if type(target._storage) is Uncounted:
         return False
     if type(other) is ArrayCore.concrete:
@@ -351,19 +371,19 @@ def _are_counted(target: ArrayCore, other: Operand) -> bool:
     return type(other) in NATIVE
 
 
-def _as_it_is(_recording: Recording, result: Any) -> Any:
+def _unwrapped(_recording: Recording, result: Any) -> Any:
     return result
 
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
-    """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
+    """Store ``function(target, other)`` into the elements of `target`, atomically for other threads."""
     if type(other) not in NATIVE and not isinstance(other, ArrayCore):
-        other = beside(name, other, target.device)
+        other = operand_on(name, other, target.device)
     for x in (target, other):
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
-            parts = x._storage.buffer.parts((target, other)) if x is target else None
-            if parts is not None:
-                return in_place(name, function, *parts)
+            contents = x._storage.buffer.contents((target, other)) if x is target else None
+            if contents is not None:
+                return in_place(name, function, *contents)
             x._storage.initialise()
     trace = thread.trace
     if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
@@ -383,14 +403,14 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
 
 
 def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
-    """Make the window through which `target` is written, and give `new` again: making it may flush."""
-    holder = recording.new(new)
+    """Create the window through which `target` is written, and return `new`, read again after a flush."""
+    array = recording.new(new)
     recording.window(target._storage, target._view, write=True)
-    return new if new in recording.defined else recording.read(holder, View.of_shape(new.type.shape))
+    return new if new in recording.defined else recording.read(array, View.of_shape(new.type.shape))
 
 
 def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
-    """Call `read`, and once more if reading one operand launched the recording, and the others with it."""
+    """Call `read`, and repeat it if reading one operand launched the recording with the other operands."""
     values = read()
     return values if all(v in recording.defined for v in values) else read()
 
@@ -398,9 +418,9 @@ def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Valu
 def _operands(
     recording: Recording, operands: Sequence[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
 ) -> list[Value]:
-    """Operands as values of the recording; see `value_of`."""
-    place = device_of(operands) if dtypes[-1].kind == "c" else CPU  # of complex numbers
-    values = [value_of(recording, x, d, shape, place) for x, d in zip(operands, dtypes, strict=True)]
+    """Return operands as values of the recording; see `value_of`."""
+    device = device_of(operands) if dtypes[-1].kind == "c" else CPU  # used for complex numbers only
+    values = [value_of(recording, x, d, shape, device) for x, d in zip(operands, dtypes, strict=True)]
     for value in values:
         if value not in recording.defined:  # reading another operand launched the recording
             return _operands(recording, operands, dtypes, shape)
@@ -410,13 +430,13 @@ def _operands(
 def value_of(
     recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
 ) -> Value:
-    """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`.
+    """Return an operand as a value of the recording with this dtype; arrays are broadcast to `shape`.
 
-    Numbers stay on the host but for complex ones, which kernels on `device` make of two real ones.
+    Real numbers are values on the host. Complex numbers are built from two real ones by kernels on `device`.
     """
     if isinstance(operand, ArrayCore):
-        seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
-        value = recording.read(operand._storage, seen)
+        view = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
+        value = recording.read(operand._storage, view)
         return value if value.type.dtype == dtype else recording.emit(astype, value, dtype=dtype)
     if dtype.kind == "c":
         return _complex_of(recording, operand, dtype, shape, device)
@@ -430,7 +450,7 @@ def value_of(
 def _complex_of(
     recording: Recording, number: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
 ) -> Value:
-    """An array of `shape` filled with a number, as complex ones."""
+    """Return a complex array of `shape` filled with a number."""
     real = part_dtype(dtype)
     parts = (number.real, number.imag) if isinstance(number, complex) else (number,)
     filled = [
@@ -445,33 +465,36 @@ def _complex_of(
 # -- operands ------------------------------------------------------------------------------------------------
 
 
-def _plain_number(x: Any) -> int | float | complex:
-    """The Python number that an object of a subclass stands for."""
+def _builtin_number(x: Any) -> int | float | complex:
+    """Convert an instance of a subclass to the built-in number type."""
     return int(x) if isinstance(x, int) else float(x) if isinstance(x, float) else complex(x)
 
 
 def as_operand(name: str, x: Any) -> Operand:
-    """`x` as an operand beside no others."""
+    """Return `x` as an operand, on the default device."""
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
-    return beside(name, x, default_device())
+    return operand_on(name, x, default_device())
 
 
-def beside(name: str, x: Any, device: Device) -> Operand:
-    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy's scalars go to `device`, where the others
-    are, and so do its arrays if that is a GPU: among CPUs they lie on the first one.
+def operand_on(name: str, x: Any, device: Device) -> Operand:
+    """Return `x` as an operand: NDArrays, numbers and proxies as they are, NumPy's scalars on `device`.
+
+    `device` is that of the other operands. NumPy arrays are copied to a GPU; for CPU devices they remain on
+    the first one.
+    Raises ArgumentError for other objects.
     """
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
-    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
-        return _plain_number(x)
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a user's subclass
+        return _builtin_number(x)
     if isinstance(x, np.float64):
         return x
     if isinstance(x, np.generic):
         return placed(ArrayCore.from_numpy(np.asarray(x)), device)
     if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
-        made = ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
-        return made if device.is_addressable else placed(made, device)
+        array = ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
+        return array if device.is_addressable else placed(array, device)
     raise locate(
         ArgumentError(
             f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"
@@ -481,17 +504,17 @@ def beside(name: str, x: Any, device: Device) -> Operand:
 
 
 def placed(x: Any, device: Device) -> Any:
-    """`x` on a device."""
+    """Copy `x` to a device; return the array itself if it is already there."""
     return x if x.device is device else emit(copy_to, x, device=device, priority=0)
 
 
 def device_of(operands: Sequence[Operand]) -> Any:
-    """The device of the array operands, or the default."""
+    """Return the device of the first array among the operands, or the default device."""
     return next((x.device for x in operands if isinstance(x, ArrayCore)), default_device())
 
 
 def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:
-    """The shape to which arrays broadcast."""
+    """Return the shape to which arrays broadcast."""
     if not arrays:
         return ()
     first = arrays[0]._view.shape
@@ -502,7 +525,7 @@ def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:
 
 
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """NumPy's broadcasting, with an error that shows the shapes."""
+    """Broadcast shapes by NumPy's rules. Raises ShapeError, with the shapes, if they do not broadcast."""
     distinct = {*shapes, ()}
     if len(distinct) <= 2:  # one shape, and scalars
         return max(distinct, key=len)

@@ -1,8 +1,9 @@
 """Discrete Fourier transforms: `tj.fft`, NumPy's functions and the array API's.
 
-Computed by NumPy's routines as tasks of the engine, in the precision of the operand: float32 and complex64
-give complex64. `n` and `s` are extents to which an axis is cut or filled with zeros first; `norm` says which
-direction is divided by the number of elements: "backward", "forward", or "ortho" (both, by its root).
+NumPy's routines compute them as tasks of the engine, in the precision of the operand: float32 and complex64
+give complex64. `n` and `s` are extents to which an axis is first truncated or padded with zeros. `norm`
+selects the direction that is divided by the number of elements: "backward", "forward", or "ortho" (both, by
+its square root).
 
 >>> import tracejit as tj
 >>> tj.fft.fft(tj.asarray([1.0, 0.0, 0.0, 0.0]))
@@ -37,7 +38,7 @@ SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": 
 
 
 def _operand(name: str, x: Any, *, complex: bool) -> Any:
-    """`x` in a floating dtype; `complex`: in the complex one of that."""
+    """Return `x` in a floating dtype; with `complex`, in the complex dtype of the same precision."""
     array = dispatch.as_array(name, x)
     if not is_inexact(array.dtype):
         array = dispatch.cast(array, FLOAT64)
@@ -52,7 +53,7 @@ def _operand(name: str, x: Any, *, complex: bool) -> Any:
 
 
 def _scaled(name: str, x: Any, count: int, norm: Any, *, inverse: bool) -> Any:
-    """`x` divided as `norm` says for one direction of `count` elements."""
+    """Divide `x` as `norm` requires for one direction of a transform of `count` elements."""
     if norm not in SWAPPED:
         what = f'{name}: norm is "backward", "ortho" or "forward", not {norm!r}'
         raise locate(ArgumentError(what), user_location())
@@ -62,6 +63,7 @@ def _scaled(name: str, x: Any, count: int, norm: Any, *, inverse: bool) -> Any:
 
 
 def _extent(name: str, n: Any) -> int:
+    """Return an extent that a user passes, checked to be positive."""
     extent = integer(f"{name}: n", n)
     if extent < 1:
         what = f"{name}: a transform of {extent} elements; it needs 1 or more"
@@ -70,16 +72,16 @@ def _extent(name: str, n: Any) -> int:
 
 
 def _resized(x: Any, axis: int, extent: int) -> Any:
-    """`x` cut or filled with zeros to an extent."""
-    have = x.shape[axis]
-    if extent <= have:
-        return x if extent == have else x[(*[slice(None)] * axis, slice(extent))]
-    shape = (*x.shape[:axis], extent - have, *x.shape[axis + 1 :])
+    """Truncate `x`, or pad it with zeros, to an extent along an axis."""
+    current = x.shape[axis]
+    if extent <= current:
+        return x if extent == current else x[(*[slice(None)] * axis, slice(extent))]
+    shape = (*x.shape[:axis], extent - current, *x.shape[axis + 1 :])
     return concat([x, dispatch.full(0, shape, x.dtype, x.device)], axis=axis)
 
 
 def _plan(name: str, x: Any, s: Any, axes: Any) -> list[tuple[int, int | None]]:
-    """The axes of a transform, and the extents asked for, in order."""
+    """Return the axes of a transform with the requested extents (None: unchanged), in order."""
     if axes is None:
         count = x.ndim if s is None else len(s)
         axes = range(x.ndim - count, x.ndim)
@@ -93,11 +95,12 @@ def _plan(name: str, x: Any, s: Any, axes: Any) -> list[tuple[int, int | None]]:
 
 
 def _complex(name: str, x: Any, plan: Sequence[tuple[int, int | None]], norm: Any, *, inverse: bool) -> Any:
+    """The complex transform of `x` along the axes of `plan`."""
     result = _operand(name, x, complex=True)
     for axis, extent in plan:
         result = _resized(result, axis, result.shape[axis] if extent is None else extent)
     axes = tuple(axis for axis, _ in plan)
-    if len(set(axes)) < len(axes):  # one after the other
+    if len(set(axes)) < len(axes):  # repeated axes are transformed one after the other
         for axis in axes:
             result = dispatch.emit(ops.fft, result, axes=(axis,), inverse=inverse)
     elif axes:
@@ -201,7 +204,7 @@ def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
 
 @public
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
-    """The first half, n // 2 + 1 elements, of the transform of real numbers along an axis.
+    """The first half, n // 2 + 1 elements, of the discrete Fourier transform of real numbers along an axis.
 
     Raises DTypeError for complex numbers, AxisError for an axis out of range, ShapeError for an axis without
     elements, ArgumentError for another `norm`.
@@ -299,7 +302,7 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 
 
 def _swapped(name: str, norm: Any) -> str:
-    """The norm of the other direction."""
+    """Return the norm of the opposite direction."""
     if norm not in SWAPPED:
         what = f'{name}: norm is "backward", "ortho" or "forward", not {norm!r}'
         raise locate(ArgumentError(what), user_location())
@@ -308,9 +311,9 @@ def _swapped(name: str, norm: Any) -> str:
 
 @public
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
-    """The transform, which is real, of what is symmetric up to conjugation: `a` is its first half.
+    """The real transform of a Hermitian-symmetric signal, of which `a` is the first half.
 
-    The result has `n` elements along the axis, 2 (m - 1) of m by default.
+    The result has `n` elements along the axis; by default 2 (m - 1) for an `a` of m elements.
     Raises what `irfft` raises.
 
     >>> import tracejit as tj
@@ -335,7 +338,7 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 @public
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> NDArray:
-    """The frequencies of the elements of a transform of `n` samples at distances `d`: float32[n].
+    """The frequencies of the elements of a transform of `n` samples with spacing `d`: float32[n].
 
     In cycles per unit of `d`. Raises ShapeError for no samples, DTypeError for an unsupported dtype.
 
@@ -348,7 +351,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> N
 
 @public
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> NDArray:
-    """The frequencies of the elements of `rfft` of `n` samples at distances `d`: float32[n // 2 + 1].
+    """The frequencies of the elements of `rfft` of `n` samples with spacing `d`: float32[n // 2 + 1].
 
     In cycles per unit of `d`. Raises ShapeError for no samples, DTypeError for an unsupported dtype.
 
@@ -360,16 +363,16 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any) -> Any:
-    wanted = promotion.supported(name, "float32" if dtype is None else dtype)
+    result_dtype = promotion.supported(name, "float32" if dtype is None else dtype)
     values = getattr(np.fft, name)(_extent(name, n), 1.0)
-    return asarray(values, dtype=wanted, device=chosen_device(name, device)) / d
+    return asarray(values, dtype=result_dtype, device=chosen_device(name, device)) / d
 
 
 @public
 def fftshift(x: Any, axes: Any = None) -> NDArray:
-    """The frequency 0 moved to the middle of the axes (None: of all).
+    """Move the frequency 0 to the centre of the axes (None: all axes).
 
-    The shape stays. Raises AxisError for an axis out of range.
+    The shape is unchanged. Raises AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> tj.fft.fftshift(tj.arange(4))
@@ -382,7 +385,7 @@ def fftshift(x: Any, axes: Any = None) -> NDArray:
 def ifftshift(x: Any, axes: Any = None) -> NDArray:
     """The inverse of `fftshift`.
 
-    The shape stays. Raises AxisError for an axis out of range.
+    The shape is unchanged. Raises AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> tj.fft.ifftshift(tj.arange(5))
@@ -392,6 +395,7 @@ def ifftshift(x: Any, axes: Any = None) -> NDArray:
 
 
 def _rolled(name: str, x: Any, axes: Any, by: Any) -> Any:
+    """Roll `x` along the axes, by the function `by` of each extent."""
     array = dispatch.as_array(name, x)
     along = normalize_axes(name, axes, array.ndim)
     return roll(array, tuple(by(array.shape[a]) for a in along), axis=along) if along else array.copy()

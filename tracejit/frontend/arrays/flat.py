@@ -1,6 +1,6 @@
-"""`FlatArray`: the elements of an array as one dimension, which ``x.flat`` gives.
+"""`FlatArray`, the type of ``x.flat``: the elements of an array as one dimension.
 
-Reading gives copies, assignments change the array; values are used again and again if there are too few.
+Reads return copies, and assignments change the array. Values are repeated if there are fewer than elements.
 
 >>> import tracejit as tj
 >>> x = tj.zeros((2, 3))
@@ -19,7 +19,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.functions.placing import counted, cycled, write_flat
+from tracejit.frontend.arrays.functions.placing import cycled, numbered, write_flat
 
 
 class FlatArray:
@@ -42,6 +42,6 @@ class FlatArray:
 
     def __setitem__(self, index: Any, values: Any) -> None:
         if isinstance(values, ArrayCore | np.ndarray | list | tuple):
-            chosen = counted(self.base).ravel()[index]
-            values = cycled(asarray(values), counted(chosen))
+            positions = numbered(self.base).ravel()[index]
+            values = cycled(asarray(values), numbered(positions))
         write_flat(self.base, index, values)

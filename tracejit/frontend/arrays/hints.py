@@ -1,4 +1,4 @@
-"""Names of other libraries, and their counterparts here, for errors about missing names.
+"""Counterparts of names from other libraries, shown in errors about missing names.
 
 >>> import tracejit as tj
 >>> tj.cat
@@ -74,7 +74,7 @@ get_state, set_state: the array state of a tj.random.Generator
 
 
 def _read(text: str) -> dict[str, str]:
-    """The remedies by name."""
+    """Parse a table above: the remedies by name."""
     entries = (entry for line in text.strip().splitlines() for entry in line.split("  ") if entry)
     pairs = (entry.strip().split(": ", 1) for entry in entries)
     return {name: remedy for names, remedy in pairs for name in names.split(", ")}
@@ -84,7 +84,7 @@ REMEDIES = {"module": _read(_MODULE), "array": _read(_ARRAY), "random": _read(_R
 
 
 def hint(owner: str, name: str) -> str:
-    """The end of an error about a missing name: the remedy, if one is known.
+    """Return the suffix of an error about a missing name: the remedy, or nothing if none is known.
 
     >>> hint("module", "cat"), hint("module", "mouse")
     ('; use tj.concat', '')
@@ -93,9 +93,10 @@ def hint(owner: str, name: str) -> str:
     return "" if remedy is None else f"; use {remedy}"
 
 
-class Elsewhere:
-    """Stands in a class for a name that it has not, for an error that says what there is instead. A method
-    `__getattr__` would do so, too, and be called for every name that NumPy looks for.
+class MissingAttribute:
+    """A descriptor for an attribute that a class lacks: access raises an error that names the alternative.
+
+    A method `__getattr__` could do this as well, but would be called for every protocol that NumPy probes.
     """
 
     def __init__(self, owner: str, name: str, remedy: str):

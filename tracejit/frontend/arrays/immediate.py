@@ -1,26 +1,26 @@
-"""Small operations that are computed at once, instead of being recorded.
+"""Immediate execution of small operations, instead of recording.
 
-Recording an operation on a few elements, and launching it later, costs many times what computing it takes. So
-in eager code an operator is computed here, when it is called, if
+Recording and launching an operation on a few elements costs many times its computation. In eager code an
+operator is therefore computed here, when it is called, if
 
-- its arrays are small (`eager.SMALL`), and it is either NumPy's bit for bit (`Trait.EXACT`), then NumPy
-  computes it, or its kernels can run without a launch (`direct`);
-- its operands are in memory: no recording has touched them, and nothing under way writes them; what it
-  writes, no launch has used yet (`storage.ComputedStorage`);
-- the thread records nothing that has to know of it (`thread.busy`): no trace, no gradient, no Python task of
-  the engine, nor an in-place operator, which reads when it is launched.
+- its arrays are small (`eager.SMALL`), and either its results equal NumPy's bit for bit (`Trait.EXACT`), so
+  that NumPy computes it, or its kernels can run without a launch (`direct`);
+- its operands are in memory: no recording uses them and no task in flight writes them. Memory that it writes
+  must not have been used by any launch (`storage.ComputedStorage`);
+- the thread does not record anything that depends on the operation (`thread.busy`): no trace, no gradient, no
+  Python task of the engine, and no in-place operator, which reads its operands when it is launched.
 
-Otherwise the functions here return None (`in_place`, `write`: False) and the operation is recorded. Which of
-the two happened shows in nothing but time.
+Otherwise the functions of this module return None (`in_place`, `write`: False), and the operation is
+recorded. The choice affects only the time.
 
-Another thread may touch an array meanwhile. Writing holds `memory_lock`, without which no launch can begin to
-use the memory. Reading does not: it looks afterwards whether its operands have been written, and if so, what
-it computed is dropped and the operation recorded.
+Another thread may access an array concurrently. Writers acquire `memory_lock`, without which no launch can
+start to use the memory. Readers do not: they check afterwards whether an operand has been written. If so, the
+result is discarded, and the operation is recorded.
 
 >>> import tracejit as tj
 >>> x = tj.asarray([1, 2, 3])
 >>> y = x + 1
->>> y._storage.pending is None          # it has been computed
+>>> y._storage.pending is None          # already computed
 True
 """
 
@@ -37,7 +37,7 @@ from tracejit.errors import TracejitError, locate
 from tracejit.frontend.arrays import direct, promotion
 from tracejit.frontend.arrays.at_hand import (
     QUIET,
-    WEAKEST,
+    WEAK_KINDS,
     are_integers,
     at_hand,
     elements_of,
@@ -65,10 +65,11 @@ _plans: dict[tuple[Any, ...], ImmediatePlan | None] = {}
 
 
 class ImmediatePlan(NamedTuple):
-    """The computation of an operator on operands of some kinds (`promotion.Kind`).
+    """How an operator is computed for operands of some kinds (`promotion.Kind`).
 
-    ufunc:  NumPy's, with the dtype of its `result`; None: by a direct call
-    inputs: the dtypes of the operands
+    ufunc:  NumPy's ufunc; None for a direct call
+    inputs: the dtypes to which the operands are cast
+    result: the dtype of the result
     """
 
     ufunc: np.ufunc | None
@@ -77,7 +78,10 @@ class ImmediatePlan(NamedTuple):
 
 
 def apply(op: Op, *operands: Any) -> Any:
-    """``op(*operands)`` of an elementwise operator; operands may also be NumPy arrays and Python numbers."""
+    """Compute ``op(*operands)`` for an elementwise operator.
+
+    Operands may also be NumPy arrays and Python numbers.
+    """
     if thread.busy:
         return None
     elements = [at_hand(x) for x in operands]
@@ -93,10 +97,10 @@ def apply(op: Op, *operands: Any) -> Any:
 
 
 def _applied(op: Op, operands: list[Any]) -> np.ndarray | None:
-    """``op(*operands)`` of NumPy arrays and numbers, of which one is an array."""
+    """Compute ``op(*operands)`` for NumPy arrays and numbers, at least one of them an array."""
     kinds = [x.dtype if type(x) is np.ndarray else type(x) for x in operands]
     if not any(type(x) is np.ndarray for x in operands) or any(
-        k.__class__ is type and k not in WEAKEST for k in kinds
+        k.__class__ is type and k not in WEAK_KINDS for k in kinds
     ):
         return None
     plan = plan_for(op, *kinds)
@@ -104,34 +108,38 @@ def _applied(op: Op, operands: list[Any]) -> np.ndarray | None:
 
 
 def _compute(op: Op, plan: ImmediatePlan, operands: list[Any]) -> np.ndarray | None:
-    """Compute `plan` on NumPy arrays and numbers; None where a number does not fit, or much comes out."""
-    given: list[Any] = []
+    """Compute `plan` on NumPy arrays and numbers.
+
+    Return None if a number does not fit its dtype, or if the result is not small.
+    """
+    cast_operands: list[Any] = []
     for x, dtype in zip(operands, plan.inputs, strict=True):
         if type(x) is not np.ndarray:
             x = literal(x, dtype) if plan.ufunc else number(x, dtype)
             if x is None:
                 return None
-        given.append(x if x.dtype == dtype else x.astype(dtype))
-    arrays = [x for x in given if type(x) is np.ndarray]
+        cast_operands.append(x if x.dtype == dtype else x.astype(dtype))
+    arrays = [x for x in cast_operands if type(x) is np.ndarray]
     shape = arrays[0].shape
     if any(x.shape != shape for x in arrays):
         try:
-            both = np.broadcast(*arrays)
+            broadcast = np.broadcast(*arrays)
         except ValueError:
-            return None  # the recorder says so
-        if both.size > eager.SMALL:
+            return None  # the recorder raises the error
+        if broadcast.size > eager.SMALL:
             return None
-        shape = both.shape
+        shape = broadcast.shape
     if plan.ufunc is None:
-        return direct.compute(op, tuple(given), {})
+        return direct.compute(op, tuple(cast_operands), {})
     out = np.empty(shape, plan.result)
-    QUIET.copy().run(plan.ufunc, *given, out)
+    QUIET.copy().run(plan.ufunc, *cast_operands, out)
     return out
 
 
 def binary_of(op: Op) -> Callable[[Any, Any], Any]:
-    """A function that computes ``op(x1, x2)``, fast where no operand has to be cast: else it is `apply`. Call
-    it unless the thread is busy.
+    """Return a function that computes ``op(x1, x2)``, with a fast path for operands that need no cast.
+
+    Other operands are passed to `apply`. The function must not be called while the thread is busy.
     """
     routines: dict[tuple[Any, Any], Routine | None] = {}
 
@@ -140,11 +148,11 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
         if kind1 is array:
             a = x1._memory if type(x1._storage) is ComputedStorage else None
         else:
-            a = x1 if kind1 in WEAKEST else None
+            a = x1 if kind1 in WEAK_KINDS else None
         if kind2 is array:
             b = x2._memory if type(x2._storage) is ComputedStorage else None
         else:
-            b = x2 if kind2 in WEAKEST else None
+            b = x2 if kind2 in WEAK_KINDS else None
         if a is not None and b is not None:
             kinds = a.dtype if kind1 is array else kind1, b.dtype if kind2 is array else kind2
             routine = routines[kinds] if kinds in routines else _routine(routines, op, kinds)
@@ -161,28 +169,32 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
 
 
 Routine = Callable[[Any, Any], "np.ndarray | None"]
-"""Computes a binary operator on operands of some kinds, as they are; None for what it does not do."""
+"""A function that computes a binary operator on operands of fixed kinds, without casts; it returns None if
+the operation has to be recorded."""
 
 
 def _routine(
     routines: dict[tuple[Any, Any], Routine | None], op: Op, kinds: tuple[promotion.Kind, promotion.Kind]
 ) -> Routine | None:
-    """Find the routine for operands of these kinds, and note it; None where one has to be cast."""
+    """Build and cache the routine for operands of these kinds; None if an operand has to be cast."""
     plan = None if all(kind.__class__ is type for kind in kinds) else plan_for(op, *kinds)
     if plan is None:
-        found = None
+        routine = None
     elif isinstance(kinds[0], type):
-        found = _with_number(plan, _fast(op, plan), first=True)
+        routine = _with_number(plan, _routine_of(op, plan), first=True)
     elif isinstance(kinds[1], type):
-        found = _with_number(plan, _fast(op, plan), first=False)
+        routine = _with_number(plan, _routine_of(op, plan), first=False)
     else:
-        found = _fast(op, plan) if kinds == plan.inputs else None
-    routines[kinds] = found
-    return found
+        routine = _routine_of(op, plan) if kinds == plan.inputs else None
+    routines[kinds] = routine
+    return routine
 
 
-def _fast(op: Op, plan: ImmediatePlan) -> Routine:
-    """The routine of a plan for operands of its dtypes; a number is a 0-d array, or a `direct.Number`."""
+def _routine_of(op: Op, plan: ImmediatePlan) -> Routine:
+    """Return the routine of a plan for operands of its dtypes.
+
+    Numbers are passed as 0-d arrays or as `direct.Number`.
+    """
     if plan.ufunc is None:
         return direct.computer(op, 2, NO_ATTRIBUTES)
     ufunc, result = plan.ufunc, plan.result
@@ -199,29 +211,29 @@ def _fast(op: Op, plan: ImmediatePlan) -> Routine:
         try:
             return np.asarray(QUIET.copy().run(ufunc, a, b), order="C")
         except ValueError:
-            return None  # they do not broadcast: the recorder says so
+            return None  # the shapes do not broadcast: the recorder raises the error
 
     return compute
 
 
 def _with_number(plan: ImmediatePlan, compute: Routine, *, first: bool) -> Routine:
-    """The routine where one operand is a Python number, the first or the second."""
+    """Return the routine for a Python number as the first or the second operand."""
     dtype = plan.inputs[0]
-    find: Callable[..., Any] = number if plan.ufunc is None else literal
+    convert: Callable[..., Any] = number if plan.ufunc is None else literal
 
     def with_first(x: Any, b: np.ndarray) -> np.ndarray | None:
-        held = find(x, dtype) if b.dtype == dtype and b.size <= eager.SMALL else None
-        return None if held is None else compute(held, b)
+        converted = convert(x, dtype) if b.dtype == dtype and b.size <= eager.SMALL else None
+        return None if converted is None else compute(converted, b)
 
     def with_second(a: np.ndarray, x: Any) -> np.ndarray | None:
-        held = find(x, dtype) if a.dtype == dtype and a.size <= eager.SMALL else None
-        return None if held is None else compute(a, held)
+        converted = convert(x, dtype) if a.dtype == dtype and a.size <= eager.SMALL else None
+        return None if converted is None else compute(a, converted)
 
     return with_first if first else with_second
 
 
 def unary_of(op: Op) -> Callable[[Any], Any]:
-    """A function that computes ``op(x)``, like `binary_of`."""
+    """Return a function that computes ``op(x)``, as `binary_of` does for two operands."""
     by_kernel = direct.computer(op, 1, NO_ATTRIBUTES)
 
     def compute(x: Any) -> Any:
@@ -244,7 +256,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
 
 
 def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
-    """Arrays of one dtype, one after the other along `axis`."""
+    """Concatenate arrays of one dtype along `axis`."""
     parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
     if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
         return None
@@ -253,7 +265,7 @@ def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
 
 
 def select(condition: Any, x1: Any, x2: Any) -> Any:
-    """``where(condition, x1, x2)`` of arrays of one shape."""
+    """Compute ``where(condition, x1, x2)`` for arrays of one shape."""
     arrays = [at_hand(x) for x in (condition, x1, x2) if type(x) is ArrayCore.concrete]
     if thread.busy or len(arrays) < 3 or any(a is None for a in arrays):
         return None
@@ -276,7 +288,7 @@ def in_place(op: Op, x: Any, other: Any) -> bool:
             b, before = at_hand(other), 0
         else:
             before, b = writes_of(other), elements_of(other)
-        if b is None or (type(b) is not np.ndarray and type(b) not in WEAKEST):
+        if b is None or (type(b) is not np.ndarray and type(b) not in WEAK_KINDS):
             return False
         plan = plan_for(op, a.dtype, b.dtype if type(b) is np.ndarray else type(b))
         if plan is None or plan.result != a.dtype:
@@ -294,24 +306,24 @@ def in_place(op: Op, x: Any, other: Any) -> bool:
 
 
 def plan_for(op: Op, *kinds: promotion.Kind) -> ImmediatePlan | None:
-    """The plan of an elementwise operator for operands of these kinds; None if it has to be recorded."""
+    """The plan of an elementwise operator for operands of these kinds; None if it must be recorded."""
     key = (op, *kinds)
     try:
         return _plans[key]
     except KeyError:
-        found = _plans[key] = _make_plan(op, kinds)
-        return found
+        plan = _plans[key] = _make_plan(op, kinds)
+        return plan
 
 
 def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> ImmediatePlan | None:
     dtypes = [kind for kind in kinds if isinstance(kind, np.dtype)]
-    if not direct.NEVER.isdisjoint(op.traits) or any(dtype not in DTYPES for dtype in dtypes):
+    if not direct.UNSUPPORTED.isdisjoint(op.traits) or any(dtype not in DTYPES for dtype in dtypes):
         return None
     if len(dtypes) == 2 and promotion.is_comparison(op) and promotion.mixed_signs(*dtypes):
         return None
     inputs = promotion.promoted(op, kinds)
     result = op.infer(*(ArrayType((), dtype) for dtype in inputs)).dtype
-    weak = (k.__class__ is type and d.kind not in WEAKEST[k] for k, d in zip(kinds, inputs, strict=True))
+    weak = (k.__class__ is type and d.kind not in WEAK_KINDS[k] for k, d in zip(kinds, inputs, strict=True))
     if any(d.kind == "c" for d in (*inputs, result)) or any(weak):
         return None
     if op.is_exact(inputs) and isinstance(op.evaluate, np.ufunc) and op.evaluate.nout == 1:
@@ -323,7 +335,7 @@ def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> ImmediatePlan | Non
 
 
 def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """``op(*operands, **attrs)`` of arrays as they are: by its meaning in NumPy, or by a direct call."""
+    """Compute ``op(*operands, **attrs)`` without promotion, by its NumPy meaning or by a direct call."""
     if thread.busy:
         return None
     arrays: list[Any] = [at_hand(x) for x in operands]
@@ -339,9 +351,9 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def reduction(op: Op, x: Any, axis: Any) -> Any:
-    """A reduction of floats, in their dtype, over one axis or (None) all."""
+    """Compute a reduction of floats, in their dtype, over one axis or (None) all axes."""
     a = at_hand(x) if type(x) is ArrayCore.concrete and not thread.busy else None
-    if a is None or a.dtype.kind != "f" or a.dtype in HALVES:  # means of half numbers stay wide to the end
+    if a is None or a.dtype.kind != "f" or a.dtype in HALVES:  # means of halves are rounded only at the end
         return None
     if axis is None:
         axes = ALL_AXES[a.ndim]
@@ -357,7 +369,7 @@ ALL_AXES = [tuple(range(n)) for n in range(65)]
 
 
 def product(x1: Any, x2: Any) -> Any:
-    """The matrix product of vectors and matrices of one floating dtype."""
+    """Compute the matrix product of vectors and matrices of one floating dtype."""
     if thread.busy or type(x1) is not ArrayCore.concrete or type(x2) is not ArrayCore.concrete:
         return None
     s1, s2 = x1._storage, x2._storage
@@ -380,7 +392,7 @@ def product(x1: Any, x2: Any) -> Any:
 
 def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray | None:
     if Trait.CAN_FAIL in op.traits:
-        return None  # it fails when somebody looks at what depends on it
+        return None  # its error must be raised by a look at a dependent value, not here
     if Trait.HOST not in op.traits and not (_is_exact(op) and op.is_exact([a.dtype for a in arrays])):
         return direct.compute(op, tuple(arrays), attrs) if arrays else None
     try:
@@ -400,24 +412,24 @@ def _is_exact(op: Op) -> bool:
 
 
 def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
-    """A new array of any size filled with a number: filling memory needs no kernel."""
-    if thread.busy or device is not CPU or type(value) not in WEAKEST:
+    """Return a new array of any size filled with a number. Filling memory needs no kernel."""
+    if thread.busy or device is not CPU or type(value) not in WEAK_KINDS:
         return None
-    held = dtype.kind in WEAKEST[type(value)] or (type(value) is int and dtype.kind == "b")
-    number = literal(value, dtype) if held else None
+    fits = dtype.kind in WEAK_KINDS[type(value)] or (type(value) is int and dtype.kind == "b")
+    number = literal(value, dtype) if fits else None
     if number is None:
         return None
-    made = empty(shape, dtype)
-    made._memory.fill(number)
-    return made
+    array = empty(shape, dtype)
+    array._memory.fill(number)
+    return array
 
 
 def filled(value: Any, shape: Any, dtype: np.dtype | None) -> Any:
-    """A new small array filled with a number, float32, int64 or bool where `dtype` is None."""
+    """Return a new small array filled with a number; a `dtype` of None means float32, int64 or bool."""
     if (
         thread.busy
         or thread.device is not CPU
-        or type(value) not in WEAKEST
+        or type(value) not in WEAK_KINDS
         or not (type(shape) is int or (type(shape) is tuple and are_integers(shape)))
     ):
         return None

@@ -1,7 +1,7 @@
-"""Views of small arrays, and writing to them, at once: NumPy does both on the arrays' own memory.
+"""Immediate views of small arrays and writes to them, by NumPy on the arrays' own memory.
 
-When this may be, and what another thread may do meanwhile, is said in `immediate`. Functions return None, or
-False where they write, for what the recorder has to do, or to say something about.
+`immediate` documents the conditions, and the rules for concurrent threads. Functions return None (functions
+that write: False) if the recorder has to perform the operation or to raise its error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import ComputedStorage, memory_lock
 
 INDICES = frozenset({int, slice, type(None), type(...)})
-"""Types of the parts of an index that mean here what they mean in NumPy."""
+"""Types of the components of an index that have the same meaning as in NumPy."""
 
 NUMBERS = frozenset({int, bool})
 
@@ -62,17 +62,17 @@ def _fits(shape: tuple[int, ...], into: tuple[int, ...]) -> bool:
 
 
 def basic(x: Any, index: Any) -> Any:
-    """``x[index]`` for integers, slices, None and Ellipsis as indices: a view, or one element as a new array.
+    """Return ``x[index]`` for integers, slices, None and Ellipsis: a view, or one element as a new array.
 
-    None for other indices.
+    Return None for other indices.
     """
     if type(x._storage) is not ComputedStorage or thread.busy or x._memory is None or not _is_basic(index):
         return None
     try:
-        seen = x._memory[index]
+        result = x._memory[index]
     except (IndexError, TypeError, ValueError):
-        return None  # the recorder says what is wrong
-    return x._seen_as(seen) if type(seen) is np.ndarray else computed(np.asarray(seen))
+        return None  # the recorder raises the error
+    return x._view_from(result) if type(result) is np.ndarray else computed(np.asarray(result))
 
 
 def _is_basic(index: Any) -> bool:
@@ -80,13 +80,13 @@ def _is_basic(index: Any) -> bool:
 
 
 def view(x: Any, see: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The view of `x` that `see` gives for its elements; None where they are not there."""
+    """Return the view of `x` that `see` creates from its elements; None if they are not in memory."""
     a = x._memory if type(x._storage) is ComputedStorage and not thread.busy else None
-    return None if a is None else x._seen_as(see(a))
+    return None if a is None else x._view_from(see(a))
 
 
 def reshape(x: Any, shape: Any) -> Any:
-    """The elements of a contiguous array under another shape, a view."""
+    """Return a view of a contiguous array with another shape."""
     a = x._memory if type(x._storage) is ComputedStorage and not thread.busy else None
     if (
         a is None
@@ -95,13 +95,13 @@ def reshape(x: Any, shape: Any) -> Any:
     ):
         return None
     try:
-        return x._seen_as(a.reshape(shape))
+        return x._view_from(a.reshape(shape))
     except ValueError:
-        return None  # the recorder says what is wrong
+        return None  # the recorder raises the error
 
 
 def set_basic(x: Any, index: Any, value: Any) -> bool:
-    """``x[index] = value`` for the same indices, and what `write` stores."""
+    """Perform ``x[index] = value`` for the indices of `basic` and the values of `write`."""
     if thread.busy or type(x._storage) is not ComputedStorage or not _is_basic(index):
         return False
     a = x._memory
@@ -128,64 +128,70 @@ def set_basic(x: Any, index: Any, value: Any) -> bool:
 
 
 def getitem(x: Any, index: Any) -> Any:
-    """``x[index]`` with arrays as indices; None for what the recorder has to say something about."""
+    """Return ``x[index]`` with arrays as indices; None if the recorder has to raise an error."""
     if thread.busy:
         return None
     with lock, memory_lock:
-        before, a, parts = writes_of(x, *_parts(index)), elements_of(x), _index(index)
-        if a is None or parts is None:
+        before, a, components = writes_of(x, *_components(index)), elements_of(x), _index(index)
+        if a is None or components is None:
             return None
         try:
-            out = np.asarray(a[parts], order="C")  # NumPy may order it as it iterated
+            out = np.asarray(a[components], order="C")  # NumPy may choose the layout of its iteration
         except IndexError:
             return None
-        return computed(out) if out.size <= eager.SMALL and writes_of(x, *_parts(index)) == before else None
+        return (
+            computed(out) if out.size <= eager.SMALL and writes_of(x, *_components(index)) == before else None
+        )
 
 
 def setitem(x: Any, index: Any, value: Any) -> bool:
-    """``x[index] = value`` with arrays as indices; False for what the recorder has to say something about."""
+    """Perform ``x[index] = value`` with arrays as indices; False if the recorder has to raise an error."""
     if thread.busy:
         return False
     with lock, memory_lock:
-        a, parts, given = x._writable(), _index(index), (*_parts(index), value)
-        if a is None or parts is None or a.size > eager.SMALL:
+        a, components, operands = x._writable(), _index(index), (*_components(index), value)
+        if a is None or components is None or a.size > eager.SMALL:
             return False
-        before = writes_of(*given)
+        before = writes_of(*operands)
         b = elements_of(value) if type(value) is ArrayCore.concrete else exact_literal(value, a.dtype)
         if b is None or b.dtype != a.dtype:
             return False
         if before:
-            b, parts = b.copy(), tuple([p.copy() if type(p) is np.ndarray else p for p in parts])
-            if writes_of(*given) != before:
+            b, components = b.copy(), tuple([p.copy() if type(p) is np.ndarray else p for p in components])
+            if writes_of(*operands) != before:
                 return False
         try:
-            a[parts] = b
+            a[components] = b
         except (IndexError, TypeError, ValueError):
             return False
         return True
 
 
-def _parts(index: Any) -> tuple[Any, ...]:
+def _components(index: Any) -> tuple[Any, ...]:
+    """The components of an index, as a tuple."""
     return index if type(index) is tuple else (index,)
 
 
 def _index(index: Any) -> tuple[Any, ...] | None:
-    """An index whose arrays NumPy can read now; None if there are none, or others than small ones."""
-    found: list[Any] = []
-    for part in _parts(index):
-        seen = part
+    """Return the components of an index with arrays as NumPy arrays.
+
+    Return None if an array is not in memory or not small, and for an index without arrays.
+    """
+    converted: list[Any] = []
+    for part in _components(index):
+        elements = part
         if type(part) is ArrayCore.concrete:
-            seen = elements_of(part)
-            if seen is None:
+            elements = elements_of(part)
+            if elements is None:
                 return None
         elif type(part) is list:
             if not NUMBERS.issuperset(map(type, part)):
-                return None  # arrays in it would be looked at, and waited for, under the locks held here
-            seen = np.asarray(part)
-        if type(seen) is np.ndarray:
-            if seen.dtype.kind not in "biu" or not seen.ndim:
+                return None  # reading arrays in it would wait for them while the caller owns the locks
+            elements = np.asarray(part)
+        if type(elements) is np.ndarray:
+            if elements.dtype.kind not in "biu" or not elements.ndim:
                 return None
         elif type(part) not in INDICES:
             return None
-        found.append(seen)
-    return tuple(found) if any(type(part) is np.ndarray for part in found) else None
+        converted.append(elements)
+    return tuple(converted) if any(type(part) is np.ndarray for part in converted) else None

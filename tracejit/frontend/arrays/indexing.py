@@ -1,8 +1,8 @@
-"""Indexing: basic indices make views that alias, integer arrays gather, boolean masks look at values.
+"""Indexing: basic indices create views, integer arrays gather, boolean masks read their values.
 
-`view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view, `picked` says which elements
-an index with integer arrays means. `getitem` is what ``x[index]`` does; rules and results are NumPy's.
-Assignments stand in `assignment`.
+`view_of` converts a basic index (integers, slices, ``...``, ``None``) to a view, and `picked` computes the
+elements that an index with integer arrays selects. `getitem` implements ``x[index]``; rules and results are
+NumPy's. For assignments see `assignment`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tracejit.ops import check_index, gather, iota
 _ALL = slice(None)
 INT64 = np.dtype("int64")
 BASIC = frozenset({int, slice})
-"""Types of the parts of most indices."""
+"""Types of the components of most indices, for a fast test."""
 INTEGER, BOUNDS = frozenset({int}), frozenset({int, type(None)})
-"""Types of the integers of most indices, and of the bounds of most slices."""
+"""Types of the integers of most indices, and of the bounds of most slices, for fast tests."""
 
 
 def _is_array(index: Any) -> bool:
@@ -38,7 +38,7 @@ def _is_array(index: Any) -> bool:
 
 
 def is_advanced(index: Any) -> bool:
-    """Whether this is an index by values: of an array, or a single truth value."""
+    """Whether a component of an index selects by values: an array, or a single bool."""
     return _is_array(index) or isinstance(index, (bool, np.bool_))
 
 
@@ -47,7 +47,7 @@ def is_mask(index: Any) -> bool:
 
 
 def expanded(x: ArrayCore, index: Any) -> list[Any]:
-    """The index as a list with ``...`` replaced and missing dimensions filled in."""
+    """Return the index as a list, with ``...`` expanded and missing dimensions appended."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if BASIC.issuperset(map(type, parts)) and len(parts) <= x.ndim:
         return parts + [_ALL] * (x.ndim - len(parts))
@@ -68,6 +68,7 @@ def expanded(x: ArrayCore, index: Any) -> list[Any]:
 
 
 def _integer(part: Any) -> int:
+    """Return an integer component of an index. Raises ArgumentError for other types."""
     try:
         return operator.index(part)
     except TypeError:
@@ -81,7 +82,7 @@ def _integer(part: Any) -> int:
 
 
 def _slice(part: slice, extent: int) -> tuple[int, int, int]:
-    """Start, stop and step of a slice of a dimension."""
+    """Return start, stop and step of a slice of a dimension with this extent."""
     if BOUNDS.issuperset((type(part.start), type(part.stop), type(part.step))) and part.step != 0:
         return part.indices(extent)
     bounds = [None if b is None else _integer(b) for b in (part.start, part.stop, part.step)]
@@ -91,7 +92,7 @@ def _slice(part: slice, extent: int) -> tuple[int, int, int]:
 
 
 def view_of(x: ArrayCore, parts: list[Any]) -> View:
-    """The view that a fully expanded basic index means."""
+    """Return the view that a fully expanded basic index selects."""
     view, dimension = x._view, 0
     offset, shape, strides = view.offset, [], []
     for part in parts:
@@ -103,8 +104,8 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
         if type(part) is int and -extent <= part < extent:
             offset += part % extent * stride
         elif isinstance(part, slice):
-            given = type(part.start), type(part.stop), type(part.step)
-            if NumberProxy in given and positions.any_moves(part):
+            types = type(part.start), type(part.stop), type(part.step)
+            if NumberProxy in types and positions.any_moves(part):
                 start, count, step = positions.bounds(part, extent)
             else:
                 start, stop, step = _slice(part, extent)
@@ -123,14 +124,14 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
                     ),
                     user_location(),
                 )
-            place = positions.position(part, dimension, extent) if moves else position % extent
-            offset += place * stride
+            row = positions.position(part, dimension, extent) if moves else position % extent
+            offset += row * stride
         dimension += 1
     return View(offset, tuple(shape), tuple(strides), view.writable)
 
 
 def _has_integers_only(index: Any) -> bool:
-    """Whether a basic index is integers only: an element found so is a scalar in NumPy, and no view."""
+    """Whether a basic index consists of integers only: its result is a scalar in NumPy, not a view."""
     parts = index if isinstance(index, tuple) else (index,)
     if INTEGER.issuperset(map(type, parts)):
         return True
@@ -138,21 +139,21 @@ def _has_integers_only(index: Any) -> bool:
 
 
 def getitem(x: ArrayCore, index: Any) -> Any:
-    """``x[index]``: a view for slices, a new array for single elements and arrays of integers or booleans."""
+    """Return ``x[index]``: a view for slices, a new array for single elements and for arrays as indices."""
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
-        places = numbers_as_arrays(x, parts)
-        if places is not None:
-            found = _taken(*places, is_split(index))
-            if found.shape or not _has_integers_only(index):  # else it is no view in NumPy, either
-                thread.trace.picks.note(found._storage, x._storage)
-            return found
+        replaced = numbers_as_arrays(x, parts)
+        if replaced is not None:
+            result = _selected(*replaced, is_split(index))
+            if result.shape or not _has_integers_only(index):  # otherwise it is no view in NumPy, either
+                thread.trace.picks.note(result._storage, x._storage)
+            return result
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.element(view) if not view.shape and _has_integers_only(index) else view
     computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed
-    x, parts = with_places_for_masks(x, parts)
+    x, parts = expand_scalar_masks(x, parts)
     if (
         isinstance(parts[0], ArrayCore)
         and is_mask(parts[0])
@@ -166,34 +167,35 @@ def getitem(x: ArrayCore, index: Any) -> Any:
 
 
 def numbers_as_arrays(x: ArrayCore, parts: list[Any]) -> tuple[ArrayCore, list[Any]] | None:
-    """A basic index with arrays in place of run-time numbers that differ from call to call: each call takes
-    the elements that are there. None if there are no such numbers.
+    """Replace run-time numbers that vary from call to call by arrays in a basic index.
 
-    Slices between them are taken first, each along its dimension. What NumPy would give as a view is a copy
-    then (see `recording.picks`).
+    Return the array to index and its new index, which selects elements anew in each call, or None if there
+    are no such numbers. Slices between such numbers are applied first, each along its dimension. The result
+    is then a copy where NumPy returns a view (see `recording.picks`).
     """
     trace = thread.trace
     if trace is None:
         return None
-    found, axis, changed = x, 0, False
-    for place, part in enumerate(parts):
+    source, axis, changed = x, 0, False
+    for i, part in enumerate(parts):
         if type(part) is slice and NumberProxy in (type(part.start), type(part.stop)):
             rows = _rows_between(trace, part, x.shape[axis], x.device)
             if rows is not None:
-                found = dispatch.emit(gather, found, rows, axis=axis)
-                parts = [*parts[:place], _ALL, *parts[place + 1 :]]
+                source = dispatch.emit(gather, source, rows, axis=axis)
+                parts = [*parts[:i], _ALL, *parts[i + 1 :]]
                 changed = True
         elif trace.varies(part) and -x.shape[axis] <= part._value < x.shape[axis]:
             index = dispatch.full(part, (), INT64, x.device, "index")
-            parts = [*parts[:place], index, *parts[place + 1 :]]
+            parts = [*parts[:i], index, *parts[i + 1 :]]
             changed = True
         axis += part is not None
-    return (found, parts) if changed else None
+    return (source, parts) if changed else None
 
 
 def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
-    """The places of a slice between run-time numbers, if these differ from call to call, and their distance
-    does not: it is guarded.
+    """Return the positions of a slice whose bounds are run-time numbers that vary from call to call.
+
+    The length of the slice must be constant, and a guard checks it. Return None for other slices.
     """
     start, stop = 0 if part.start is None else part.start, extent if part.stop is None else part.stop
     if part.step is not None or not (trace.varies(start) or trace.varies(stop)):
@@ -205,23 +207,23 @@ def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
     if not (start >= 0 and stop <= extent and stop - start == count):
         return None
     first = dispatch.full(start, (1,), INT64, device, "index")
-    places = first + dispatch.emit(iota, size=count, device=device)
-    return dispatch.emit(check_index, places, extent=extent, axis=0)
+    rows = first + dispatch.emit(iota, size=count, device=device)
+    return dispatch.emit(check_index, rows, extent=extent, axis=0)
 
 
-def with_places_for_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
-    """Masks without dimensions get one of extent 1, and `x` one where they stand."""
-    view, found, axis = x._view, [], 0
+def expand_scalar_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+    """Expand each 0-d mask to one dimension of extent 1, and `x` by one at the position of the mask."""
+    view, expanded_parts, axis = x._view, [], 0
     for part in parts:
         if _is_array(part) and is_mask(part) and part.ndim == 0:
             view, part = view.expand(axis), part.reshape((1,))
-        found.append(part)
+        expanded_parts.append(part)
         axis += part.ndim if _is_array(part) and is_mask(part) else part is not None
-    return x if view is x._view else ArrayCore.concrete(x._storage, view), found
+    return x if view is x._view else ArrayCore.concrete(x._storage, view), expanded_parts
 
 
 def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
-    """Raise if `mask` does not fit the dimensions of `x` from `axis` on."""
+    """Raise unless the shape of `mask` equals the extents of `x` from `axis` on."""
     if not _is_array(mask):
         raise locate(
             ArgumentError("index: a single bool is no index; use None to insert a dimension"), user_location()
@@ -235,7 +237,7 @@ def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
 
 
 def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
-    """Boolean masks become the integer arrays of NumPy's ``nonzero``: this looks at their values."""
+    """Convert boolean masks to integer arrays, as NumPy's ``nonzero`` does: a look at their values."""
     out: list[Any] = []
     axis = 0
     for part in parts:
@@ -253,7 +255,7 @@ def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
 
 
 def is_split(index: Any) -> bool:
-    """Whether an ellipsis of any extent stands between integer arrays or integers: these are not adjacent."""
+    """Whether an ellipsis separates integers and arrays of an index, which are then not adjacent."""
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     by_value = [i for i, p in enumerate(parts) if not (p is None or p is Ellipsis or isinstance(p, slice))]
@@ -262,14 +264,14 @@ def is_split(index: Any) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class Picked:
-    """The elements that an index with integer arrays means.
+    """The elements that an index with integer arrays selects.
 
-    view: all elements of the array's storage that the slices let through; its dimensions are some of these,
-        then those that the integer arrays index, then the other ones
-    lead: how many dimensions come before the indexed ones
-    extents: of the indexed dimensions
-    position: int64, of the shape that the integer arrays broadcast to: places in the indexed dimensions
-        taken as one, in range
+    view: all elements of the array's storage that the slices select; its dimensions are `lead` dimensions of
+        slices, then the dimensions that the integer arrays index, then the remaining dimensions of slices
+    lead: number of dimensions before the indexed ones
+    extents: extents of the indexed dimensions
+    position: int64, of the broadcast shape of the integer arrays: positions in the indexed dimensions merged
+        into one, in range
     """
 
     view: View
@@ -289,54 +291,54 @@ class Picked:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the elements: the one of the integer arrays instead of the indexed dimensions."""
+        """The shape of the result: that of the integer arrays replaces the indexed dimensions."""
         return (*self.outer, *self.position.shape, *self.inner)
 
 
 def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
-    """The elements that an expanded index with integer arrays means; `split`: see `is_split`."""
+    """Return the elements that an expanded index with integer arrays selects; for `split` see `is_split`."""
     indexed = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
     adjacent = not split and indexed == list(range(indexed[0], indexed[-1] + 1))
-    arrays = [i for i in indexed if type(parts[i]) is not int]  # an integer only chooses a part of the array
-    seen = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
-    left = [i for i, p in enumerate(parts) if type(p) is not int]  # has a dimension in `seen`
+    arrays = [i for i in indexed if type(parts[i]) is not int]  # integers only select a subarray
+    view = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
+    remaining = [i for i, p in enumerate(parts) if type(p) is not int]  # the parts with a dimension in `view`
     indices = [index_array(parts[i], x) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
-    axes = [left.index(i) for i in arrays]
-    lead = [a for a, i in enumerate(left) if i not in arrays and i < indexed[0]] if adjacent else []
-    tail = [a for a, i in enumerate(left) if i not in arrays and a not in lead]
-    extents = tuple(seen.shape[a] for a in axes)
+    axes = [remaining.index(i) for i in arrays]
+    lead = [a for a, i in enumerate(remaining) if i not in arrays and i < indexed[0]] if adjacent else []
+    tail = [a for a, i in enumerate(remaining) if i not in arrays and a not in lead]
+    extents = tuple(view.shape[a] for a in axes)
     position: Any = None
     for axis, index, extent in zip(arrays, indices, extents, strict=True):
-        wide = broadcasted(index, shape)
-        checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
+        broadcast = broadcasted(index, shape)
+        checked = dispatch.emit(check_index, broadcast, extent=extent, axis=axis)
         position = checked if position is None else position * extent + checked
-    return Picked(seen.permute([*lead, *axes, *tail]), len(lead), extents, position)
+    return Picked(view.permute([*lead, *axes, *tail]), len(lead), extents, position)
 
 
-def _taken(x: ArrayCore, parts: list[Any], split: bool) -> Any:
-    """The elements that an index means whose numbers are arrays, if it has any."""
+def _selected(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+    """Return the elements that an index without masks selects: a gather if it has arrays, else a view."""
     if any(map(is_advanced, parts)):
         return _gather(x, parts, split)
     return ArrayCore.concrete(x._storage, view_of(x, parts))
 
 
 def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
-    """Integer-array indexing as one gather along a merged dimension; `split`: see `is_split`."""
-    found = picked(x, parts, split)
-    source = ArrayCore.concrete(x._storage, found.view)
-    merged = source.reshape((*found.outer, math.prod(found.extents), *found.inner))
-    return dispatch.emit(gather, merged, found.position, axis=found.lead)
+    """Index with integer arrays by one gather along a merged dimension; for `split` see `is_split`."""
+    elements = picked(x, parts, split)
+    source = ArrayCore.concrete(x._storage, elements.view)
+    merged = source.reshape((*elements.outer, math.prod(elements.extents), *elements.inner))
+    return dispatch.emit(gather, merged, elements.position, axis=elements.lead)
 
 
 def index_array(part: Any, of: ArrayCore | None = None) -> Any:
-    """An index of integers as an int64 array. It goes to the device of the array `of`, if that is given."""
+    """Return an index of integers as an int64 array, on the device of the array `of` if there is one."""
     index = _integers(part)
     return index if of is None or index.device is of.device else index.to(of.device)
 
 
 def _integers(part: Any) -> Any:
-    array = dispatch.as_operand("index", part if isinstance(part, ArrayCore) else _plain_index(part))
+    array = dispatch.as_operand("index", part if isinstance(part, ArrayCore) else _index_elements(part))
     if array.dtype.kind not in "iu":
         if array.size == 0:
             return array.astype(np.int64)
@@ -349,7 +351,7 @@ def _integers(part: Any) -> Any:
     return array if array.dtype == np.int64 else array.astype(np.int64)
 
 
-def _plain_index(part: Any) -> np.ndarray:
+def _index_elements(part: Any) -> np.ndarray:
     if isinstance(part, np.ndarray | list | tuple):
         return np.asarray(part)
     return np.asarray(_integer(part) if not isinstance(part, NumberProxy) else part._look(), dtype=np.int64)

@@ -1,10 +1,11 @@
 """Exchange with NumPy and other array libraries: NumPy's two protocols, and DLPack.
 
-NumPy's ufuncs and functions called on an NDArray give NDArrays, computed here; what does not exist here
-raises `ArgumentError` rather than fall back to NumPy silently. ``out=`` may be an NDArray or, outside of
-traces, a NumPy array, which is then filled at once.
+NumPy's ufuncs and functions called on an NDArray return NDArrays, computed here. A function without a
+counterpart raises `ArgumentError`; there is no silent fallback to NumPy. ``out=`` may be an NDArray or,
+outside of traces, a NumPy array, which is then filled before the call returns.
 
-`from_dlpack` shares the exporter's memory: the array's storage lies on it and keeps the exporter alive.
+`from_dlpack` shares the exporter's memory: the storage of the array refers to it and keeps the exporter
+alive.
 
 >>> import numpy as np, tracejit as tj
 >>> np.add(np.ones(2), tj.ones(2))
@@ -58,10 +59,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "outer": ufunc_methods.outer,
     "at": ufunc_methods.at,
 }
-"""The methods of ufuncs that there are here."""
+"""The supported methods of ufuncs."""
 
 WITHOUT_EFFECT = {"casting": "same_kind", "order": "K", "subok": True}
-"""Options of ufuncs that are left unsaid if they have these values."""
+"""Options of ufuncs that are ignored if they have these values, the defaults."""
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -72,10 +73,10 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
         raise _refuse(f"numpy.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
     options = {k: v for k, v in options.items() if k not in WITHOUT_EFFECT or WITHOUT_EFFECT[k] != v}
     outs = options.pop("out", (None,) * ufunc.nout)
-    compute = _called if method == "__call__" else METHODS[method]
+    compute = _call_counterpart if method == "__call__" else METHODS[method]
     where = options.pop("where", True) if method == "__call__" else True
-    known = signature_of(compute).parameters
-    unknown = [k for k in options if k not in known]
+    parameters = signature_of(compute).parameters
+    unknown = [k for k in options if k not in parameters]
     if unknown:
         raise _refuse(
             f"numpy.{name} on NDArrays does not take {', '.join(unknown)}",
@@ -89,8 +90,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     return _deliver(name, result, outs[0], where)
 
 
-def _called(ufunc: np.ufunc, function: Callable[..., Any], *inputs: Any, dtype: Any = None) -> Any:
-    """The ufunc's results, computed as NumPy computes them in `dtype`."""
+def _call_counterpart(ufunc: np.ufunc, function: Callable[..., Any], *inputs: Any, dtype: Any = None) -> Any:
+    """Call `function`, the counterpart of `ufunc`, computing in `dtype` as NumPy does."""
     if dtype is None:
         return function(*inputs)
     result = function(*_cast(ufunc, inputs, np.dtype(dtype)))
@@ -98,19 +99,27 @@ def _called(ufunc: np.ufunc, function: Callable[..., Any], *inputs: Any, dtype: 
 
 
 def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """`inputs` in the dtypes in which NumPy computes a result of `dtype`; raises TypeError if it does not."""
-    given = [x.dtype if hasattr(x, "dtype") else type(unproxied(x)) for x in inputs]
+    """Cast `inputs` to the dtypes in which NumPy computes a result of `dtype`.
+
+    Raises TypeError if NumPy has no such loop.
+    """
+    kinds = [x.dtype if hasattr(x, "dtype") else type(unproxied(x)) for x in inputs]
     signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
-    found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout), signature=signature, casting="same_kind")
+    loop_dtypes = ufunc.resolve_dtypes(
+        (*kinds, *[None] * ufunc.nout), signature=signature, casting="same_kind"
+    )
     return tuple(
-        [x.astype(d) if hasattr(x, "dtype") else x for x, d in zip(inputs, found[: ufunc.nin], strict=True)]
+        [
+            x.astype(d) if hasattr(x, "dtype") else x
+            for x, d in zip(inputs, loop_dtypes[: ufunc.nin], strict=True)
+        ]
     )
 
 
 def _deliver(name: str, result: Any, out: Any, where: Any = True) -> Any:
-    """`result`, written into `out` if there is one, only `where` that holds.
+    """Write `result` into `out`, if there is one, where `where` is true, and return the output.
 
-    Without `out` there are zeros elsewhere; NumPy leaves these elements undefined.
+    Without `out` the other elements are zero; NumPy leaves them undefined.
     """
     if out is None:
         if where is True:
@@ -133,14 +142,14 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
     function: lambda x, *args, f=function, **options: f(x.numpy(), *args, **options)
     for function in (np.array2string, np.array_repr, np.array_str)
 }
-"""NumPy functions that write text."""
+"""NumPy functions that format arrays as text."""
 
 
 SPACES: dict[str, dict[str, Any]] = {
     "numpy.linalg": {name: getattr(linalg, name) for name in linalg.__all__},
     "numpy.fft": {name: getattr(fft, name) for name in fft.__all__},
 }
-"""NumPy's modules of functions beside its own, and what their names are here."""
+"""NumPy's submodules of functions, and the counterparts of their names."""
 
 
 BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
@@ -150,11 +159,11 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
     np.empty_like: lambda prototype, /, dtype=None, order="K", subok=True, shape=None, *, device=None: None,
     np.where: lambda condition, x=None, y=None, /: None,
 }
-"""Stand-ins with the signatures of NumPy's builtin functions, which have their own from NumPy 2.4 on."""
+"""Substitutes with the signatures of NumPy's builtin functions, which lack signatures before NumPy 2.4."""
 
 
 Conversions = dict[str, Callable[[Any], Any]]
-"""Functions that make operands of arguments, by the names of parameters."""
+"""Functions that convert arguments to operands, by the names of parameters."""
 
 
 def call_function(
@@ -163,7 +172,7 @@ def call_function(
     options: dict[str, Any],
     conversions: Conversions | None = None,
 ) -> Any:
-    """Implement `NDArray.__array_function__`; some arguments are converted first."""
+    """Implement `NDArray.__array_function__`, after the `conversions` of arguments."""
     name = function.__name__
     where = getattr(function, "__module__", None) or "numpy"
     names = SPACES.get(where, NAMESPACE)
@@ -180,19 +189,20 @@ def call_function(
 def _converted(
     ours: Callable[..., Any], positional: list[Any], named: dict[str, Any], conversions: Conversions
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of `ours`, of which some are converted."""
-    given = signature_of(ours).bind(*positional, **named)
-    for name in conversions.keys() & given.arguments.keys():
-        value = given.arguments[name]
-        given.arguments[name] = (
+    """Apply the `conversions` to the arguments of `ours`."""
+    bound = signature_of(ours).bind(*positional, **named)
+    for name in conversions.keys() & bound.arguments.keys():
+        value = bound.arguments[name]
+        bound.arguments[name] = (
             tuple(map(conversions[name], value))
-            if given.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            if bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
             else conversions[name](value)
         )
-    return list(given.args), given.kwargs
+    return list(bound.args), bound.kwargs
 
 
-def _comes_first(parameter: inspect.Parameter) -> bool:
+def _is_passed_by_position(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is required or positional-only."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return True
     return parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
@@ -205,32 +215,38 @@ def _arranged(
     args: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
-    """NumPy's arguments as `ours` takes them: required and positional ones in order, all others by name."""
+    """Arrange NumPy's arguments for `ours`: required and positional ones in order, all others by name."""
     positional, named = _arrangement(name, function, ours, len(args), tuple(options))
-    given: dict[Any, Any] = dict(enumerate(args))
-    given.update(options)
-    return [_at(place, given) for place in positional], {k: _at(place, given) for k, place in named.items()}
+    arguments: dict[Any, Any] = dict(enumerate(args))
+    arguments.update(options)
+    return (
+        [_argument(key, arguments) for key in positional],
+        {k: _argument(key, arguments) for k, key in named.items()},
+    )
 
 
-def _at(place: Any, given: dict[Any, Any]) -> Any:
-    """The argument at a place: its position or its name; of several places, a tuple."""
-    return tuple([given[p] for p in place]) if type(place) is tuple else given[place]
+def _argument(key: Any, arguments: dict[Any, Any]) -> Any:
+    """Return the argument at a position or with a name; for several keys, a tuple."""
+    return tuple([arguments[k] for k in key]) if type(key) is tuple else arguments[key]
 
 
 @functools.lru_cache(maxsize=1024)
 def _arrangement(
     name: str, function: Callable[..., Any], ours: Callable[..., Any], count: int, options: tuple[str, ...]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The places of the arguments of `ours` among `count` positional ones of NumPy's and `options`."""
-    places, named = range(count), {option: option for option in options}
+    """Return the keys (see `_argument`) of the arguments of `ours`, positional and by name.
+
+    NumPy's function is called with `count` positional arguments and the named `options`.
+    """
+    positions, named = range(count), {option: option for option in options}
     parameters = signature_of(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return list(places), named
-    given = signature_of(BUILTINS.get(function, function)).bind(*places, **named).arguments
-    given |= given.pop("kwargs", {})
-    first = sum(_comes_first(p) for p in parameters)
-    positional, rest = list(given.values())[:first], dict(list(given.items())[first:])
-    named = {k.removeprefix("a_"): v for k, v in rest.items()}  # a_min, a_max
+        return list(positions), named
+    bound = signature_of(BUILTINS.get(function, function)).bind(*positions, **named).arguments
+    bound |= bound.pop("kwargs", {})
+    first = sum(_is_passed_by_position(p) for p in parameters)
+    positional, by_name = list(bound.values())[:first], dict(list(bound.items())[first:])
+    named = {k.removeprefix("a_"): v for k, v in by_name.items()}  # a_min, a_max
     known = {p.name for p in parameters} | {"out"}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     unknown = [k for k in named if k not in known and not open_ended]
@@ -245,13 +261,13 @@ def _arrangement(
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
-    """An array on the memory of `x`, which may be anything that speaks DLPack (NumPy, PyTorch, JAX, ...).
+    """An array on the memory of `x`, an array of any library that supports DLPack (NumPy, PyTorch, JAX, ...).
 
-    Writes are seen on both sides. Memory that cannot be shared (read-only, or badly aligned) is copied; with
-    ``copy=False`` that raises ArgumentError, ``copy=True`` always copies.
-    The array has the shape and dtype of `x`, and lies on ``cpu:0``, or as a copy on `device`.
-    Raises ArgumentError for what does not speak DLPack or has another dtype, DeviceError for an unknown
-    device.
+    Writes are visible on both sides. Memory that cannot be shared (read-only or misaligned) is copied; with
+    ``copy=False`` it raises ArgumentError, ``copy=True`` always copies.
+    The array has the shape and dtype of `x`. It is stored on ``cpu:0``, or copied to `device`.
+    Raises ArgumentError for an object without DLPack support or with an unsupported dtype, DeviceError for an
+    unknown device.
 
     >>> import numpy as np, tracejit as tj
     >>> tj.from_dlpack(np.arange(3))
@@ -260,38 +276,44 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
     if not hasattr(x, "__dlpack__"):
         raise _refuse(f"from_dlpack: {type(x).__name__} has no __dlpack__", "use tj.asarray")
     if device is not None:
-        here: Any = from_dlpack(x, copy=copy)
-        place = as_device("from_dlpack", device, here.device)
-        if copy is False and place != here.device:
-            what = f"from_dlpack: memory on {here.device} cannot be shared with {place}"
+        imported: Any = from_dlpack(x, copy=copy)
+        target = as_device("from_dlpack", device, imported.device)
+        if copy is False and target != imported.device:
+            what = f"from_dlpack: memory on {imported.device} cannot be shared with {target}"
             raise _refuse(what, "let it be copied")
-        return here.to(place)
+        return imported.to(target)
     if isinstance(x, ArrayCore):
         shared: Any = x
         return shared.copy() if copy else shared
     try:
-        seen = dlpack.read(x)
+        array = dlpack.read(x)
     except (BufferError, RuntimeError) as error:
         what = f"from_dlpack: {type(x).__name__} cannot be imported ({message(error)})"
         raise _refuse(what, "copy it to a NumPy array") from error
-    shareable = seen.flags.writeable and seen.flags.aligned and seen.dtype in DTYPES and _whole_steps(seen)
+    shareable = (
+        array.flags.writeable
+        and array.flags.aligned
+        and array.dtype in DTYPES
+        and _has_element_strides(array)
+    )
     if copy is False and not shareable:
         raise _refuse(
-            f"from_dlpack: {seen.dtype} memory with strides {seen.strides} "
-            f"({'writable' if seen.flags.writeable else 'read-only'}) cannot be shared",
+            f"from_dlpack: {array.dtype} memory with strides {array.strides} "
+            f"({'writable' if array.flags.writeable else 'read-only'}) cannot be shared",
             "use tj.asarray to copy it",
         )
     if copy or not shareable:
-        return ArrayCore.from_numpy(seen)
-    return _on(seen)
+        return ArrayCore.from_numpy(array)
+    return _array_on(array)
 
 
-def _whole_steps(array: np.ndarray) -> bool:
+def _has_element_strides(array: np.ndarray) -> bool:
+    """Whether all strides are multiples of the element size."""
     return all(stride % array.itemsize == 0 for stride in array.strides)
 
 
-def _on(array: np.ndarray) -> Any:
-    """An array on the memory of a NumPy array: a storage over the span it covers, and a view of that."""
+def _array_on(array: np.ndarray) -> Any:
+    """Return an array on the memory of a NumPy array: a view of a storage over the spanned memory."""
     strides = tuple(
         s // array.itemsize if n > 1 else 0 for s, n in zip(array.strides, array.shape, strict=True)
     )

@@ -1,10 +1,10 @@
 """Linear algebra: `tj.linalg`, NumPy's functions and the array API's.
 
-Factorizations are LAPACK's, through NumPy, as tasks of the engine, in the precision of the operand; integers
-become float64, half numbers are computed in float32 and the results rounded. The last two dimensions are
-matrices, those before them a batch. Gradients are those of published rules (see
-`tracejit.ops.factorizations`); of functions that read one triangle of a Hermitian matrix they are Hermitian,
-as in JAX and PyTorch.
+LAPACK computes factorizations, through NumPy, as tasks of the engine, in the precision of the operand.
+Integers become float64; half dtypes are computed in float32, and the results are rounded. The last two
+dimensions form matrices, the leading dimensions a batch. Gradients follow published rules (see
+`tracejit.ops.factorizations`). For functions that read one triangle of a Hermitian matrix the gradients are
+Hermitian, as in JAX and PyTorch.
 
 >>> import tracejit as tj
 >>> tj.linalg.solve(tj.asarray([[2.0, 0.0], [0.0, 4.0]]), tj.asarray([2.0, 4.0]))
@@ -87,7 +87,7 @@ def _floating(name: str, x: Any) -> Any:
 
 
 def _matrices(name: str, x: Any) -> Any:
-    """`x` as floating matrices."""
+    """Return `x` as floating matrices. Raises ShapeError for fewer than 2 dimensions."""
     array = _floating(name, x)
     if array.ndim < 2:
         raise _shape(f"{name}: needs a matrix, or a batch of them, got shape {array.shape}; reshape it")
@@ -117,9 +117,10 @@ def _eps(x: Any) -> float:
     return float(finfo(x.dtype).eps)
 
 
-def _rounded(function: F) -> F:
-    """`function`, which takes half numbers now: it computes in float32, and what it gives is rounded to their
-    dtype; complex results of real matrices are complex64.
+def _accepts_halves(function: F) -> F:
+    """Wrap `function` to accept half dtypes: it computes in float32, and the results are rounded.
+
+    Complex results of real matrices are complex64.
     """
 
     @functools.wraps(function)
@@ -127,15 +128,16 @@ def _rounded(function: F) -> F:
         halves = [x.dtype in HALVES if isinstance(x, ArrayCore | np.ndarray) else False for x in args]
         if not any(halves):
             return function(*args, **options)
-        wanted = result_type(*(x for x in args if isinstance(x, ArrayCore | np.ndarray)))
-        wide = (asarray(x, FLOAT32) if half else x for x, half in zip(args, halves, strict=True))
-        found = function(*wide, **options)
-        return found if wanted not in HALVES else trees.map(lambda x: _narrow(x, wanted), found)
+        dtype = result_type(*(x for x in args if isinstance(x, ArrayCore | np.ndarray)))
+        widened = (asarray(x, FLOAT32) if half else x for x, half in zip(args, halves, strict=True))
+        results = function(*widened, **options)
+        return results if dtype not in HALVES else trees.map(lambda x: _narrow(x, dtype), results)
 
     return cast(F, wrapper)
 
 
 def _narrow(x: Any, dtype: np.dtype) -> Any:
+    """Cast float32 results to `dtype`; others are complex or integers, and unchanged."""
     return dispatch.cast(x, dtype) if x.dtype == FLOAT32 else x
 
 
@@ -143,14 +145,14 @@ def _narrow(x: Any, dtype: np.dtype) -> Any:
 
 
 @public
-@_rounded
+@_accepts_halves
 def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     """The triangular factor L of positive definite matrices ``x = L L^H``; with `upper` its adjoint.
 
-    x: (..., n, n), of which the lower triangle is read. The result has its shape.
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError for what is not square, LinAlgError for matrices that are not positive definite.
-    The gradient is that of Murray, Differentiation of the Cholesky decomposition (2016).
+    x: (..., n, n); only the lower triangle is read. The result has the same shape.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for matrices that are not square, LinAlgError for matrices that are not positive
+    definite. The gradient is that of Murray, Differentiation of the Cholesky decomposition (2016).
 
     >>> import tracejit as tj
     >>> tj.linalg.cholesky(tj.asarray([[4.0, 2.0], [2.0, 5.0]]))
@@ -162,14 +164,14 @@ def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def qr(x: Any, /, mode: str = "reduced") -> Any:
     """``x = Q R`` with orthonormal columns of Q and upper triangular R: a named pair.
 
     x: (..., m, n). Mode "reduced": Q (..., m, k) and R (..., k, n) with k = min(m, n); "complete": k = m;
-    "r": R alone. Floating dtypes stay, integers become floating. The gradient is that of Walter and Lehmann
-    (2010); mode "complete" of tall matrices has none.
-    Raises ShapeError for what is no matrix, ArgumentError for another mode.
+    "r": only R. Floating dtypes are preserved, integers become floating. The gradient is that of Walter and
+    Lehmann (2010); mode "complete" of tall matrices has none.
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for another mode.
 
     >>> import tracejit as tj
     >>> q, r = tj.linalg.qr(tj.asarray([[0.0, 2.0], [3.0, 0.0]]))
@@ -183,14 +185,14 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
 
 
 @public
-@_rounded
+@_accepts_halves
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    """``x = U diag(S) Vh``: a named triple, or (not `compute_uv`) S alone.
+    """``x = U diag(S) Vh``: a named triple, or without `compute_uv` only S.
 
     x: (..., m, n); U (..., m, m), S (..., k) in descending order and Vh (..., n, n), or without
     `full_matrices` U (..., m, k) and Vh (..., k, n), with k = min(m, n).
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError for what is no matrix, LinAlgError where it does not converge, ArgumentError for
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for fewer than 2 dimensions, LinAlgError if it does not converge, ArgumentError for
     `hermitian` (use eigh). The gradient needs distinct singular values and ``full_matrices=False``.
 
     >>> import tracejit as tj
@@ -206,12 +208,12 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
 
 
 @public
-@_rounded
+@_accepts_halves
 def svdvals(x: Any, /) -> NDArray:
     """Singular values in descending order: (..., min(m, n)) of matrices (..., m, n).
 
-    The dtype is floating, of complex numbers that of their parts.
-    Raises ShapeError for what is no matrix, LinAlgError where it does not converge.
+    The dtype is real; of complex matrices it is that of their real part.
+    Raises ShapeError for fewer than 2 dimensions, LinAlgError if it does not converge.
 
     >>> import tracejit as tj
     >>> tj.linalg.svdvals(tj.asarray([[0.0, 2.0], [3.0, 0.0]]))
@@ -227,13 +229,13 @@ def _upper(name: str, UPLO: Any) -> bool:
 
 
 @public
-@_rounded
+@_accepts_halves
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of Hermitian matrices: a named pair.
 
-    UPLO: the triangle that is read, "L" or "U". Eigenvalues are real. Floating dtypes stay, integers become
-    floating. The gradient needs distinct eigenvalues.
-    Raises ShapeError for what is not square, LinAlgError where it does not converge, ArgumentError for
+    UPLO: the triangle that is read, "L" or "U". Eigenvalues are real. Floating dtypes are preserved, integers
+    become floating. The gradient needs distinct eigenvalues.
+    Raises ShapeError for matrices that are not square, LinAlgError if it does not converge, ArgumentError for
     another `UPLO`.
 
     >>> import tracejit as tj
@@ -245,11 +247,11 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
 
 
 @public
-@_rounded
+@_accepts_halves
 def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     """Eigenvalues (..., n), ascending, of Hermitian matrices.
 
-    The dtype is floating, of complex numbers that of their parts.
+    The dtype is real; of complex matrices it is that of their real part.
     Raises what `eigh` raises.
 
     >>> import tracejit as tj
@@ -261,11 +263,12 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def eig(x: Any, /) -> EigResult:
     """Eigenvalues (..., n) and eigenvectors (..., n, n) of square matrices: a named pair, always complex.
 
-    Raises ShapeError for what is not square, LinAlgError where it does not converge. There is no gradient.
+    Raises ShapeError for matrices that are not square, LinAlgError if it does not converge. There is no
+    gradient.
 
     >>> import tracejit as tj
     >>> tj.linalg.eig(tj.asarray([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
@@ -275,7 +278,7 @@ def eig(x: Any, /) -> EigResult:
 
 
 @public
-@_rounded
+@_accepts_halves
 def eigvals(x: Any, /) -> NDArray:
     """Eigenvalues (..., n) of square matrices, always complex.
 
@@ -292,13 +295,13 @@ def eigvals(x: Any, /) -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def slogdet(x: Any, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of determinants: a named pair of arrays (...).
 
-    Of a singular matrix 0 and minus infinity. The logarithm is real. Floating dtypes stay, integers become
-    floating.
-    Raises ShapeError for what is not square.
+    For a singular matrix they are 0 and minus infinity. The logarithm is real. Floating dtypes are preserved,
+    integers become floating.
+    Raises ShapeError for matrices that are not square.
 
     >>> import tracejit as tj
     >>> tj.linalg.slogdet(tj.asarray([[0.0, 1.0], [1.0, 0.0]])).sign
@@ -308,12 +311,12 @@ def slogdet(x: Any, /) -> SlogdetResult:
 
 
 @public
-@_rounded
+@_accepts_halves
 def det(x: Any, /) -> NDArray:
     """Determinants (...) of square matrices (..., n, n), from `slogdet`.
 
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError for what is not square. The gradient needs regular matrices.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for matrices that are not square. The gradient needs nonsingular matrices.
 
     >>> import tracejit as tj
     >>> tj.linalg.det(tj.asarray([[0.0, 1.0], [1.0, 0.0]]))
@@ -324,12 +327,12 @@ def det(x: Any, /) -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def inv(x: Any, /) -> NDArray:
     """Inverses of square matrices.
 
-    The shape stays, and floating dtypes; integers become floating.
-    Raises ShapeError for what is not square, LinAlgError for singular matrices.
+    The shape and floating dtypes are preserved; integers become floating.
+    Raises ShapeError for matrices that are not square, LinAlgError for singular matrices.
 
     >>> import tracejit as tj
     >>> tj.linalg.inv(tj.asarray([[2.0, 0.0], [0.0, 4.0]]))
@@ -340,13 +343,13 @@ def inv(x: Any, /) -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def solve(x1: Any, x2: Any, /) -> NDArray:
     """The solution y of ``x1 y = x2``.
 
     x1: (..., n, n); x2: (n,), or (..., n, k); batches broadcast. The result has the shape of `x2`, broadcast.
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError where shapes do not fit, LinAlgError for singular matrices.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for incompatible shapes, LinAlgError for singular matrices.
 
     >>> import tracejit as tj
     >>> tj.linalg.solve(tj.asarray([[2.0, 0.0], [0.0, 4.0]]), tj.asarray([2.0, 4.0]))
@@ -365,17 +368,17 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
 
 
 @public
-@_rounded
+@_accepts_halves
 def solve_triangular(
     a: Any, b: Any, /, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> NDArray:
-    """The solution y of ``a y = b``, of which one triangle of `a` counts; SciPy's function.
+    """The solution y of ``a y = b`` for a triangular matrix: one triangle of `a`; SciPy's function.
 
-    a: (..., n, n); b: (n,), or (..., n, k). With `trans` 1 the transpose of `a` is meant, with 2 its
-    conjugate; with `unit_diagonal` ones stand on the diagonal, whatever `a` holds there.
-    By `solve`, so it takes an LU factorization, not only the n**2 operations for each column.
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError where shapes do not fit, ArgumentError for another `trans`, LinAlgError for singular
+    a: (..., n, n); b: (n,), or (..., n, k). With `trans` 1 the system is that of the transpose of `a`, with 2
+    that of its conjugate transpose. With `unit_diagonal` the diagonal is taken to be ones.
+    It calls `solve`, so it costs an LU factorization, not only n**2 operations per column.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for incompatible shapes, ArgumentError for another `trans`, LinAlgError for singular
     matrices.
 
     >>> import tracejit as tj
@@ -386,13 +389,13 @@ def solve_triangular(
     if trans not in (0, 1, 2):
         raise _argument(f"linalg.solve_triangular: expected trans 0, 1 or 2, got {trans!r}")
     array = _square("linalg.solve_triangular", a)
-    held = (tril if lower else triu)(array)
+    triangle = (tril if lower else triu)(array)
     if unit_diagonal:
         ones = eye(array.shape[-1], dtype=array.dtype)
-        held = where(ones == 1, ones, held)
+        triangle = where(ones == 1, ones, triangle)
     if trans:
-        held = matrix_transpose(conj(held) if trans == 2 else held)
-    return solve(held, b)
+        triangle = matrix_transpose(conj(triangle) if trans == 2 else triangle)
+    return solve(triangle, b)
 
 
 def _common(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -406,9 +409,10 @@ def _common(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
     """Pseudo-inverses (..., n, m) of matrices (..., m, n), by the singular value decomposition.
 
-    Singular values below `rtol` (or `rcond`) times the largest one count as 0: by default max(m, n) units of
-    rounding with `rtol` None (1e-15 is NumPy's for `rcond`). Floating dtypes stay, integers become floating.
-    Raises ShapeError for what is no matrix, ArgumentError for both bounds and for `hermitian`.
+    Singular values below `rtol` (or `rcond`) times the largest one are treated as 0. The default is max(m, n)
+    times the machine epsilon (NumPy's default for `rcond` is 1e-15). Floating dtypes are preserved, integers
+    become floating.
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for both bounds and for `hermitian`.
 
     >>> import tracejit as tj
     >>> tj.linalg.pinv(tj.asarray([[2.0], [0.0]]))
@@ -422,20 +426,20 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
         return dispatch.full(0, shape, array.dtype, array.device)
     bound = next((b for b in (rcond, rtol) if b is not None), max(array.shape[-2:]) * _eps(array))
     u, s, vh = svd(array, full_matrices=False)
-    cutoff = _each(bound, s) * s.max(axis=-1, keepdims=True)
-    kept = s > cutoff
-    inverse = where(kept, 1 / where(kept, s, 1.0), 0.0)
+    cutoff = _per_matrix(bound, s) * s.max(axis=-1, keepdims=True)
+    is_kept = s > cutoff
+    inverse = where(is_kept, 1 / where(is_kept, s, 1.0), 0.0)
     return matmul(_adjoint(vh), inverse.reshape(*s.shape, 1) * _adjoint(u))
 
 
-def _each(bound: Any, s: Any) -> Any:
-    """A bound for each matrix, beside the singular values; a number stays."""
+def _per_matrix(bound: Any, s: Any) -> Any:
+    """Expand a bound per matrix to broadcast with the singular values; a number is returned as is."""
     return dispatch.as_array("linalg", bound)[..., None] if getattr(bound, "ndim", 0) else bound
 
 
 @public
 def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
-    """The number of singular values above `tol`, or `rtol` times the largest (max(m, n) units of rounding).
+    """The number of singular values above `tol`, or `rtol` times the largest (max(m, n) machine epsilons).
 
     x: (..., m, n); the result is int64 (...). Raises ArgumentError for both bounds and for `hermitian`.
 
@@ -452,22 +456,22 @@ def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
         return dispatch.full(0, array.shape[:-2], INT64, array.device)
     s = svdvals(array)
     if tol is None:
-        relative = max(array.shape[-2:]) * _eps(array) if rtol is None else _each(rtol, s)
+        relative = max(array.shape[-2:]) * _eps(array) if rtol is None else _per_matrix(rtol, s)
         cutoff = s.max(axis=-1, keepdims=True) * relative
     else:
-        cutoff = _each(tol, s)
+        cutoff = _per_matrix(tol, s)
     return reductions.count_nonzero(s > cutoff, axis=-1)
 
 
 @public
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """The x of least length that minimises ``|a x - b|``: (x, residuals, rank, singular values).
+    """The x of least norm that minimises ``|a x - b|``: (x, residuals, rank, singular values).
 
-    a: (m, n); b: (m,) or (m, k). Singular values below `rcond` times the largest one count as 0. The
-    residuals are the squared lengths, or empty if the rank is below n or m <= n; for that, matrices with
-    m > n are looked at, which makes a traced function piecewise.
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError where shapes do not fit.
+    a: (m, n); b: (m,) or (m, k). Singular values below `rcond` times the largest one are treated as 0. The
+    residuals are squared norms, or empty if the rank is below n or m <= n. For m > n this needs a look at the
+    rank, which makes a traced function piecewise.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError for incompatible shapes.
 
     >>> import tracejit as tj
     >>> tj.linalg.lstsq(tj.asarray([[1.0], [1.0]]), tj.asarray([1.0, 3.0]))[0].round(4)
@@ -482,12 +486,12 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
     bound = max(m, n) * _eps(left) if rcond is None or rcond < 0 else rcond
     columns = right.reshape(m, -1)
     u, s, vh = svd(left, full_matrices=False)
-    kept = s > bound * s.max()
-    inverse = where(kept, 1 / where(kept, s, 1.0), 0.0)
+    is_kept = s > bound * s.max()
+    inverse = where(is_kept, 1 / where(is_kept, s, 1.0), 0.0)
     solution = matmul(_adjoint(vh), inverse.reshape(-1, 1) * matmul(_adjoint(u), columns))
-    rank = reductions.count_nonzero(kept)
-    rest = columns - matmul(left, solution)
-    lengths = reductions.sum(absolute(rest) ** 2, axis=0)
+    rank = reductions.count_nonzero(is_kept)
+    residuals = columns - matmul(left, solution)
+    lengths = reductions.sum(absolute(residuals) ** 2, axis=0)
     if m <= n or int(rank) < n:
         lengths = lengths[:0]
     return (solution[:, 0] if right.ndim == 1 else solution), lengths, rank, s
@@ -497,9 +501,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     """The x of ``tensordot(a, x, x.ndim) = b``.
 
-    a: as many elements in the first dimensions, which b has, as in the others, which x has; `axes` of it are
-    moved to the end first. Floating dtypes stay, integers become floating.
-    Raises ShapeError where shapes do not fit, LinAlgError for a singular system.
+    The leading dimensions of `a` are those of `b`, the trailing ones those of x, and both have equal numbers
+    of elements. The dimensions `axes` of `a` are first moved to the end. Floating dtypes are preserved,
+    integers become floating.
+    Raises ShapeError for incompatible shapes, LinAlgError for a singular system.
 
     >>> import tracejit as tj
     >>> tj.linalg.tensorsolve(tj.eye(4).reshape(2, 2, 4), tj.ones((2, 2)))
@@ -519,9 +524,9 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
 def tensorinv(a: Any, ind: int = 2) -> NDArray:
     """The inverse of ``x -> tensordot(a, x, ind)``.
 
-    The result has the dimensions from `ind` on first, then those before.
-    Floating dtypes stay, integers become floating.
-    Raises ShapeError unless both have as many elements, LinAlgError for what is singular.
+    The result has the dimensions of `a` from `ind` on, followed by the first `ind` ones.
+    Floating dtypes are preserved, integers become floating.
+    Raises ShapeError unless both groups have equal numbers of elements, LinAlgError for a singular tensor.
 
     >>> import tracejit as tj
     >>> tj.linalg.tensorinv(tj.eye(4).reshape(2, 2, 4)).shape
@@ -574,11 +579,11 @@ def _matrix_length(name: str, x: Any, ord: Any, axes: tuple[int, int], keepdims:
 
 @public
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> NDArray:
-    """The lengths of vectors along the axes (None: all): ``sum(|x|**ord)**(1 / ord)``.
+    """The norms of vectors along the axes (None: all): ``sum(|x|**ord)**(1 / ord)``.
 
-    ord: a number; infinity gives the largest, minus infinity the smallest magnitude, 0 the count of elements
-    that are not 0. Axes fall away, or (`keepdims`) have the extent 1.
-    The dtype is floating, of complex numbers that of their parts.
+    ord: a number; infinity means the largest, minus infinity the smallest magnitude, 0 the number of nonzero
+    elements. The axes are removed, or with `keepdims` have the extent 1.
+    The dtype is real; of complex vectors it is that of their real part.
     Raises AxisError for an axis out of range, ArgumentError for another `ord`.
 
     >>> import tracejit as tj
@@ -596,9 +601,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
     """The norms (...) of matrices (..., m, n).
 
     ord: "fro", "nuc" (the sum of singular values), 2 and -2 (the largest and smallest of these), 1 and -1
-    (sums of columns), inf and -inf (sums of rows).
-    The dtype is floating, of complex numbers that of their parts.
-    Raises ShapeError for what is no matrix, ArgumentError for another `ord`.
+    (the largest and smallest sum of a column), inf and -inf (of a row).
+    The dtype is real; of complex matrices it is that of their real part.
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for another `ord`.
 
     >>> import tracejit as tj
     >>> tj.linalg.matrix_norm(tj.asarray([[3.0, 0.0], [0.0, 4.0]]))
@@ -613,8 +618,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> NDArray:
     """The norm of vectors along one axis, or of matrices along two, as in NumPy.
 
-    Without axis and `ord` the length of all elements; with `ord` the array has one or two dimensions. See
-    `vector_norm` and `matrix_norm` for `ord`. The dtype is floating, of complex numbers that of their parts.
+    Without `axis` and `ord` it is the 2-norm of all elements; with `ord` alone the array must have one or two
+    dimensions. See `vector_norm` and `matrix_norm` for `ord`. The dtype is real; of complex numbers it is
+    that of their real part.
     Raises AxisError for an axis out of range, ArgumentError for another `ord` or number of axes.
 
     >>> import tracejit as tj
@@ -636,17 +642,17 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
 
 def _ordered_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    normalize_axes("linalg.norm", tuple(given), ndim)  # in range, and none twice
+    normalize_axes("linalg.norm", tuple(given), ndim)  # raises for axes out of range or repeated
     return tuple(normalize_axis("linalg.norm", a, ndim) for a in given)
 
 
 @public
 def cond(x: Any, p: Any = None) -> NDArray:
-    """The condition (...) of matrices: the norm times that of the inverse.
+    """The condition numbers (...) of matrices: the norm times the norm of the inverse.
 
     p: as `ord` of `matrix_norm`; None and 2 divide the largest by the smallest singular value.
-    The dtype is floating, of complex numbers that of their parts.
-    Raises ShapeError for what is no matrix, LinAlgError for singular ones (unless p is None, 2 or -2).
+    The dtype is real; of complex matrices it is that of their real part.
+    Raises ShapeError for fewer than 2 dimensions, LinAlgError for singular ones (unless p is None, 2 or -2).
 
     >>> import tracejit as tj
     >>> tj.linalg.cond(tj.asarray([[2.0, 0.0], [0.0, 8.0]]))
@@ -664,10 +670,10 @@ def cond(x: Any, p: Any = None) -> NDArray:
 
 @public
 def matrix_power(x: Any, n: int, /) -> NDArray:
-    """Square matrices multiplied with themselves `n` times; negative powers are those of the inverse.
+    """The `n`-th power of square matrices; negative powers are those of the inverse.
 
-    The shape stays, and the dtype; with a negative power integers become floating.
-    Raises ShapeError for what is not square, LinAlgError for negative powers of singular ones.
+    The shape and dtype are unchanged; with a negative power integers become floating.
+    Raises ShapeError for matrices that are not square, LinAlgError for negative powers of singular ones.
 
     >>> import tracejit as tj
     >>> tj.linalg.matrix_power(tj.asarray([[1, 1], [1, 0]]), 5)
@@ -692,30 +698,31 @@ def matrix_power(x: Any, n: int, /) -> NDArray:
 
 @public
 def multi_dot(arrays: Sequence[Any]) -> NDArray:
-    """The product of two or more matrices, in the order that takes the fewest multiplications.
+    """The product of two or more matrices, in the order with the fewest multiplications.
 
-    The first may be a row and the last a column, of one dimension. The order is found by dynamic programming.
+    The first operand may be a row vector and the last one a column vector, of one dimension. Dynamic
+    programming determines the order.
     The result has the common dtype.
-    Raises ArgumentError for fewer than two, ShapeError where shapes do not fit.
+    Raises ArgumentError for fewer than two, ShapeError for incompatible shapes.
 
     >>> import tracejit as tj
     >>> tj.linalg.multi_dot([tj.ones((2, 9)), tj.ones((9, 1)), tj.ones(1)])
     NDArray([9., 9.], dtype=float32)
     """
-    given = [dispatch.as_array("linalg.multi_dot", x) for x in arrays]
-    if len(given) < 2:
-        raise _argument(f"linalg.multi_dot: {len(given)} arrays; give at least two")
-    first, last = given[0].ndim == 1, given[-1].ndim == 1
-    parts = [x.reshape(1, -1) if i == 0 and first else x for i, x in enumerate(given)]
-    parts[-1] = parts[-1].reshape(-1, 1) if last else parts[-1]
-    for left, right in itertools.pairwise(parts):
+    operands = [dispatch.as_array("linalg.multi_dot", x) for x in arrays]
+    if len(operands) < 2:
+        raise _argument(f"linalg.multi_dot: {len(operands)} arrays; give at least two")
+    has_row, has_column = operands[0].ndim == 1, operands[-1].ndim == 1
+    matrices = [x.reshape(1, -1) if i == 0 and has_row else x for i, x in enumerate(operands)]
+    matrices[-1] = matrices[-1].reshape(-1, 1) if has_column else matrices[-1]
+    for left, right in itertools.pairwise(matrices):
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
-            raise _shape(f"linalg.multi_dot: shapes {[x.shape for x in given]} do not fit")
-    extents = [parts[0].shape[0], *(x.shape[1] for x in parts)]
+            raise _shape(f"linalg.multi_dot: shapes {[x.shape for x in operands]} do not fit")
+    extents = [matrices[0].shape[0], *(x.shape[1] for x in matrices)]
 
     @functools.cache
     def best(i: int, j: int) -> tuple[int, int]:
-        """The cost of the product of parts i to j, and where it is divided."""
+        """Return the cost of the product of matrices i to j, and the last matrix of its left factor."""
         if i == j:
             return 0, i
         return min(
@@ -725,21 +732,21 @@ def multi_dot(arrays: Sequence[Any]) -> NDArray:
 
     def product(i: int, j: int) -> Any:
         if i == j:
-            return parts[i]
+            return matrices[i]
         k = best(i, j)[1]
         return matmul(product(i, k), product(k + 1, j))
 
-    result = product(0, len(parts) - 1)
-    result = result[0] if first else result
-    return result[..., 0] if last else result
+    result = product(0, len(matrices) - 1)
+    result = result[0] if has_row else result
+    return result[..., 0] if has_column else result
 
 
 @public
 def outer(x1: Any, x2: Any, /) -> NDArray:
-    """The products of all elements of a vector (n,) with all of another one (m,): (n, m).
+    """The products of all elements of a vector (n,) with all elements of another one (m,): (n, m).
 
     The result has the common dtype.
-    Raises ShapeError for other dimensions.
+    Raises ShapeError for other numbers of dimensions.
 
     >>> import tracejit as tj
     >>> tj.linalg.outer(tj.asarray([1, 2]), tj.asarray([3, 4]))
@@ -774,7 +781,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
 def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
     """The diagonals (..., k) of matrices (..., m, n), `offset` above the main one.
 
-    Raises ShapeError for what is no matrix.
+    Raises ShapeError for fewer than 2 dimensions.
 
     >>> import tracejit as tj
     >>> tj.linalg.diagonal(tj.asarray([[1, 2], [3, 4]]))
@@ -787,7 +794,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
     """The sums (...) of the diagonals of matrices (..., m, n), `offset` above the main one.
 
-    Raises ShapeError for what is no matrix, DTypeError for an unsupported dtype.
+    Raises ShapeError for fewer than 2 dimensions, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
     >>> tj.linalg.trace(tj.asarray([[1, 2], [3, 4]]))

@@ -1,15 +1,16 @@
-"""The machine code of `NDArray`'s operators and indexing (`tracejit.kernels.arrays`) comes into use here.
+"""Installation of machine code for the operators and indexing of `NDArray` (`tracejit.kernels.arrays`).
 
-An operation on a few elements costs a microsecond in Python, more than NumPy takes for it. So the type
-`NDArray` gets a base type whose slots are machine code, and gives up the Python methods of the same names:
-the slots call these for all that they do not do themselves. What an operation means is said by the methods
-only, and whether machine code is used shows in nothing but time.
+An operation on a few elements costs a microsecond in Python, more than NumPy takes for it. Therefore the type
+`NDArray` is given a base type whose slots are machine code, and its Python methods of the same names are
+removed. The slots call these methods for all cases that they do not handle. Only the methods define the
+meaning of an operation; machine code affects only the time.
 
-This happens after `AFTER` operations, so that no short program waits for it: `watch` counts them. Nothing
-changes where the layout of objects is not the one that the machine code knows (`objects.knows_layout`).
+The installation happens after `AFTER` operations, which `watch` counts, so that short programs do not wait
+for it. Nothing is changed if objects do not have the layout that the machine code assumes
+(`objects.knows_layout`).
 
-    watch(NDArray)            # when the class is made
-    install(NDArray)          # what happens then
+    watch(NDArray)            # when the class is created
+    install(NDArray)          # after AFTER operations
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from tracejit.ir.view import NumPyView, View
 from tracejit.kernels.arrays import layout
 
 AFTER = 10_000
-"""Operations of a process before machine code is loaded: by then they have taken as long as loading it."""
+"""Number of operations of a process before machine code is loaded: they take about as long as loading it."""
 
-USUAL = eager.SMALL
-"""The size of small arrays that the machine code knows. Where it is changed, Python decides."""
+ASSUMED_SMALL = eager.SMALL
+"""The limit for small arrays that the machine code assumes. If it is changed, the Python methods decide."""
 
 SLOTS = {
     5: "subscript",
@@ -52,7 +53,7 @@ SLOTS = {
     75: "matrix_multiply",
     11: "float",
 }
-"""Numbers of CPython's slots (its stable ABI), and the functions for them."""
+"""Numbers of CPython's slots (of its stable ABI), and the functions for these slots."""
 
 METHODS = [
     *(f"__{kind}{name}__" for name in layout.OPERATORS for kind in ("", "r", "i")),
@@ -67,16 +68,16 @@ METHODS = [
 MAPPING_SUBSCRIPT, NEW_FROM_DESCR = 5, 94  # numbers of CPython's slot and of NumPy's function
 
 _lock = make_lock()
-_methods: dict[str, Callable[..., Any]] = {}  # Python's, by their names
-_kept: list[Any] = []  # objects that the machine code refers to
-_calls: dict[int, Any] = {}  # direct calls in the table of products, by their places
+_methods: dict[str, Callable[..., Any]] = {}  # the Python methods by name
+_kept: list[Any] = []  # keeps objects alive to which the machine code refers
+_calls: dict[int, Any] = {}  # keeps the direct calls in the table of products alive, by entry
 _products: np.ndarray | None = None
 _bases: tuple[type, ...] | None = None
 _count: Callable[[], int] = itertools.count(1).__next__
 
 
 def watch(kind: type) -> None:
-    """Count the operations of `kind`, the class `NDArray`, until it is time for machine code."""
+    """Count the operations of `kind`, the class `NDArray`, and call `install` after `AFTER` of them."""
     _methods.update({name: getattr(kind, name, _refuse_deletion) for name in METHODS})
     for name in METHODS:
         if name in vars(kind):
@@ -94,13 +95,13 @@ def _counted(kind: type, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install(kind: type) -> None:
-    """Let machine code compute the operators of `kind`, or Python, if that is all there can be.
+    """Install the machine code for the operators of `kind`; without it, restore the uncounted methods.
 
-    An interrupt may end this anywhere: the next call goes on.
+    An interrupt may end the function at any point; the next call resumes the installation.
     """
     global _bases
     if not _lock.acquire(blocking=False):
-        return  # another thread is at it, or this one, which collects garbage
+        return  # another thread is installing, or this one, interrupted by a garbage collection
     try:
         if not objects.knows_layout():
             for name in METHODS:
@@ -139,12 +140,12 @@ def _refuse_deletion(x: Any, index: Any) -> None:
 
 
 def _fill(address: int, kind: type) -> None:
-    """Write all that the machine code knows of this process."""
+    """Write the objects and numbers of this process to which the machine code refers into its state."""
     global _products
     words = objects.words(address, layout.STATE_BYTES // 8)
     _products = np.zeros((layout.PLACES, layout.PLACE_BYTES // 8), np.int64)
     small, check = "SMALL", "check"
-    known: dict[int, Any] = {
+    objects_by_offset: dict[int, Any] = {
         layout.NDARRAY: kind,
         layout.COMPUTED: ComputedStorage,
         layout.NUMPY_VIEW: NumPyView,
@@ -158,7 +159,7 @@ def _fill(address: int, kind: type) -> None:
         layout.BUSY: recorders,
         layout.EAGER: vars(eager),
         layout.EAGER_KEY: small,
-        layout.EAGER_VALUE: USUAL,
+        layout.EAGER_VALUE: ASSUMED_SMALL,
         layout.CHECK: vars(config),
         layout.CHECK_KEY: check,
         layout.CHECK_VALUE: False,
@@ -166,12 +167,12 @@ def _fill(address: int, kind: type) -> None:
         layout.FLOAT64: np.dtype("float64"),
         layout.POINT: View.of_shape(()),
     }
-    known |= {layout.METHODS + 8 * i: method for i, method in enumerate(_methods.values())}
+    objects_by_offset |= {layout.METHODS + 8 * i: method for i, method in enumerate(_methods.values())}
     copied = [dtype for dtype in DTYPES if dtype not in HALVES][: layout.COPIED_COUNT - 1]
-    known |= {layout.COPIED + 16 * i: dtype for i, dtype in enumerate(copied)}
-    _kept.append(known)
-    for offset, thing in known.items():
-        words[offset >> 3] = id(thing)
+    objects_by_offset |= {layout.COPIED + 16 * i: dtype for i, dtype in enumerate(copied)}
+    _kept.append(objects_by_offset)
+    for offset, referenced in objects_by_offset.items():
+        words[offset >> 3] = id(referenced)
     for i, dtype in enumerate(copied):
         words[(layout.COPIED >> 3) + 2 * i + 1] = dtype.itemsize
     numbers = {
@@ -193,18 +194,18 @@ def _fill(address: int, kind: type) -> None:
 
 
 def keep_product(a: np.ndarray, b: Any, call: Any) -> None:
-    """Let machine code find the direct call for products of arrays of these forms."""
+    """Store the direct call for products of arrays of these forms in the table of the machine code."""
     if _products is None or call.direct is None:
         return
     key = [a.itemsize + 16 * a.ndim + 64 * b.ndim]
     for x in (a, b):
         pad = (0,) * (2 - x.ndim)
         key += [*x.shape, *pad, *x.strides, *pad]
-    mix = 0
-    for word in key:
-        mix = mix * layout.MIX + word & (1 << 64) - 1
-    mix ^= (mix - (mix >> 63 << 64)) >> 20
-    place = mix & layout.PLACES - 1
+    hash_value = 0
+    for element in key:
+        hash_value = hash_value * layout.MIX + element & (1 << 64) - 1
+    hash_value ^= (hash_value - (hash_value >> 63 << 64)) >> 20
+    entry = hash_value & layout.PLACES - 1
     view = View.of_shape(call.shape)
-    _products[place] = [*key, call.direct.address, id(view), 0]
-    _calls[place] = call, view
+    _products[entry] = [*key, call.direct.address, id(view), 0]
+    _calls[entry] = call, view

@@ -1,8 +1,8 @@
-"""NumPy's functions that make arrays, with NumPy's signatures and dtypes, making arrays of ours.
+"""NumPy's array creation functions, with NumPy's signatures and dtypes, which return NDArrays.
 
-They are the functions of the namespace with another default: where `tj.zeros` has float32, these have
-float64, and complex128 for complex numbers. `tracejit.numpy` has them, and a traced body that calls NumPy's
-own may find them (`surroundings.numpy_module`). `like` is accepted, as in NumPy, and has no effect.
+They differ from the functions of `tj` in their default dtypes: where `tj.zeros` uses float32, these use
+float64, and complex128 for complex numbers. They are members of `tracejit.numpy`, and may replace NumPy's own
+functions in a traced body (`surroundings.numpy_module`). `like` is accepted, as in NumPy, and has no effect.
 
 >>> from tracejit.frontend.arrays.makers import MAKERS
 >>> MAKERS["zeros"](2), MAKERS["full"](2, 7), MAKERS["array"]([0.5])
@@ -25,37 +25,40 @@ from tracejit.frontend.recording.numpy_views import Watched
 FLOAT64, COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
 
 
-def _of_numbers(*given: Any) -> np.dtype | None:
-    """The dtype that NumPy gives floating and complex numbers of Python's; None if there is another thing
-    among them, or neither: then the function knows better.
+def _of_numbers(*numbers: Any) -> np.dtype | None:
+    """Return NumPy's dtype of floating and complex Python numbers.
+
+    Return None if all are integers, or one is no Python number: the creation function then infers the dtype.
     """
-    if not all(isinstance(x, (bool, int, float, complex)) for x in given):
+    if not all(isinstance(x, (bool, int, float, complex)) for x in numbers):
         return None
-    if any(isinstance(x, complex) for x in given):
+    if any(isinstance(x, complex) for x in numbers):
         return COMPLEX128
-    return FLOAT64 if any(isinstance(x, float) for x in given) else None
+    return FLOAT64 if any(isinstance(x, float) for x in numbers) else None
 
 
-def _floating(*given: Any) -> np.dtype | None:
-    """The dtype that NumPy gives numbers where integers, too, become floating numbers."""
-    return _of_numbers(*given, 1.0)
+def _floating(*numbers: Any) -> np.dtype | None:
+    """Return NumPy's dtype of numbers in functions that also convert integers to floats."""
+    return _of_numbers(*numbers, 1.0)
 
 
 def _maker(function: Callable[..., Any], dtype_of: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """`function`, with the dtype that `dtype_of` finds for its arguments where the caller gives none."""
+    """Wrap `function` to use the dtype that `dtype_of` returns for its arguments unless the caller passes
+    one.
+    """
 
     @functools.wraps(function)
     def make(*args: Any, **options: Any) -> Any:
         options.pop("like", None)
-        given = signature_of(function).bind(*args, **options)
-        if given.arguments.get("dtype") is None and (dtype := dtype_of(given.arguments)) is not None:
-            given.arguments["dtype"] = dtype
-        return function(*given.args, **given.kwargs)
+        bound = signature_of(function).bind(*args, **options)
+        if bound.arguments.get("dtype") is None and (dtype := dtype_of(bound.arguments)) is not None:
+            bound.arguments["dtype"] = dtype
+        return function(*bound.args, **bound.kwargs)
 
     return make
 
 
-def _always_double(given: dict[str, Any]) -> np.dtype:
+def _always_double(arguments: dict[str, Any]) -> np.dtype:
     return FLOAT64
 
 
@@ -63,7 +66,9 @@ def _always_double(given: dict[str, Any]) -> np.dtype:
 
 
 def _dtype_of(obj: Any) -> Any:
-    """The dtype that NumPy finds for `obj`; None for what it refuses, too, so that `asarray` says why."""
+    """Return the dtype that NumPy infers for `obj`, or None; for unsupported objects `asarray` raises the
+    error.
+    """
     if isinstance(obj, list | tuple):
         kinds = [kind for item in obj if (kind := _dtype_of(item)) is not None]
         return np.result_type(*kinds) if kinds else FLOAT64
@@ -74,17 +79,17 @@ def _dtype_of(obj: Any) -> Any:
     return np.dtype("int64") if isinstance(obj, int) else _of_numbers(obj)
 
 
-def _of_data(given: dict[str, Any]) -> Any:
-    data = given.get("obj", given.get("x"))
+def _of_data(arguments: dict[str, Any]) -> Any:
+    data = arguments.get("obj", arguments.get("x"))
     return _dtype_of(data) if isinstance(data, bool | int | float | complex | list | tuple) else None
 
 
 def _like(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`zeros_like` and its kin, of anything of which NumPy makes an array."""
+    """Wrap a function such as `zeros_like` to accept any object that NumPy converts to an array."""
 
     @functools.wraps(function)
     def make(x: Any, /, *args: Any, **options: Any) -> Any:
-        if isinstance(x, Watched):  # only its shape and dtype are asked for
+        if isinstance(x, Watched):  # only its shape and dtype are needed
             x = ArrayCore.from_numpy(np.empty(x.shape, x.dtype))
         return function(asarray(x), *args, **options)
 
@@ -127,7 +132,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, like: An
 
 
 class _ClassOfArrays(type):
-    """Makes NumPy's name of the class of arrays one that can be called, and asked with `isinstance`."""
+    """The metaclass that makes NumPy's `ndarray` callable and usable with `isinstance`."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         return _ndarray(*args, **options)
@@ -140,7 +145,7 @@ _ndarray = _maker(creation.ndarray, _always_double)
 
 
 class ndarray(metaclass=_ClassOfArrays):
-    """NumPy's name of the class of arrays. ``ndarray(shape, dtype)`` is `empty`."""
+    """The class of arrays under NumPy's name. ``ndarray(shape, dtype)`` is `empty`."""
 
 
 MAKERS: dict[str, Callable[..., Any]] = {
@@ -167,4 +172,4 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "zeros": _maker(creation.zeros, _always_double),
     "zeros_like": _like(creation.zeros_like),
 }
-"""Functions that make arrays, by NumPy's names."""
+"""Array creation functions, by NumPy's names."""

@@ -1,4 +1,4 @@
-"""Inspection of the namespace by the array API standard: its version, its devices and its dtypes.
+"""Inspection of the namespace as the array API standard defines it: its version, devices and dtypes.
 
 >>> import tracejit as tj
 >>> tj.__array_api_version__
@@ -40,7 +40,7 @@ class NamespaceInfo:
     """
 
     def capabilities(self) -> dict[str, Any]:
-        """The supported optional parts of the standard.
+        """The supported optional features of the standard.
 
         >>> import tracejit as tj
         >>> tj.__array_namespace_info__().capabilities()
@@ -58,7 +58,7 @@ class NamespaceInfo:
         return default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
-        """The dtypes of arrays that are made from Python's numbers, by kind.
+        """The dtypes of arrays that are created from Python numbers, by kind.
 
         Raises DeviceError for an unknown device.
 
@@ -70,8 +70,9 @@ class NamespaceInfo:
         return dict(DEFAULTS)
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
-        """The supported dtypes of the standard by name; `kind` chooses as in `tj.isdtype`. Half dtypes are
-        none of the standard's.
+        """The supported dtypes of the standard by name; `kind` selects as in `tj.isdtype`.
+
+        The standard has no half dtypes.
 
         Raises DeviceError for an unknown device, ArgumentError for an unknown kind.
 
@@ -94,7 +95,7 @@ class NamespaceInfo:
             ) from error
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices that always exist; others, as `tj.cpu(1)`, are made where they are first used.
+        """The devices that always exist; others, such as `tj.cpu(1)`, are created at their first use.
 
         >>> import tracejit as tj
         >>> len(tj.__array_namespace_info__().devices())
@@ -104,7 +105,7 @@ class NamespaceInfo:
 
 
 def array_namespace_info() -> NamespaceInfo:
-    """A description of this namespace as the array API standard asks for it: devices, dtypes, capabilities.
+    """The description of this namespace that the array API standard defines: devices, dtypes, capabilities.
 
     >>> import tracejit as tj
     >>> tj.__array_namespace_info__().capabilities()["boolean indexing"]

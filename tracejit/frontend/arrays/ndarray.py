@@ -1,8 +1,8 @@
-"""`NDArray`: the array people use. Operators, indexing and the methods NumPy users expect.
+"""`NDArray`, the array of the public interface: operators, indexing and the methods of NumPy's arrays.
 
-Operators are derived from the operator declarations, methods that are functions come from the declarations of
-these (`surface.Methods`). In-place operators write through the view, so that every
-alias sees them. Methods that need no copy return views.
+Operators are derived from the operator declarations. Methods that are also functions are derived from the
+declarations of the functions (`surface.Methods`). In-place operators write through the view, so all aliases
+see the result. Methods that need no copy return views.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, placing, sorting
-from tracejit.frontend.arrays.hints import REMEDIES, Elsewhere
+from tracejit.frontend.arrays.hints import REMEDIES, MissingAttribute
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.look_loops.counters import counted_rows
@@ -40,7 +40,8 @@ from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 
 
-def _takes(x: Any) -> bool:
+def _is_operand(x: Any) -> bool:
+    """Whether binary operators accept `x`; for other objects they return NotImplemented."""
     return type(x) in OPERANDS or isinstance(x, (np.ndarray, np.generic, bool, int, float, complex))
 
 
@@ -48,15 +49,15 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
     compute = immediate.binary_of(op)
 
     def backward(self: Any, other: Any) -> Any:
-        found = None if thread.busy else compute(other, self)
-        if found is not None:
-            return found
-        return dispatch.record(op, other, self) if _takes(other) else NotImplemented
+        result = None if thread.busy else compute(other, self)
+        if result is not None:
+            return result
+        return dispatch.record(op, other, self) if _is_operand(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
         if not thread.busy and immediate.in_place(op, self, other):
             return self
-        if type(other) not in OPERANDS and not _takes(other):
+        if type(other) not in OPERANDS and not _is_operand(other):
             return NotImplemented
         dispatch.update(op, self, other)
         return self
@@ -66,10 +67,10 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
 
 def _forward(op: Op, compute: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def forward(self: Any, other: Any) -> Any:
-        found = None if thread.busy else compute(self, other)
-        if found is not None:
-            return found
-        if type(other) not in OPERANDS and not _takes(other):
+        result = None if thread.busy else compute(self, other)
+        if result is not None:
+            return result
+        if type(other) not in OPERANDS and not _is_operand(other):
             return NotImplemented
         return dispatch.record(op, self, other)
 
@@ -84,14 +85,14 @@ def _unary(op: Op) -> Callable[..., Any]:
     compute = immediate.unary_of(op)
 
     def apply(self: Any) -> Any:
-        found = None if thread.busy else compute(self)
-        return dispatch.record(op, self) if found is None else found
+        result = None if thread.busy else compute(self)
+        return dispatch.record(op, self) if result is None else result
 
     return apply
 
 
 class NDArray(Methods):
-    """A mutable n-dimensional array, recorded and computed lazily. Make one with `tj.asarray`, `tj.zeros`,
+    """A mutable n-dimensional array, recorded and computed lazily. Create one with `tj.asarray`, `tj.zeros`,
     ...
 
     >>> import tracejit as tj
@@ -129,13 +130,13 @@ class NDArray(Methods):
     __rshift__, __rrshift__, __irshift__ = _binary(ops.bitwise_right_shift)
 
     def __pow__(self, other: Any) -> Any:
-        return elementwise.pow(self, other) if _takes(other) else NotImplemented
+        return elementwise.pow(self, other) if _is_operand(other) else NotImplemented
 
     def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self) if _takes(other) else NotImplemented
+        return elementwise.pow(other, self) if _is_operand(other) else NotImplemented
 
     def __ipow__(self, other: Any) -> Any:
-        if not _takes(other):
+        if not _is_operand(other):
             return NotImplemented
         dispatch.in_place("pow", elementwise.pow, self, other)
         return self
@@ -151,8 +152,8 @@ class NDArray(Methods):
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        found = in_memory.basic(self, index)
-        return indexing.getitem(self, index) if found is None else found
+        result = in_memory.basic(self, index)
+        return indexing.getitem(self, index) if result is None else result
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if not in_memory.set_basic(self, index, value):
@@ -174,10 +175,10 @@ class NDArray(Methods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the dimensions; assigning others, of as many elements, makes the array another view.
+        """Extents of the dimensions; an assignment reshapes the array in place.
 
-        Raises ShapeError if the numbers of elements differ, ArgumentError where strides do not allow it
-        without a copy. Inside a traced function only arrays made there can be changed so.
+        Raises ShapeError if the numbers of elements differ, ArgumentError if the strides do not allow it
+        without a copy. In a traced function, only arrays created there can be reshaped in place.
 
         >>> import tracejit as tj
         >>> x = tj.ones((2, 3))
@@ -219,8 +220,8 @@ class NDArray(Methods):
         >>> tj.ones((2, 3)).T.shape
         (3, 2)
         """
-        seen = in_memory.view(self, np.ndarray.transpose)
-        return manipulation.transpose(self) if seen is None else seen
+        view = in_memory.view(self, np.ndarray.transpose)
+        return manipulation.transpose(self) if view is None else view
 
     @property
     def real(self) -> NDArray:
@@ -283,14 +284,14 @@ class NDArray(Methods):
         >>> tj.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        wanted = shape[0] if len(shape) == 1 else shape
-        seen = in_memory.reshape(self, wanted) if order == "C" and copy is None else None
-        return manipulation.reshape(self, wanted, order, copy=copy) if seen is None else seen
+        new_shape = shape[0] if len(shape) == 1 else shape
+        view = in_memory.reshape(self, new_shape) if order == "C" and copy is None else None
+        return manipulation.reshape(self, new_shape, order, copy=copy) if view is None else view
 
     def flatten(self, order: str = "C") -> NDArray:
         """One dimension, always a copy; orders are those of `tj.ravel`.
 
-        The dtype stays. Raises ArgumentError for another order.
+        The dtype is unchanged. Raises ArgumentError for another order.
 
         >>> import tracejit as tj
         >>> tj.asarray([[1, 2], [3, 4]]).flatten()
@@ -301,7 +302,7 @@ class NDArray(Methods):
         return manipulation.ravel(self, order).copy()
 
     def compress(self, condition: Any, axis: int | None = None) -> NDArray:
-        """The parts along an axis for which `condition` holds; see `tracejit.compress`.
+        """The slices along an axis for which `condition` is true; see `tracejit.compress`.
 
         >>> import tracejit as tj
         >>> tj.asarray([1, 2, 3]).compress([True, False, True])
@@ -338,7 +339,11 @@ class NDArray(Methods):
         dispatch.write(self, sorting.partition(self, kth, axis, kind, order), "partition")
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if type(getattr_static(self, name, None)) is not Elsewhere]
+        return [
+            name
+            for name in super().__dir__()
+            if type(getattr_static(self, name, None)) is not MissingAttribute
+        ]
 
     # -- NumPy's protocols -----------------------------------------------------------------------------------
 
@@ -359,7 +364,7 @@ class NDArray(Methods):
     def copy(self) -> NDArray:
         """A new array with the same elements.
 
-        Shape and dtype stay.
+        Shape and dtype are unchanged.
 
         >>> import tracejit as tj
         >>> x = tj.zeros(2)
@@ -371,35 +376,37 @@ class NDArray(Methods):
         return dispatch.emit(ops.copy, self)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
-        """The elements cast to `dtype`; without need and with ``copy=False``, the array itself.
+        """The elements cast to `dtype`; the array itself if it has this dtype and ``copy=False``.
 
-        The shape stays. Raises DTypeError for an unsupported dtype.
+        The shape is unchanged. Raises DTypeError for an unsupported dtype.
 
         >>> import tracejit as tj
         >>> tj.asarray([1.5, 2.5]).astype(tj.int32)
         NDArray([1, 2], dtype=int32)
         """
-        wanted = promotion.supported("astype", dtype)
-        if wanted == self.dtype:
+        target = promotion.supported("astype", dtype)
+        if target == self.dtype:
             return self.copy() if copy else self
-        return dispatch.emit(ops.astype, self, dtype=wanted)
+        return dispatch.emit(ops.astype, self, dtype=target)
 
     def view(self, dtype: Any = None) -> NDArray:
-        """The bits of the elements read as numbers of another dtype; without one, another view of the array.
+        """The bits of the elements reinterpreted as another dtype; without a dtype, another view of the
+        array.
 
-        Of dtypes of another size there are more or fewer elements along the last axis. Unlike NumPy's, an
-        array of another dtype has memory of its own: it cannot be written, and does not follow later writes.
-        It has no gradient.
-        Raises DTypeError for an unsupported dtype, ShapeError where the last axis is no whole number of them.
+        With a dtype of another size, the extent of the last axis changes accordingly. Unlike in NumPy, an
+        array of another dtype has its own memory: it is read-only, and does not reflect later writes. It has
+        no gradient.
+        Raises DTypeError for an unsupported dtype, ShapeError if the bytes of the last axis are not a
+        multiple of its size.
 
         >>> import tracejit as tj
         >>> tj.asarray([1.0, -2.0]).view(tj.uint32) >> 31
         NDArray([0, 1], dtype=uint32)
         """
-        return bits.seen_as(self, self.dtype if dtype is None else promotion.supported("view", dtype))
+        return bits.reinterpreted(self, self.dtype if dtype is None else promotion.supported("view", dtype))
 
     def tobytes(self, order: str = "C") -> bytes:
-        """The elements as bytes, in C order, or ("F") column by column. They are looked at.
+        """The elements as bytes, in C order, or ("F") column by column. This is a look.
 
         Raises ValueError for another order.
 
@@ -410,11 +417,11 @@ class NDArray(Methods):
         return self._seen("tobytes()").tobytes(order)  # type: ignore[arg-type]
 
     def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
-        """The array on `device`: itself if it lies there.
+        """The array on `device`; the array itself if it is already there.
 
-        The shape and dtype stay. The copy is made when the elements are there, by the device's workers; of
-        several equal copies in one step, one is made. Gradients flow back to the device that they came from.
-        Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device here has.
+        The shape and dtype are unchanged. The device's workers perform the copy when the elements are
+        computed; equal copies in one step are merged. Gradients flow back to the original device.
+        Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device supports.
 
         >>> import tracejit as tj
         >>> tj.ones(2).to_device("cpu")
@@ -423,13 +430,13 @@ class NDArray(Methods):
         if stream is not None:
             what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
             raise locate(ArgumentError(what), user_location())
-        place = as_device("to_device", device, self.device)
-        return self if place == self.device else dispatch.emit(ops.copy_to, self, device=place, priority=0)
+        target = as_device("to_device", device, self.device)
+        return self if target == self.device else dispatch.emit(ops.copy_to, self, device=target, priority=0)
 
     def to(self, device: Any) -> NDArray:
-        """The array on `device`: `to_device`, shorter.
+        """The array on `device`; a short form of `to_device`.
 
-        The shape and dtype stay.
+        The shape and dtype are unchanged.
         Raises DeviceError for an unknown device.
 
         >>> import tracejit as tj
@@ -461,8 +468,8 @@ class NDArray(Methods):
 
 
 OPERANDS = frozenset({*dispatch.NATIVE, NDArray})
-"""The types of most operands."""
+"""The types of most operands, for a fast test."""
 
 for _name, _remedy in REMEDIES["array"].items():
-    setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))
+    setattr(NDArray, _name, MissingAttribute("NDArray", _name, _remedy))
 machine_code.watch(NDArray)

@@ -1,14 +1,15 @@
 """The contents of `tracejit.numpy`, under NumPy's names: functions with NumPy's signatures and defaults.
 
-Nothing is computed in another way than by the functions of `tj`. `find` makes the object of a name:
+All computation is done by the functions of `tj`. `find` creates the object for a name:
 
-- functions that make arrays are those of `makers`;
-- a function of numbers alone (``np.sqrt(2)``, ``np.prod(shape)``) is NumPy's, so its result is a number;
-- ufuncs and other functions of arrays are what NumPy's own do with arrays of ours (`interop`), signatures
-  included. NumPy arrays and lists among their operands become arrays of ours;
+- array creation functions are those of `makers`;
+- a function called on numbers only (``np.sqrt(2)``, ``np.prod(shape)``) is NumPy's, so its result is a
+number;
+- ufuncs and other functions of arrays behave, signatures included, as NumPy's own functions do on NDArrays
+  (`interop`). NumPy arrays and lists among their operands are converted to NDArrays;
 - dtypes, constants and exceptions are NumPy's.
 
-A name without a counterpart raises AttributeError here, rather than work on the quiet in NumPy.
+A name without a counterpart raises AttributeError; it does not fall back to NumPy silently.
 
 >>> from tracejit.frontend.arrays.numpy_names import find
 >>> find("add").reduce([[1, 2], [3, 4]], axis=0), find("sqrt")(16.0), find("zeros")(2)
@@ -38,17 +39,18 @@ ARRAYS = frozenset(
         *("repeats", "sorter", "v", "values", "weights", "x", "x1", "x2", "x3", "xp", "y", "z"),
     ]
 )
-"""Parameters of our functions that are arrays; of lists for others, items are (`SEQUENCES`), or none."""
+"""Names of the parameters of our functions that are arrays. Lists passed for others are not converted."""
 SEQUENCES = frozenset(["arrays", "choicelist", "condlist", "operands", "sequences"])
+"""Names of the parameters of our functions that are sequences of arrays."""
 
 
-def _ours(x: Any) -> Any:
-    """An operand: NumPy arrays and lists as arrays of ours."""
+def _as_operand(x: Any) -> Any:
+    """Convert an operand: NumPy arrays and lists become NDArrays."""
     return asarray(x) if isinstance(x, np.ndarray | list | tuple) else x
 
 
-def _each(xs: Any) -> Any:
-    return [_ours(x) for x in xs] if isinstance(xs, list | tuple) else _ours(xs)
+def _as_operands(xs: Any) -> Any:
+    return [_as_operand(x) for x in xs] if isinstance(xs, list | tuple) else _as_operand(xs)
 
 
 def _has_arrays(x: Any) -> bool:
@@ -57,18 +59,18 @@ def _has_arrays(x: Any) -> bool:
     return isinstance(x, ArrayCore | np.ndarray) or type(x) is NumberProxy
 
 
-def _delivered(result: Any) -> Any:
-    """A result that NumPy computed of numbers, with its arrays as arrays of ours."""
+def _converted(result: Any) -> Any:
+    """Convert the arrays in a result that NumPy computed to NDArrays."""
     if isinstance(result, tuple | list):
-        parts = map(_delivered, result)
+        parts = map(_converted, result)
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return asarray(result) if isinstance(result, np.ndarray) else result
 
 
 class Ufunc:
-    """A ufunc of NumPy's on arrays of ours: call it or its `reduce`, `accumulate`, `reduceat`, `outer`, `at`.
+    """A NumPy ufunc on NDArrays, with the methods `reduce`, `accumulate`, `reduceat`, `outer` and `at`.
 
-    ``nin``, ``nout``, ``identity`` and so on are NumPy's.
+    Other attributes, such as ``nin``, ``nout`` and ``identity``, are NumPy's.
 
     >>> from tracejit.frontend.arrays.numpy_names import find
     >>> find("multiply").outer([1, 2], [3, 4]).tolist()
@@ -85,25 +87,25 @@ class Ufunc:
         return self._call("__call__", operands, options)
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        """The elements along axes, combined by the function; see NumPy's."""
+        """Combine the elements along axes by the function, as in NumPy."""
         return self._call("reduce", (array,), {"axis": axis, "dtype": dtype, "out": out, **options})
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """Running results along an axis; see NumPy's."""
+        """The running results along an axis, as in NumPy."""
         return self._call("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """Reductions of parts along an axis; see NumPy's."""
+        """Reduce segments along an axis, as in NumPy."""
         options = {"indices": indices, "axis": axis, "dtype": dtype, "out": out}
         return self._call("reduceat", (array,), options)
 
     def outer(self, x1: Any, x2: Any, /, **options: Any) -> Any:
-        """The function of all pairs of elements; see NumPy's."""
+        """Apply the function to all pairs of elements, as in NumPy."""
         return self._call("outer", (x1, x2), options)
 
     def at(self, array: Any, indices: Any, *operands: Any) -> None:
-        """The function applied in place at `indices`; see NumPy's."""
-        interop.call_ufunc(self._ufunc, "at", (array, indices, *map(_ours, operands)), {})
+        """Apply the function in place at `indices`, as in NumPy."""
+        interop.call_ufunc(self._ufunc, "at", (array, indices, *map(_as_operand, operands)), {})
 
     def _call(self, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         inputs, outs = operands[: self._ufunc.nin], operands[self._ufunc.nin :]
@@ -111,7 +113,7 @@ class Ufunc:
         if out is not None:
             options["out"] = out if isinstance(out, tuple) else (out,)
         options = {name: value for name, value in options.items() if value is not None}
-        return interop.call_ufunc(self._ufunc, method, tuple(map(_ours, inputs)), options)
+        return interop.call_ufunc(self._ufunc, method, tuple(map(_as_operand, inputs)), options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ufunc, name)
@@ -125,17 +127,17 @@ def _has_lists(operands: tuple[Any, ...]) -> bool:
 
 
 def _function(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy's by its counterpart, with NumPy's signature."""
+    """Return a function with the signature of NumPy's `function` that calls its counterpart `ours`."""
     conversions: interop.Conversions = {}
     for parameter in interop.signature_of(ours).parameters.values():
         if parameter.name in ARRAYS | SEQUENCES:
             is_list = parameter.name in SEQUENCES and parameter.kind is not parameter.VAR_POSITIONAL
-            conversions[parameter.name] = _each if is_list else _ours
+            conversions[parameter.name] = _as_operands if is_list else _as_operand
 
     @functools.wraps(function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     def call(*args: Any, **options: Any) -> Any:
         if not any(map(_has_arrays, args)) and not any(map(_has_arrays, options.values())):
-            return _delivered(function(*args, **options))
+            return _converted(function(*args, **options))
         return interop.call_function(function, args, options, conversions)
 
     return call
@@ -148,24 +150,25 @@ class _NumPyGrid:
         self._grid = grid
 
     def __getitem__(self, ranges: Any) -> Any:
-        return _delivered(self._grid[ranges])
+        return _converted(self._grid[ranges])
 
 
 def _space(module: types.ModuleType, ours: types.ModuleType) -> types.SimpleNamespace:
-    """A module of functions of NumPy's: those that have counterparts."""
-    found = {
+    """Return a namespace of the functions of a NumPy module that have counterparts."""
+    functions = {
         name: _function(getattr(module, name), getattr(ours, name))
         for name in module.__all__
         if hasattr(ours, name)
     }
     if module is np.linalg:
-        found["LinAlgError"] = np.linalg.LinAlgError
-    return types.SimpleNamespace(**found)
+        functions["LinAlgError"] = np.linalg.LinAlgError
+    return types.SimpleNamespace(**functions)
 
 
 def _random() -> types.SimpleNamespace:
-    """NumPy's functions of random numbers, on the streams of `tj.random`: other numbers than NumPy's, in
-    float64.
+    """Return NumPy's random functions, on the streams of `tj.random`.
+
+    The numbers are float64, and differ from NumPy's.
     """
 
     def shape(size: Any) -> Any:
@@ -206,8 +209,8 @@ SPECIAL: dict[str, Callable[[], Any]] = {
     "from_dlpack": lambda: interop.from_dlpack,
     "__array_api_version__": lambda: namespace.VERSION,
 }
-"""Names that have rules of their own."""
-THEIRS = frozenset(
+"""Names with special rules."""
+PASSED_THROUGH = frozenset(
     [
         *("bool", "dtype", "e", "euler_gamma", "inf", "nan", "newaxis", "pi", "True_", "False_", "finfo"),
         *("iinfo", "ufunc", "exceptions", "testing"),
@@ -217,40 +220,40 @@ THEIRS = frozenset(
         *("issubdtype", "iterable", "min_scalar_type", "promote_types", "result_type", "typename"),
     ]
 )
-"""Names that mean here what they mean in NumPy: constants, dtypes, settings, questions about these."""
+"""Names whose objects are NumPy's: constants, dtypes, settings, and queries about these."""
 
 
 READERS = frozenset(["frombuffer", "fromfile", "fromiter", "fromstring", "genfromtxt", "loadtxt"])
-"""Functions that make arrays of what is no array: NumPy reads it."""
+"""Functions that read arrays from other objects and files, by NumPy."""
 
 
 def find(name: str) -> Any:
-    """The object under a name of NumPy's in `tracejit.numpy`; raises AttributeError if there is none."""
+    """Return the object for a NumPy name in `tracejit.numpy`. Raises AttributeError if there is none."""
     if name in SPECIAL:
         return SPECIAL[name]()
     if name in MAKERS:
         return MAKERS[name]
-    if name in ("load", "save"):  # the module for ZIP files takes 4 ms
+    if name in ("load", "save"):  # imported late: the module for ZIP files takes 4 ms
         return getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
-    theirs: Any = getattr(np, name, None)
-    if name in THEIRS or (isinstance(theirs, type) and issubclass(theirs, np.generic)):
-        return theirs
+    numpy_object: Any = getattr(np, name, None)
+    if name in PASSED_THROUGH or (isinstance(numpy_object, type) and issubclass(numpy_object, np.generic)):
+        return numpy_object
     if name in READERS:
-        return lambda *args, **options: _delivered(theirs(*args, **options))
-    if isinstance(theirs, np.ufunc) and theirs in interop.UFUNCS:
-        return Ufunc(theirs)
-    if name in NAMESPACE and callable(theirs):
-        return _function(theirs, NAMESPACE[name])
+        return lambda *args, **options: _converted(numpy_object(*args, **options))
+    if isinstance(numpy_object, np.ufunc) and numpy_object in interop.UFUNCS:
+        return Ufunc(numpy_object)
+    if name in NAMESPACE and callable(numpy_object):
+        return _function(numpy_object, NAMESPACE[name])
     raise AttributeError(f"module 'tracejit.numpy' has no attribute {name!r}")
 
 
 def names() -> list[str]:
-    """All names that `find` finds."""
-    found = []
+    """Return all names for which `find` returns an object, sorted."""
+    available = []
     for name in {*np.__all__, *SPECIAL}:
         try:
             find(name)
         except AttributeError:
             continue
-        found.append(name)
-    return sorted(found)
+        available.append(name)
+    return sorted(available)

@@ -1,9 +1,9 @@
-"""NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
+"""NumPy 2's type promotion: the dtypes to which operands are cast, and the numbers that fit a dtype.
 
-Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays among
-the operands, else their default (bool, int64, float32, complex64). A float64 scalar of NumPy's, the result
-of ``np.sqrt(2)`` and ``np.pi * np.float64(2)``, is as weak, but its default is float64.
-bfloat16, of which NumPy does not know, promotes as float16 does, and both together give float32.
+Arrays and NumPy scalars have their dtype. Python numbers are *weak*: they adopt the dtype of the arrays among
+the operands, or without arrays their default (bool, int64, float32, complex64). A NumPy float64 scalar, such
+as the result of ``np.sqrt(2)``, is weak as well, but its default is float64. bfloat16, which NumPy does not
+know, is promoted as float16; both together are promoted to float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
@@ -31,13 +31,13 @@ from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, HALVES, ArrayType, is_i
 Operand = Any
 
 KNOWN = {dtype: dtype for dtype in DTYPES}
-"""Dtypes that arrays can have: of those that are equal one object, which is compared fast."""
+"""The supported dtypes, to map equal dtypes to one object, so that comparisons are fast."""
 
 UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 SINGLE = np.dtype("float32")
 DOUBLES = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
-"""Double precision, by the single precision that is promoted to it."""
+"""The double precision dtypes by the single precision dtypes."""
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ _NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float
 
 
 def kind_of(x: Operand) -> Kind:
-    """The kind of an operand; it does not look at the value of a traced number."""
+    """Return the kind of an operand, without a look at a traced number."""
     if type(x) is not NumberProxy and isinstance(x, ArrayCore):
         return x._storage.type.dtype
     number = x._value if type(x) is NumberProxy else x
@@ -61,7 +61,7 @@ def kind_of(x: Operand) -> Kind:
 
 
 def is_zero(number: Any) -> bool:
-    """Whether a number is known to be 0, without looking at one of a trace."""
+    """Whether a number is a built-in 0; a traced number is never one, and is not looked at."""
     return type(number) in (int, float) and number == 0
 
 
@@ -70,46 +70,46 @@ def is_zero(number: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
-    """The dtype each operand is cast to for `op`, from the operands' kinds."""
+    """Return the dtype to which each operand of `op` is cast, from the kinds of all operands."""
     if op.promotion == "choice":
         chosen = common(op.name, kinds[1:])
         return np.dtype(bool), chosen, chosen
-    found = common(op.name, kinds)
+    dtype = common(op.name, kinds)
     if op.promotion == "bool":
-        found = np.dtype(bool)
-    elif op.admits and found not in op.admits:
+        dtype = np.dtype(bool)
+    elif op.admits and dtype not in op.admits:
         if isinstance(op.evaluate, np.ufunc):
-            found = _numpy_loop(op.evaluate, kinds, found)
+            dtype = _numpy_loop(op.evaluate, kinds, dtype)
         elif op.promotion == "float":
-            found = floating(found)
-    if op.admits and found in HALVES and found not in op.admits:
-        found = SINGLE
-    if op.admits and found not in op.admits:
+            dtype = floating(dtype)
+    if op.admits and dtype in HALVES and dtype not in op.admits:
+        dtype = SINGLE
+    if op.admits and dtype not in op.admits:
         admitted = ", ".join(str(d) for d in DTYPES if d in op.admits)
         raise locate(
-            DTypeError(f"{op.name}: not defined for {found}; it takes {admitted} (cast with astype)"),
+            DTypeError(f"{op.name}: not defined for {dtype}; it takes {admitted} (cast with astype)"),
             user_location(),
         )
-    return (found,) * len(kinds)
+    return (dtype,) * len(kinds)
 
 
 def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.dtype:
-    """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
-    given = (np.dtype(bool) if kind is bool else float if kind is np.float64 else kind for kind in kinds)
+    """Return the dtype in which NumPy's ufunc computes these operands; `common` if it rejects them."""
+    types = (np.dtype(bool) if kind is bool else float if kind is np.float64 else kind for kind in kinds)
     try:
-        return ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
+        return ufunc.resolve_dtypes((*types, *[None] * ufunc.nout))[0]
     except TypeError:
         return common
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
-    """NumPy 2's common dtype of operands; for Python numbers only: bool, int64, float32 or complex64."""
+    """Return NumPy 2's common dtype of operands. If all are Python numbers, it is their common default."""
     return common(name, tuple(map(kind_of, operands)))
 
 
 @functools.lru_cache(maxsize=4096)
 def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
-    """The common dtype of kinds."""
+    """Return the common dtype of kinds."""
     if all(kind in _NUMBERS for kind in kinds):
         single = np.dtype(np.complex64) if complex in kinds else SINGLE
         if np.float64 in kinds:
@@ -121,35 +121,35 @@ def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
 
 
 def result_type(*kinds: Any) -> np.dtype:
-    """NumPy's `result_type`, with bfloat16 in the place of float16; both together give float32."""
+    """Return NumPy's `result_type`, with bfloat16 treated as float16; both together give float32."""
     if BFLOAT16 not in kinds:
         return np.result_type(*kinds)
-    found = np.result_type(*(FLOAT16 if kind == BFLOAT16 else kind for kind in kinds))
-    if found != FLOAT16:
-        return found
+    promoted_dtype = np.result_type(*(FLOAT16 if kind == BFLOAT16 else kind for kind in kinds))
+    if promoted_dtype != FLOAT16:
+        return promoted_dtype
     return SINGLE if FLOAT16 in kinds else BFLOAT16
 
 
 def supported(name: str, dtype: Any) -> np.dtype:
-    """`dtype` as a NumPy dtype, if arrays can have it."""
+    """Return `dtype` as a NumPy dtype. Raises DTypeError if arrays do not support it."""
     try:
-        given = np.dtype(dtype)
+        requested = np.dtype(dtype)
     except TypeError:
         raise locate(ArgumentError(f"{name}: {dtype!r} is no dtype"), user_location()) from None
-    found = KNOWN.get(given.newbyteorder("="))
-    if found is None:
+    known = KNOWN.get(requested.newbyteorder("="))
+    if known is None:
         raise locate(
             DTypeError(
-                f"{name}: dtype {given} is not supported; arrays hold {', '.join(map(str, DTYPES))} "
+                f"{name}: dtype {requested} is not supported; arrays hold {', '.join(map(str, DTYPES))} "
                 "(cast to one of these first)"
             ),
             user_location(),
         )
-    return found
+    return known
 
 
 def floating(dtype: np.dtype) -> np.dtype:
-    """The dtype of a floating function of `dtype`, as in NumPy."""
+    """Return the dtype of the result of a floating-point function of `dtype`, as in NumPy."""
     if is_inexact(dtype):
         return dtype
     return np.dtype(f"float{min(64, 16 * dtype.itemsize)}")
@@ -159,8 +159,8 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 
 def fits(number: Any, dtype: np.dtype) -> bool:
-    """Whether a dtype can hold an integer, or the whole part of a float."""
-    if is_inexact(dtype):  # integers beyond float64 are an error in Python, others become infinite
+    """Whether an integer, or the integral part of a float, is in the range of a dtype."""
+    if is_inexact(dtype):  # integers beyond float64 are an error, as in Python; others become infinite
         return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)
@@ -171,7 +171,7 @@ LARGEST = int(np.finfo("float64").max)
 
 @functools.cache
 def _bounds(dtype: np.dtype) -> tuple[int, int]:
-    """The least and the greatest integer of an integer dtype."""
+    """Return the least and the greatest integer of an integer dtype."""
     if dtype.kind not in "iu":
         return 0, 0
     bounds = np.iinfo(dtype)
@@ -179,9 +179,9 @@ def _bounds(dtype: np.dtype) -> tuple[int, int]:
 
 
 def too_wide(name: str, number: Any, dtype: np.dtype) -> TracejitError:
-    """The error for a number that does not fit."""
-    shown = "of more than 1000 bits" if isinstance(number, int) and abs(number) >> 1000 else str(number)
-    message = f"{name}: the number {shown} does not fit into {dtype}"
+    """Return the error for a number that does not fit `dtype`."""
+    text = "of more than 1000 bits" if isinstance(number, int) and abs(number) >> 1000 else str(number)
+    message = f"{name}: the number {text} does not fit into {dtype}"
     if isinstance(number, int):
         message += "; cast the array to a wider dtype"
     return locate(DTypeError(message), user_location())
@@ -196,5 +196,5 @@ def is_comparison(op: Op) -> bool:
 
 @functools.cache
 def mixed_signs(first: np.dtype, second: np.dtype) -> bool:
-    """Whether these are signed and uint64 integers, which no integer dtype holds both."""
+    """Whether one dtype is signed and the other one is uint64: no integer dtype represents both."""
     return {first.kind, second.kind} == {"i", "u"} and UINT64 in (first, second)

@@ -1,16 +1,16 @@
-"""The declaration of a public function: one decorator, where the function is written.
+"""The declaration of a public function by a decorator at its definition.
 
-    @public                                    # tj.flip, np.flip(array), its place in the reference
+    @public                                    # tj.flip, np.flip(array), an entry in the reference
     def flip(x, axis=None): ...
 
     @public(names="amax", method=True)         # tj.max, tj.amax, np.max(array), np.amax(array), array.max()
     def max(x, axis=None, ...): ...
 
-Everything that lists functions reads the declarations: the names of `tj` and the methods of arrays
-(`surface`), the functions of NumPy that are called on arrays (`interop`), `tracejit.numpy`, the standard's
-namespace, the pages of the reference, the stub that type checkers read, and tests of all functions. What has
-no ``def``, such as a dtype, is declared by `declare`. A function of an elementwise operator is declared with
-the operator (`functions.elementwise`).
+All lists of functions derive from the declarations: the names of `tj` and the methods of arrays (`surface`),
+the functions of NumPy that are called on arrays (`interop`), `tracejit.numpy`, the namespace of the array API
+standard, the pages of the reference, the stub that type checkers read, and tests of all functions. Objects
+without a ``def``, such as dtypes, are declared by `declare`. A function of an elementwise operator is
+declared with the operator (`functions.elementwise`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Declaration(NamedTuple):
     """One public name.
 
-    home:   the module that declares it; its functions stand on one page of the reference.
-    method: whether arrays have it as a method.
+    home:   the module that declares it; one page of the reference lists the functions of a module.
+    method: whether it is a method of arrays.
     """
 
     name: str
@@ -35,25 +35,25 @@ class Declaration(NamedTuple):
 
     @property
     def is_other_name(self) -> bool:
-        """Whether the function has another name of its own."""
+        """Whether the name is an alias of the function."""
         return getattr(self.value, "__name__", self.name) != self.name
 
 
 DECLARED: dict[str, dict[str, Declaration]] = {}
-"""Declarations by name, by the module that made them."""
+"""Declarations by module, and by name within each module."""
 
 
 def declare(home: str, **values: Any) -> None:
-    """Make values public under these names, in the module `home`."""
+    """Declare values public under the given names, in the module `home`."""
     for name, value in values.items():
         _add(Declaration(name, value, home, False))
 
 
 def _add(declaration: Declaration) -> None:
-    known = DECLARED.setdefault(declaration.home, {})
-    if declaration.name in known:
+    declarations = DECLARED.setdefault(declaration.home, {})
+    if declaration.name in declarations:
         raise ValueError(f"{declaration.home} declares {declaration.name!r} twice")
-    known[declaration.name] = declaration
+    declarations[declaration.name] = declaration
 
 
 @overload
@@ -65,9 +65,9 @@ def public(*, names: str = "", method: bool = False) -> Callable[[F], F]: ...
 
 
 def public(function: Any = None, /, *, names: str = "", method: bool = False) -> Any:
-    """Make a function public under its name, and under further `names`; with `method`, arrays have it, too.
+    """Declare a function public under its name and the aliases `names`; with `method` also as a method.
 
-    The function itself is returned, so that its signature is what type checkers see.
+    The function itself is returned, so that type checkers see its signature.
 
     >>> @public(names="second")
     ... def first(x):
@@ -89,5 +89,5 @@ def _published(function: F, names: str, method: bool) -> F:
 
 
 def names_of(home: str) -> list[str]:
-    """The names that a module has declared, for its ``__all__``."""
+    """Return the names that a module has declared, sorted, for its ``__all__``."""
     return sorted(DECLARED[home])

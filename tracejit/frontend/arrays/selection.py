@@ -1,19 +1,21 @@
-"""Selections by a mask in a traced call, ``x[mask]``, without their extent, which depends on values.
+"""Selections by a mask in a traced call, ``x[mask]``, whose extent depends on values and is deferred.
 
-A `Selection` is all of `x`, and the mask. Most uses need no extent and see no difference:
+A `Selection` consists of all elements of `x` and the mask. Most operations do not need its extent:
 
-    x[m].mean()                a reduction `where` the mask holds
-    x[m] * 2 + y[m]            elementwise, for all elements: a selection of the same mask
+    x[m].mean()                a reduction of the elements `where` the mask is true
+    x[m] * 2 + y[m]            elementwise on all elements: a selection by the same mask
     x[m] = f(x[m])             a select
 
-What else is done with it (its shape, an index, a product, a mask that may be another one) counts what the
-mask picks, by a look, and gathers: it is an array like any other from then on (`Selection.gather`).
+Any other operation (its shape, an index, a product, a mask that may be different) counts the selected
+elements, which is a look, and gathers them. From then on the selection is an ordinary array
+(`Selection.gather`).
 
-What always holds:
-- The elements that the mask does not pick are never seen. They are 1 where `x` enters, and where another
-  array does while a gradient is taken: what is computed of them has no effect on results or gradients.
-- A selection is what `x` and the mask were when it was made.
-- Two masks are one if they were recorded as one value, or computed in the same way of the same values:
+Invariants:
+- Elements that the mask does not select have no effect. They are replaced by 1 in `x`, and during the
+  computation of a gradient also in other arrays, so that results computed from them affect neither results
+  nor gradients.
+- A selection is a snapshot of `x` and the mask at its creation.
+- Two masks are equal if they were recorded as one value, or computed by equal operators from equal values:
   ``x[x > 0] = x[x > 0] ** 2``.
 
 >>> import tracejit as tj
@@ -49,12 +51,13 @@ from tracejit.ops import sum as sum_op
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 LOOK_BACK = 256
-"""Among so many nodes, the last ones, it is seen how masks were computed."""
+"""Number of the last nodes of a trace that are searched for the producers of masks."""
 
 
 class Selection:
-    """The elements of `content` where `mask` holds, in C order; `content` has the dimensions of the mask, and
-    those of one element.
+    """The elements of `content` where `mask` is true, in C order.
+
+    `content` has the dimensions of the mask, followed by those of one element.
 
     inner: the number of dimensions of one element.
     """
@@ -64,20 +67,20 @@ class Selection:
     def __init__(self, trace: Trace, content: Any, mask: Any) -> None:
         self.trace, self.content, self.mask = trace, content, mask
         self.dtype, self.inner = content.dtype, content.ndim - mask.ndim
-        self._shape: tuple[int, ...] | None = None  # when it is counted
+        self._shape: tuple[int, ...] | None = None  # known after `gather`
 
     def array(self) -> Any:
-        """The array of this selection."""
+        """Return the array of this selection."""
         storage = Uncounted(self)
         self._storage = weakref.ref(storage)
         view: Any = UncountedView.__new__(UncountedView)
         view._facts = self.gather
-        made = ArrayCore.new(storage, view)
-        made._memory = self
+        array = ArrayCore.new(storage, view)
+        array._memory = self
         self.trace.masks.uncounted.append(self._storage)
-        return made
+        return array
 
-    # -- what it is, as NumPy arrays say it ------------------------------------------------------------------
+    # -- attributes, named as those of NumPy arrays ----------------------------------------------------------
 
     @property
     def ndim(self) -> int:
@@ -92,52 +95,56 @@ class Selection:
         return math.prod(self.gather())
 
     def wide(self) -> Any:
-        """The mask with dimensions of extent 1 for those of one element."""
+        """Return the mask, expanded by dimensions of extent 1 for those of one element."""
         return with_dimensions(self.mask, self.inner)
 
-    # -- uses without an extent ------------------------------------------------------------------------------
+    # -- operations that do not need the extent --------------------------------------------------------------
 
     def has_mask(self, mask: Any) -> bool:
-        """Whether `mask` picks the same elements."""
+        """Whether `mask` is known to select the same elements."""
         if mask.shape != self.mask.shape or thread.trace is not self.trace:
             return False
         return _are_same(self.trace, value_of(self.trace, mask), value_of(self.trace, self.mask))
 
-    def parts(self, operands: Sequence[Any]) -> list[Any] | None:
-        """Operands with all elements of selections; None if they need not fit element by element."""
-        found: list[Any] = []
+    def contents(self, operands: Sequence[Any]) -> list[Any] | None:
+        """Replace selections by their full content; None if elements of operands may not correspond."""
+        contents: list[Any] = []
         for x in operands:
             other = selection_of(x)
             if other is not None:
                 is_same = other is self or (other.inner == self.inner and self.has_mask(other.mask))
-                found.append(other.content if is_same else None)
+                contents.append(other.content if is_same else None)
             elif isinstance(x, ArrayCore):
-                found.append(self._entered(x) if self._is_spread(x) else None)
+                contents.append(self._masked_operand(x) if self._broadcasts(x) else None)
             else:
-                found.append(None if isinstance(x, Value) else x)
-        return None if any(x is None for x in found) else found
+                contents.append(None if isinstance(x, Value) else x)
+        return None if any(x is None for x in contents) else contents
 
-    def _is_spread(self, x: Any) -> bool:
-        """Whether an array broadcasts along the elements picked, whatever their number."""
+    def _broadcasts(self, x: Any) -> bool:
+        """Whether an array broadcasts along the selected elements for any number of them."""
         return x.ndim <= self.inner or (x.ndim == self.inner + 1 and x.shape[0] == 1)
 
-    def _entered(self, x: Any) -> Any:
+    def _masked_operand(self, x: Any) -> Any:
         return filled(self.wide(), x) if thread.tapes else x
 
     def applied(self, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
-        """``call(*operands)``, elementwise, as a selection; None if it needs an extent, known then."""
-        found = self.parts(operands)
-        if found is None:
+        """Return ``call(*operands)``, which is elementwise, as a selection.
+
+        If that needs the extent, count the selected elements and return None.
+        """
+        contents = self.contents(operands)
+        if contents is None:
             gather_all(operands)
             return None
-        made = call(*found)
-        if isinstance(made, tuple):
-            return tuple(Selection(self.trace, each, self.mask).array() for each in made)
-        return Selection(self.trace, made, self.mask).array()
+        result = call(*contents)
+        if isinstance(result, tuple):
+            return tuple(Selection(self.trace, each, self.mask).array() for each in result)
+        return Selection(self.trace, result, self.mask).array()
 
     def reduced(self, name: str, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...], Any] | None:
-        """A reduction as one of all elements: these, its axes, and where they count; None if the elements
-        picked are an axis of the result.
+        """Express a reduction as one of all elements: return the content, the axes, and the condition.
+
+        Return None if the selected elements are an axis of the result.
         """
         axes = normalize_axes(name, axis, self.ndim)
         covered = self.mask.ndim
@@ -146,14 +153,14 @@ class Selection:
         return self.content, (*range(covered), *(a - 1 + covered for a in axes if a)), self.wide()
 
     def picks(self, what: str) -> bool:
-        """Whether the mask picks anything: this looks."""
+        """Whether the mask selects any element, which is a look; `what` names the look in errors."""
         counted = dispatch.emit(sum_op, dispatch.cast(self.mask, INT64), axes=axes_of(self.mask), pieces=0)
         return bool(self.trace.element(counted, what) > 0)
 
     # -- counting --------------------------------------------------------------------------------------------
 
     def gather(self) -> tuple[int, ...]:
-        """Count the selected elements, and gather them; the shape."""
+        """Count the selected elements, which is a look, gather them, and return the shape."""
         if self._shape is None:
             if self.trace.numbers.closed:
                 text = "an array that a mask picked in a traced function is used outside of it; return it"
@@ -162,8 +169,8 @@ class Selection:
                 what = "what a mask picks is used where its extent cannot be counted"
                 self.trace.give_up(what, "count it before: look at its shape")
             content = self.content
-            line = content.reshape((self.mask.size, *content.shape[self.mask.ndim :]))
-            picked = dispatch.emit(gather, line, picked_places(self.mask), axis=0)
+            flattened = content.reshape((self.mask.size, *content.shape[self.mask.ndim :]))
+            picked = dispatch.emit(gather, flattened, selected_positions(self.mask), axis=0)
             self._shape = picked.shape
             storage = self._storage()
             if storage is not None:
@@ -174,54 +181,55 @@ class Selection:
 
 
 def select(x: Any, mask: Any) -> Any:
-    """``x[mask]`` as a selection; None if nothing is traced that could count it later."""
+    """Return ``x[mask]`` as a selection; None if no trace is recorded that can count it later."""
     trace = thread.trace
     if type(trace) is not Trace:
         return None
     mask = mask if mask.device is x.device else mask.to(x.device)
     with lock, quiet:
-        held = ArrayCore.new(trace.new(value_of(trace, mask)))
-    wide = with_dimensions(held, x.ndim - held.ndim)
-    return Selection(trace, filled(wide, x), held).array()
+        mask_copy = ArrayCore.new(trace.new(value_of(trace, mask)))
+    expanded_mask = with_dimensions(mask_copy, x.ndim - mask_copy.ndim)
+    return Selection(trace, filled(expanded_mask, x), mask_copy).array()
 
 
 def filled(mask: Any, x: Any) -> Any:
-    """`x` with 1 where the mask does not hold."""
+    """Replace the elements of `x` by 1 where the mask is false."""
     return dispatch.cast(dispatch.apply(where, mask, x, x.dtype.kind == "b" or 1), x.dtype)
 
 
 def selection_of(x: Any) -> Selection | None:
-    """The selection of an array; None if it has an extent."""
+    """Return the selection behind an array; None if the extent of the array is known."""
     if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
         return x._storage.buffer
     return None
 
 
 def gather_all(operands: Sequence[Any]) -> None:
-    """Count all selections among operands."""
+    """Count and gather all selections among operands."""
     for x in operands:
-        found = selection_of(x)
-        if found is not None:
-            found.gather()
+        selection = selection_of(x)
+        if selection is not None:
+            selection.gather()
 
 
 def with_dimensions(x: Any, count: int) -> Any:
-    """`x` with `count` more dimensions of extent 1 at the end."""
+    """Append `count` dimensions of extent 1 to `x`."""
     return expanded(x, *range(x.ndim, x.ndim + count))
 
 
 def axes_of(x: Any) -> tuple[int, ...]:
-    """All axes of an array."""
+    """Return all axes of an array."""
     return tuple(range(x.ndim))
 
 
-# -- places --------------------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------------------
 
 
-def picked_places(mask: Any) -> Any:
-    """Places (int64), in C order, of what a mask picks in a traced call: their number is looked at.
+def selected_positions(mask: Any) -> Any:
+    """Return the positions (int64, in C order) that a mask selects in a traced call. Their number is a look.
 
-    The place of each is summed where its number among those picked says; all others go behind the last.
+    A scatter-add stores each position at its rank among the selected ones; all other positions are added to
+    one extra element at the end, which is dropped.
     """
     trace = thread.trace
     with lock, quiet:
@@ -230,46 +238,46 @@ def picked_places(mask: Any) -> Any:
     if known is not None and known[0] is value:
         return known[1]
     line = dispatch.cast(mask.reshape((mask.size,)), INT64)
-    found = trace.element(
+    total = trace.element(
         dispatch.emit(sum_op, line, axes=(0,), pieces=0), "the number of elements that a mask picks"
     )
-    count = operator.index(found)
+    count = operator.index(total)
     if not count:
-        places = dispatch.full(0, (0,), INT64, mask.device)
+        selected = dispatch.full(0, (0,), INT64, mask.device)
     else:
-        number = dispatch.apply(add, dispatch.emit(cumulative_sum, line, axis=0), -1)
-        to = dispatch.apply(where, mask.reshape((mask.size,)), number, mask.size)
-        here = dispatch.emit(iota, size=mask.size, device=mask.device)
-        sums = dispatch.emit(scatter_add, here, to, axis=0, extent=mask.size + 1)
-        places = sliced(sums, 0, 0, count).copy()
+        rank = dispatch.apply(add, dispatch.emit(cumulative_sum, line, axis=0), -1)
+        target = dispatch.apply(where, mask.reshape((mask.size,)), rank, mask.size)
+        position = dispatch.emit(iota, size=mask.size, device=mask.device)
+        sums = dispatch.emit(scatter_add, position, target, axis=0, extent=mask.size + 1)
+        selected = sliced(sums, 0, 0, count).copy()
     with lock, quiet:
-        trace.masks.places[mask._storage] = value_of(trace, mask), places
-    return places
+        trace.masks.places[mask._storage] = value_of(trace, mask), selected
+    return selected
 
 
 def positions(mask: Any) -> tuple[Any, ...]:
-    """The positions of a mask, as by NumPy's `nonzero`: one array for each dimension."""
+    """Return the positions of a mask as NumPy's `nonzero` does: one array per dimension."""
     if not isinstance(mask, ArrayCore):
         return np.nonzero(mask)
     if type(thread.trace) is not Trace:
         return np.nonzero(mask.numpy())
-    places, parts = picked_places(dispatch.cast(mask, BOOL)), []
+    flat, coordinates = selected_positions(dispatch.cast(mask, BOOL)), []
     for extent in reversed(mask.shape):
-        parts.append(places % extent if extent else places)
-        places = places // extent if extent else places
-    return tuple(reversed(parts))
+        coordinates.append(flat % extent if extent else flat)
+        flat = flat // extent if extent else flat
+    return tuple(reversed(coordinates))
 
 
-# -- masks that are one --------------------------------------------------------------------------------------
+# -- equality of masks ---------------------------------------------------------------------------------------
 
 
 def value_of(trace: Any, x: Any) -> Value:
-    """The value of an array in a trace."""
+    """Return the value of an array in a trace."""
     return trace.read(x._storage, x._view)
 
 
 def _are_same(trace: Trace, one: Value, other: Value) -> bool:
-    """Whether two values were computed in the same way."""
+    """Whether two values are known to be equal: computed by equal operators from equal values."""
     if one is other:
         return True
     if one.type != other.type:
@@ -283,4 +291,5 @@ def _are_same(trace: Trace, one: Value, other: Value) -> bool:
 
 
 def _producer(trace: Trace, value: Value) -> Node | None:
+    """Return the node that computes `value`, if it is among the last ones."""
     return next((node for node in reversed(trace.nodes[-LOOK_BACK:]) if value in node.outputs), None)

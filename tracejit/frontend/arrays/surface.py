@@ -1,7 +1,8 @@
-"""The public functions on arrays: their names in `tj`, and `Methods`, those that arrays have.
+"""The public functions on arrays: their names in `tj`, and those that are methods of arrays (`Methods`).
 
-Both are made from the declarations (see `public`). Type checkers and editors read `surface.pyi` instead,
-which ``python -m docs.tools.stub`` writes from the same declarations; `tests/test_reference.py` compares it.
+Both are built from the declarations (see `public`). Type checkers and editors read `surface.pyi` instead,
+which ``python -m docs.tools.stub`` writes from the same declarations; `tests/test_reference.py` compares
+both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tracejit.frontend.arrays.public import DECLARED
 
 
 class Methods(ArrayCore):
-    """The methods of arrays that are public functions: the array is the first argument."""
+    """The methods of arrays that are public functions, with the array as the first argument."""
 
     __slots__ = ()
 
@@ -23,4 +24,4 @@ for _module in MODULES:
             setattr(Methods, _declared.name, _declared.value)
 
 __all__ = list(NAMESPACE)
-globals().update(NAMESPACE)  # last: `all` and others are builtins above
+globals().update(NAMESPACE)  # last, because it shadows builtins such as `all`

@@ -1,4 +1,4 @@
-"""Other views of an array: the same memory, seen in other places. Nothing is copied.
+"""Functions that create views of an array on the same memory, without copies.
 
 >>> import tracejit as tj
 >>> x = tj.asarray([[1, 2], [3, 4]])
@@ -6,7 +6,7 @@
 (NDArray([[1],
          [3]], dtype=int64), (1, 2, 2))
 
-Axes are non-negative, and bounds in range: users' ones are checked by `tracejit.frontend.arrays.axes`.
+Axes must be non-negative and bounds in range; `tracejit.frontend.arrays.axes` checks those that users pass.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tracejit.ir.view import View
 
 
 def viewed(x: Any, view: View) -> Any:
-    """The array that shows the memory of `x` through `view`."""
+    """Return an array that accesses the memory of `x` through `view`."""
     return ArrayCore.new(x._storage, view)
 
 
 def sliced(x: Any, axis: int, start: int | None, stop: int | None, step: int = 1) -> Any:
-    """The elements ``start:stop:step`` along an axis."""
+    """Return the elements ``start:stop:step`` along an axis."""
     return viewed(x, x._view.slice_axis(axis, start, stop, step))
 
 
 def selected(x: Any, axis: int, index: int) -> Any:
-    """The elements at one index of an axis, without that axis."""
+    """Return the elements at one index of an axis, without the axis."""
     return viewed(x, x._view.select(axis, index))
 
 
 def expanded(x: Any, *axes: int) -> Any:
-    """`x` with a new dimension of extent 1 at each of the ascending `axes` of the result."""
+    """Insert a dimension of extent 1 at each of the ascending `axes` of the result."""
     view = x._view
     for axis in axes:
         view = view.expand(axis)
@@ -42,10 +42,10 @@ def expanded(x: Any, *axes: int) -> Any:
 
 
 def dropped(x: Any, *axes: int) -> Any:
-    """`x` without some dimensions of extent 1."""
+    """Remove the dimensions `axes`, of extent 1."""
     return viewed(x, x._view.drop(axes))
 
 
 def broadcasted(x: Any, shape: Sequence[int]) -> Any:
-    """`x` broadcast to a shape that fits."""
+    """Broadcast `x` to a compatible shape."""
     return viewed(x, x._view.broadcast(shape))

@@ -1,7 +1,7 @@
-"""The public functions on arrays, grouped by what they do; `NAMESPACE` is all of them by name.
+"""The public functions on arrays, grouped by topic; `NAMESPACE` contains all of them by name.
 
-Functions are composed of few operators through `dispatch`; they use NDArray's methods but never import it, so
-that NDArray can take its methods from here. Each is declared where it is written (`arrays.public`).
+Functions are composed of a few operators through `dispatch`. They call methods of NDArray but never import
+it, because NDArray obtains methods from here. Each function is declared at its definition (`arrays.public`).
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ MODULES = (
     *(padding, placing, pointwise, polynomials, quantiles, ranges, reductions, scans),
     *(sorting, statistics, windows),
 )
-_OF_NUMPY = {
+_NUMPY_UFUNCS = {
     name: f for name, f in sorted(vars(np).items()) if isinstance(f, np.ufunc) and name in np.__all__
 }
 
 NAMESPACE: dict[str, Any] = {d.name: d.value for m in MODULES for d in DECLARED[m.__name__].values()}
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
-    ufunc: NAMESPACE[name] for name, ufunc in _OF_NUMPY.items() if name in NAMESPACE
+    ufunc: NAMESPACE[name] for name, ufunc in _NUMPY_UFUNCS.items() if name in NAMESPACE
 }
-"""The counterparts of NumPy's ufuncs: the functions of their names."""
+"""The counterparts of NumPy's ufuncs: the functions with the same names."""
 
-for _name, _ufunc in _OF_NUMPY.items():  # a ufunc gives its function all of its names: `arctan2` is `atan2`
+for _name, _ufunc in _NUMPY_UFUNCS.items():  # aliases of ufuncs: `arctan2` is `atan2`
     if _ufunc in UFUNCS:
         NAMESPACE.setdefault(_name, UFUNCS[_ufunc])

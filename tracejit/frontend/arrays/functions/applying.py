@@ -1,4 +1,4 @@
-"""Functions applied to parts of arrays, choices between arrays, and bits packed into bytes.
+"""Functions applied along axes, choices between arrays, and bits packed into bytes.
 
 >>> import tracejit as tj
 >>> tj.apply_along_axis(lambda line: line - line.mean(), 0, tj.asarray([[1.0, 2.0], [3.0, 6.0]]))
@@ -34,12 +34,12 @@ UINT8 = np.dtype("uint8")
 def apply_along_axis(
     function: Callable[..., Any], axis: int, x: Any, /, *args: Any, **options: Any
 ) -> NDArray:
-    """Results of a function for each line along an axis: the dimensions of a result replace the axis.
+    """The results of a function for each line along an axis; the dimensions of a result replace the axis.
 
-    The function is called with each line and `args` and `options`, in Python, for each line anew; a traced
-    function records all calls. Array functions with an `axis`, or `tj.vmap`, do the same at once.
-    Raises ShapeError where there is no line, AxisError for an axis out of range, ArgumentError for what is no
-    function.
+    The function is called in Python for each line, with the line, `args` and `options`; a traced function
+    records all calls. Array functions with an `axis`, or `tj.vmap`, are faster.
+    Raises ShapeError if there are no lines, AxisError for an axis out of range, ArgumentError for an object
+    that is no function.
 
     >>> import tracejit as tj
     >>> tj.apply_along_axis(lambda line: line.max(), 1, tj.asarray([[1, 7], [3, 4]]))
@@ -49,20 +49,20 @@ def apply_along_axis(
     array: Any = asarray(x)
     position = normalize_axis("apply_along_axis", axis, array.ndim)
     lines = moveaxis(array, position, -1)
-    kept = lines.shape[:-1]
-    if 0 in kept:
+    outer = lines.shape[:-1]
+    if 0 in outer:
         what = f"apply_along_axis: an array of shape {array.shape} has no lines along axis {position}"
         raise locate(ShapeError(what), user_location())
-    results = [asarray(function(lines[place], *args, **options)) for place in np.ndindex(kept)]
+    results = [asarray(function(lines[index], *args, **options)) for index in np.ndindex(outer)]
     inner: Any = results[0].shape
-    together = stack(results).reshape((*kept, *inner))
+    stacked = stack(results).reshape((*outer, *inner))
     count = len(inner)
-    return moveaxis(together, [*range(-count, 0)], [*range(position, position + count)])
+    return moveaxis(stacked, [*range(-count, 0)], [*range(position, position + count)])
 
 
 @public
 def apply_over_axes(function: Callable[..., Any], x: Any, axes: Any, /) -> NDArray:
-    """An array reduced by ``function(x, axis)`` over one axis after the other, the dimensions kept.
+    """Reduce an array by ``function(x, axis)`` over one axis after the other, keeping the dimensions.
 
     Raises ShapeError for a function that changes other dimensions, AxisError for an axis out of range.
 
@@ -72,42 +72,42 @@ def apply_over_axes(function: Callable[..., Any], x: Any, axes: Any, /) -> NDArr
     """
     array: Any = asarray(x)
     for axis in axis_list("apply_over_axes", axes, array.ndim):
-        found = asarray(function(array, axis))
-        if found.ndim == array.ndim - 1:
-            found = expand_dims(found, axis=axis)
-        if found.ndim != array.ndim:
-            what = f"apply_over_axes: the function made {array.shape} {found.shape} along axis {axis}"
+        reduced = asarray(function(array, axis))
+        if reduced.ndim == array.ndim - 1:
+            reduced = expand_dims(reduced, axis=axis)
+        if reduced.ndim != array.ndim:
+            what = f"apply_over_axes: the function made {array.shape} {reduced.shape} along axis {axis}"
             raise locate(ShapeError(what), user_location())
-        array = found
+        array = reduced
     result: NDArray = array
     return result
 
 
 @public(method=True)
 def choose(x: Any, choices: Any, /, mode: str = "raise") -> NDArray:
-    """Each element taken from the array among `choices` whose number stands in `x`; all broadcast.
+    """Select each element from the array among `choices` with the number in `x`; all broadcast.
 
-    mode: for numbers out of range, as for `take`.
+    mode: the treatment of numbers out of range, as for `take`.
     Raises OutOfBoundsError for numbers out of range, ArgumentError for no choices and another mode.
 
     >>> import tracejit as tj
     >>> tj.choose(tj.asarray([0, 1, 1]), [tj.asarray([1, 2, 3]), 10])
     NDArray([ 1, 10, 10], dtype=int64)
     """
-    given = list(choices)
-    if not given:
+    choices = list(choices)
+    if not choices:
         raise locate(ArgumentError("choose: there are no arrays to choose from"), user_location())
-    number, *arrays = broadcast_arrays(indexing.index_array(x), *map(asarray, given))
+    number, *arrays = broadcast_arrays(indexing.index_array(x), *map(asarray, choices))
     index = in_range("choose", number, len(arrays), mode)
-    found: NDArray = take_along_axis(stack(arrays), index[None], axis=0)[0]
-    return found
+    result: NDArray = take_along_axis(stack(arrays), index[None], axis=0)[0]
+    return result
 
 
 @public
 def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> NDArray:
-    """Without the zeros at the front ("f") and the back ("b") of axes: those of lines in which all are 0.
+    """Remove slices of zeros from the front ("f") and the back ("b") of axes.
 
-    The elements are looked at, so a traced function runs piecewise. The dtype stays.
+    This is a look at the elements, so a traced function runs piecewise. The dtype is unchanged.
     Raises ArgumentError for another `trim`, AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -119,10 +119,10 @@ def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> NDArray:
         raise locate(ArgumentError(f'trim_zeros: trim is made of "f" and "b", not {trim!r}'), user_location())
     array = asarray(x)
     axes = normalize_axes("trim_zeros", axis, array.ndim)
-    places, view = np.nonzero(array.numpy()), array._view
+    nonzeros, view = np.nonzero(array.numpy()), array._view
     for a in axes:
         start, stop = 0, view.shape[a]
-        first, last = (places[a].min(), places[a].max()) if places[a].size else (stop, start - 1)
+        first, last = (nonzeros[a].min(), nonzeros[a].max()) if nonzeros[a].size else (stop, start - 1)
         start = int(first) if "f" in sides else start
         stop = max(int(last) + 1, start) if "b" in sides else stop
         view = view.slice_axis(a, start, stop)
@@ -133,25 +133,25 @@ def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> NDArray:
 
 
 def _weights(name: str, bitorder: str) -> np.ndarray:
-    """The weights of eight bits."""
+    """Return the weights of the eight bits of a byte, in bit order."""
     if bitorder not in ("big", "little"):
         what = f'{name}: bitorder is "big" or "little", not {bitorder!r}'
         raise locate(ArgumentError(what), user_location())
-    counts = 1 << np.arange(8, dtype=UINT8)
-    return counts[::-1].copy() if bitorder == "big" else counts
+    weights = 1 << np.arange(8, dtype=UINT8)
+    return weights[::-1].copy() if bitorder == "big" else weights
 
 
 def _along(x: Any, name: str, axis: int | None) -> tuple[Any, int]:
-    """An array and the axis meant: that of the flattened array for None."""
+    """Return an array and a normalized axis; None means axis 0 of the flattened array."""
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
 
 
 @public
 def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> NDArray:
-    """Eight truth values each along an axis (None: of the flattened array) as bits of bytes (uint8).
+    """Groups of eight truth values along an axis (None: of the flattened array) as bits of bytes (uint8).
 
-    Missing ones at the end are 0. The axis is an eighth as long.
-    Raises DTypeError for what are no integers or bools, AxisError for an axis out of range.
+    Missing bits at the end are 0. The extent of the axis is divided by eight.
+    Raises DTypeError for other dtypes than integers and bools, AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> tj.packbits(tj.asarray([True, False, False, False, False, False, True, True, True]))
@@ -176,7 +176,7 @@ def unpackbits(
 ) -> NDArray:
     """The bits of bytes (uint8) along an axis (None: of the flattened array), each 0 or 1 (uint8).
 
-    count: so many of them; without the last ones if negative, with zeros where there are too few.
+    count: the number of bits; a negative number removes bits from the end, missing bits are zeros.
     Raises DTypeError for another dtype than uint8, AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -192,10 +192,10 @@ def unpackbits(
     line = bits.reshape((*lines.shape[:-1], 8 * lines.shape[-1]))
     extent = line.shape[-1]
     if count is not None:
-        wanted = integer("unpackbits: count", count)
-        wanted = wanted if wanted >= 0 else max(extent + wanted, 0)
-        if wanted > extent:
-            zeros = dispatch.full(0, (*line.shape[:-1], wanted - extent), UINT8, line.device)
+        length = integer("unpackbits: count", count)
+        length = length if length >= 0 else max(extent + length, 0)
+        if length > extent:
+            zeros = dispatch.full(0, (*line.shape[:-1], length - extent), UINT8, line.device)
             line = concat([line, zeros], -1)
-        line = line[..., :wanted]
+        line = line[..., :length]
     return moveaxis(line, -1, position)

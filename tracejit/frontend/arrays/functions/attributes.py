@@ -1,4 +1,4 @@
-"""Functions that say in NumPy's way what attributes and the memory of arrays say."""
+"""NumPy's functions for attributes of arrays and for their memory."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @public
 def shape(x: Any, /) -> tuple[int, ...]:
-    """The extents of an array, or of what could become one.
+    """The extents of an array, or of data that can become one.
 
-    Raises ArgumentError for what could not.
+    Raises ArgumentError for other data.
 
     >>> import tracejit as tj
     >>> tj.shape([[1, 2]])
     (1, 2)
     """
-    found: tuple[int, ...] = asarray(x).shape
-    return found
+    extents: tuple[int, ...] = asarray(x).shape
+    return extents
 
 
 @public
 def ndim(x: Any, /) -> int:
-    """The number of dimensions of an array, or of what could become one.
+    """The number of dimensions of an array, or of data that can become one.
 
-    Raises ArgumentError for what could not.
+    Raises ArgumentError for other data.
 
     >>> import tracejit as tj
     >>> tj.ndim([[1, 2]])
@@ -63,7 +63,7 @@ def size(x: Any, /, axis: int | None = None) -> int:
 def copy(x: Any, /) -> NDArray:
     """A new array with the elements of `x`.
 
-    Shape and dtype stay. Raises ArgumentError for what is no array or number.
+    Shape and dtype are unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.copy(tj.ones(2))
@@ -74,9 +74,9 @@ def copy(x: Any, /) -> NDArray:
 
 @public
 def isfortran(x: Any, /) -> bool:
-    """Whether the elements lie in memory column by column, and not row by row.
+    """Whether the elements are stored column by column, and not row by row.
 
-    Raises ArgumentError for what could not become an array.
+    Raises ArgumentError for data that cannot become an array.
 
     >>> import tracejit as tj
     >>> tj.isfortran(tj.ones((2, 3)).T)
@@ -88,7 +88,7 @@ def isfortran(x: Any, /) -> bool:
 
 @public
 def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
-    """Whether two arrays have an element in common. They are computed for that.
+    """Whether two arrays have an element in common. This waits for the arrays to be computed.
 
     max_work: as for `numpy.shares_memory`. A traced function runs piecewise.
     Raises `numpy.exceptions.TooHardError` where more than `max_work` would be needed.
@@ -116,7 +116,7 @@ def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
 
 
 def _overlap(function: Any, a: Any, b: Any, max_work: int | None) -> bool:
-    """The answer of NumPy's function for the memory of arrays."""
+    """Call NumPy's `function` on the memory of arrays."""
     name = f"{function.__name__}()"
     return bool(
         function(*(x._seen(name) if isinstance(x, ArrayCore) else x for x in (a, b)), max_work=max_work)

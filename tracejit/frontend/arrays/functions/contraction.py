@@ -1,13 +1,14 @@
-"""Einstein's summation: `einsum`, as a sequence of contractions of two arrays.
+"""Einstein summation: `einsum`, as a sequence of contractions of two arrays.
 
-A term is an array whose dimensions carry labels. Two terms contract to one: labels that nothing else needs
-are summed, and where both have one of those, the sum is a matrix product:
+A term is an array with labelled dimensions. A contraction combines two terms into one: it sums over labels
+that neither other terms nor the result need. If both terms have such a label, the contraction is a matrix
+product:
 
     bik,bjk->bij    (b, i, k) @ (b, k, j)          labels: shared and kept, left only, right only, summed
     i,j->ij         a product that broadcasts      nothing is summed
 
-The order of contractions is greedy: the next pair is the one whose result is smallest compared with what it
-replaces, as in Smith and Gray, "opt_einsum", JOSS 2018.
+The order of contractions is greedy: the next pair is the one whose result is smallest compared with its
+operands, as in Smith and Gray, "opt_einsum", JOSS 2018.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 Label = Hashable
-"""A letter or an integer; ``("...", n)`` for the n-th dimension from the end that an ellipsis stands for."""
+"""A letter or an integer; ``("...", n)`` is the n-th dimension from the end that an ellipsis represents."""
 
 ELLIPSIS = "..."
 DEFAULTS = {"dtype": None, "order": "K", "casting": "safe"}
@@ -45,16 +46,16 @@ DEFAULTS = {"dtype": None, "order": "K", "casting": "safe"}
 
 @public
 def einsum(*operands: Any, optimize: Any = True, **options: Any) -> NDArray:
-    """Einstein's summation over labelled dimensions, in NumPy's two forms.
+    """Einstein summation over labelled dimensions, in NumPy's two forms.
 
     ``einsum("ij,jk->ik", a, b)`` or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. A label that occurs twice in an
-    operand means its diagonal, labels that the result lacks are summed; without a result, it has those that
-    occur once, in order. An ellipsis stands for dimensions that broadcast.
+    operand selects its diagonal. Labels that the result lacks are summed; without an explicit result, its
+    labels are those that occur once, in order. An ellipsis represents dimensions that broadcast.
     Products run as matrix products of two operands at a time. `optimize` may be NumPy's path, a list that
-    begins with "einsum_path"; for everything else the order is greedy. `dtype` is that of the result; without
-    it, it is the common dtype of the operands.
-    Raises ShapeError if extents or numbers of dimensions do not fit the labels, ArgumentError for text that
-    is no summation, for options that are not supported, and for what is no array or number.
+    begins with "einsum_path"; for all other values the order is greedy. `dtype` is that of the result, by
+    default the common dtype of the operands.
+    Raises ShapeError if extents or numbers of dimensions do not match the labels, ArgumentError for text that
+    is no summation, for unsupported options, and for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> a = tj.asarray([[1, 2], [3, 4]])
@@ -72,14 +73,14 @@ def einsum(*operands: Any, optimize: Any = True, **options: Any) -> NDArray:
     for positions in _path(optimize, len(terms)) or itertools.repeat(None):
         if len(terms) == 1:
             break
-        picked = _next_pair(terms, result) if positions is None else positions
-        chosen = [terms[i] for i in picked]
-        terms = [term for i, term in enumerate(terms) if i not in picked]
-        while len(chosen) > 1:
-            first, second, *others = chosen
+        pair = _next_pair(terms, result) if positions is None else positions
+        contracted = [terms[i] for i in pair]
+        terms = [term for i, term in enumerate(terms) if i not in pair]
+        while len(contracted) > 1:
+            first, second, *others = contracted
             needed = set(result).union(*(term.labels for term in (*others, *terms)))
-            chosen = [_contract(first, second, needed), *others]
-        terms += chosen
+            contracted = [_contract(first, second, needed), *others]
+        terms += contracted
     return _arranged(_summed(terms[0], set(result)), result)
 
 
@@ -91,21 +92,21 @@ def _refused(what: str) -> Exception:
 
 
 def _parsed(operands: Sequence[Any]) -> tuple[list[list[Label]], list[Label], list[Any]]:
-    """The labels of each operand and of the result, and the operands as arrays; ellipses are written out."""
+    """Return the labels of each operand and of the result, without ellipses, and the operands as arrays."""
     if not operands:
         raise _refused('expected subscripts and operands, such as einsum("ij,jk->ik", a, b)')
     if isinstance(operands[0], str):
         inputs, result = _from_text(operands[0])
-        given = list(operands[1:])
+        values = list(operands[1:])
     else:
         inputs = [_from_list(labels) for labels in operands[1::2]]
         result = _from_list(operands[-1]) if len(operands) % 2 else None
-        given = list(operands[: 2 * len(inputs) : 2])
-    if len(inputs) != len(given):
-        raise _refused(f"subscripts for {len(inputs)} operands, but {len(given)} were given")
-    arrays = [dispatch.as_array("einsum", x) for x in given]
-    written = [_written_out(labels, x.ndim) for labels, x in zip(inputs, arrays, strict=True)]
-    return written, _result_labels(written, result), arrays
+        values = list(operands[: 2 * len(inputs) : 2])
+    if len(inputs) != len(values):
+        raise _refused(f"subscripts for {len(inputs)} operands, but {len(values)} were given")
+    arrays = [dispatch.as_array("einsum", x) for x in values]
+    expanded = [_expanded(labels, x.ndim) for labels, x in zip(inputs, arrays, strict=True)]
+    return expanded, _result_labels(expanded, result), arrays
 
 
 def _from_text(text: str) -> tuple[list[list[Label]], list[Label] | None]:
@@ -128,8 +129,8 @@ def _from_list(labels: Any) -> list[Label]:
     return [ELLIPSIS if label is Ellipsis else integer("einsum: label", label) for label in labels]
 
 
-def _written_out(labels: list[Label], ndim: int) -> list[Label]:
-    """`labels` of an operand of `ndim` dimensions, with one for each dimension of the ellipsis."""
+def _expanded(labels: list[Label], ndim: int) -> list[Label]:
+    """Replace the ellipsis in the labels of an operand of `ndim` dimensions by one label per dimension."""
     extra = ndim - sum(label != ELLIPSIS for label in labels)
     if extra < 0 or (extra and ELLIPSIS not in labels) or labels.count(ELLIPSIS) > 1:
         raise locate(
@@ -145,6 +146,7 @@ def _replaced(labels: list[Label], extra: int) -> list[Label]:
 
 
 def _result_labels(inputs: list[list[Label]], result: list[Label] | None) -> list[Label]:
+    """Return the labels of the result, implicit or checked, with its ellipsis expanded."""
     present = list(itertools.chain.from_iterable(inputs))
     extra = len({label for label in present if isinstance(label, tuple)})
     if result is None:
@@ -152,11 +154,11 @@ def _result_labels(inputs: list[list[Label]], result: list[Label] | None) -> lis
         return _replaced([ELLIPSIS, *sorted(once, key=lambda label: (str(type(label)), label))], extra)
     if extra and ELLIPSIS not in result:
         raise _refused("operands have an ellipsis, the result has none")
-    written = _replaced(result, extra)
-    wrong = [label for label, count in Counter(written).items() if count > 1 or label not in present]
-    if wrong:
-        raise _refused(f"the result's label {_text(wrong[:1])} must occur once there, and in an operand")
-    return written
+    expanded = _replaced(result, extra)
+    invalid = [label for label, count in Counter(expanded).items() if count > 1 or label not in present]
+    if invalid:
+        raise _refused(f"the result's label {_text(invalid[:1])} must occur once there, and in an operand")
+    return expanded
 
 
 def _text(labels: Sequence[Label]) -> str:
@@ -168,7 +170,7 @@ def _text(labels: Sequence[Label]) -> str:
 
 @dataclass(frozen=True)
 class _Term:
-    """An array and one label for each of its dimensions, all different."""
+    """An array with one label for each dimension, all different."""
 
     array: Any
     labels: tuple[Label, ...]
@@ -178,9 +180,9 @@ class _Term:
 
 
 def _terms(arrays: list[Any], inputs: list[list[Label]], result: list[Label], dtype: Any) -> list[_Term]:
-    """The operands as terms: in one dtype, diagonals taken, without dimensions that broadcast."""
-    wanted = promotion.common_dtype("einsum", arrays) if dtype is None else dtype
-    common = promotion.supported("einsum", wanted)
+    """Return the operands as terms of one dtype, without repeated labels and dimensions that broadcast."""
+    requested = promotion.common_dtype("einsum", arrays) if dtype is None else dtype
+    common = promotion.supported("einsum", requested)
     terms = [_diagonal(dispatch.cast(x, common), labels) for x, labels in zip(arrays, inputs, strict=True)]
     full: dict[Label, int] = {}
     for label, extent in itertools.chain.from_iterable(term.extents().items() for term in terms):
@@ -191,13 +193,13 @@ def _terms(arrays: list[Any], inputs: list[list[Label]], result: list[Label], dt
     return [_narrowed(term, full) for term in terms]
 
 
-def _mismatch(label: Label, one: int, other: int) -> Exception:
-    what = f"einsum: the label {_text([label])} means extents {one} and {other}"
+def _mismatch(label: Label, first: int, second: int) -> Exception:
+    what = f"einsum: the label {_text([label])} means extents {first} and {second}"
     return locate(ShapeError(what), user_location())
 
 
 def _diagonal(x: Any, labels: list[Label]) -> _Term:
-    """A term of `x`; dimensions of one label become their diagonal."""
+    """Return a term of `x`; dimensions with equal labels are replaced by their diagonal."""
     strides: dict[Label, int] = {}
     extents: dict[Label, int] = {}
     for label, extent, stride in zip(labels, x._view.shape, x._view.strides, strict=True):
@@ -209,14 +211,14 @@ def _diagonal(x: Any, labels: list[Label]) -> _Term:
 
 
 def _narrowed(term: _Term, full: dict[Label, int]) -> _Term:
-    """The term without dimensions of extent 1 that stand for more."""
-    gone = [a for a, label in enumerate(term.labels) if term.array.shape[a] != full[label]]
-    kept = tuple(label for a, label in enumerate(term.labels) if a not in gone)
-    return _Term(dropped(term.array, *gone), kept)
+    """Remove the dimensions of extent 1 that broadcast to a larger extent."""
+    removed = [a for a, label in enumerate(term.labels) if term.array.shape[a] != full[label]]
+    remaining = tuple(label for a, label in enumerate(term.labels) if a not in removed)
+    return _Term(dropped(term.array, *removed), remaining)
 
 
 def _summed(term: _Term, needed: set[Label]) -> _Term:
-    """The term, summed over the labels that are not needed."""
+    """Sum a term over the labels that are not needed."""
     axes = tuple(a for a, label in enumerate(term.labels) if label not in needed)
     if not axes:
         return term
@@ -230,7 +232,7 @@ def _arranged(term: _Term, labels: Sequence[Label]) -> Any:
 
 
 def _contract(left: _Term, right: _Term, needed: set[Label]) -> _Term:
-    """The product of two terms, summed over the labels that are not needed."""
+    """Return the product of two terms, summed over the labels that are not needed."""
     left, right = _summed(left, needed.union(right.labels)), _summed(right, needed.union(left.labels))
     shared = [label for label in left.labels if label in right.labels and label in needed]
     inner = [label for label in left.labels if label in right.labels and label not in needed]
@@ -251,14 +253,14 @@ def _contract(left: _Term, right: _Term, needed: set[Label]) -> _Term:
 
 
 def _product(left: _Term, right: _Term, labels: tuple[Label, ...]) -> _Term:
-    """All products of elements of two terms, with these labels."""
+    """Return the broadcast product of two terms, with dimensions in the order of `labels`."""
 
     def aligned(term: _Term) -> Any:
-        seen = _arranged(term, [label for label in labels if label in term.labels])._view
+        view = _arranged(term, [label for label in labels if label in term.labels])._view
         for axis, label in enumerate(labels):
             if label not in term.labels:
-                seen = seen.expand(axis)
-        return ArrayCore.new(term.array._storage, seen)
+                view = view.expand(axis)
+        return ArrayCore.new(term.array._storage, view)
 
     op = ops.logical_and if left.array.dtype == bool else ops.multiply
     return _Term(dispatch.apply(op, aligned(left), aligned(right)), labels)
@@ -268,39 +270,39 @@ def _product(left: _Term, right: _Term, labels: tuple[Label, ...]) -> _Term:
 
 
 def _path(optimize: Any, count: int) -> list[tuple[int, ...]] | None:
-    """NumPy's path, if `optimize` is one: for each contraction the positions of its terms; None: greedy."""
+    """Return NumPy's path if `optimize` is one: the positions of the terms of each contraction; else None."""
     if not isinstance(optimize, list | tuple) or not optimize or optimize[0] != "einsum_path":
         return None
     steps = [tuple(integer("einsum: position", i) for i in step) for step in optimize[1:]]
-    left = count
+    remaining = count
     for step in steps:
-        if not step or len(set(step)) != len(step) or not all(0 <= i < left for i in step):
+        if not step or len(set(step)) != len(step) or not all(0 <= i < remaining for i in step):
             raise _refused(f"the path {optimize!r} does not fit {count} operands")
-        left -= len(step) - 1
-    if left != 1:
-        raise _refused(f"the path {optimize!r} leaves {left} of {count} operands")
+        remaining -= len(step) - 1
+    if remaining != 1:
+        raise _refused(f"the path {optimize!r} leaves {remaining} of {count} operands")
     return steps
 
 
 def _next_pair(terms: list[_Term], result: Sequence[Label]) -> tuple[int, int]:
-    """The pair whose contraction leaves the fewest elements, compared with its operands."""
+    """Return the pair whose contraction has the smallest result compared with its operands."""
 
     def growth(pair: tuple[int, int]) -> int:
         left, right = (terms[i] for i in pair)
         others = [term.labels for i, term in enumerate(terms) if i not in pair]
         needed = set(result).union(*others)
-        kept = {k: n for k, n in (left.extents() | right.extents()).items() if k in needed}
-        return math.prod(kept.values()) - left.array.size - right.array.size
+        extents = {k: n for k, n in (left.extents() | right.extents()).items() if k in needed}
+        return math.prod(extents.values()) - left.array.size - right.array.size
 
     return min(itertools.combinations(range(len(terms)), 2), key=growth)
 
 
 @public
 def einsum_path(*operands: Any, optimize: Any = "greedy", **options: Any) -> tuple[list[Any], str]:
-    """The order in which `einsum` may contract its operands, and a text that says what it costs: NumPy's.
+    """NumPy's order in which `einsum` may contract its operands, and a text with its cost.
 
-    Only shapes are looked at. Arguments are those of `einsum`; the path may be its `optimize`.
-    Raises ValueError for text that is no summation or operands that do not fit it.
+    Only shapes are used. Arguments are those of `einsum`; the path may be its `optimize`.
+    Raises ValueError for text that is no summation or operands that do not match it.
 
     >>> import tracejit as tj
     >>> a = tj.ones((4, 4))

@@ -1,6 +1,6 @@
-"""Convolution and correlation of sequences: one operand is read through a window that moves over it.
+"""Convolution and correlation of sequences, by sliding windows over one operand.
 
-The windows are a view (each begins one element later), so the products are summed without being stored.
+The windows are a view (each starts one element later), so the products are summed without being stored.
 
 >>> import tracejit as tj
 >>> tj.convolve(tj.asarray([1, 2, 3]), tj.asarray([1, 1]))
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _lines(name: str, a: Any, v: Any) -> tuple[Any, Any]:
-    """Both operands as arrays of one dimension and dtype."""
+    """Return both operands as 1-dimensional arrays of the common dtype."""
     first, second = (asarray(x) for x in (a, v))
     for x in (first, second):
         if x.ndim > 1 or not x.size:
@@ -37,11 +37,11 @@ def _lines(name: str, a: Any, v: Any) -> tuple[Any, Any]:
 
 
 def _full(a: Any, v: Any) -> Any:
-    """All n + m - 1 sums of products of `a` with `v` turned round, v being the shorter one."""
+    """Return all n + m - 1 sums of products of `a` with the reversed `v`, the shorter operand."""
     count, width = a.size, v.size
     padded = dispatch.full(False, (count + 2 * (width - 1),), a.dtype, a.device)
-    inside = padded._view.slice_axis(0, width - 1, width - 1 + count)
-    dispatch.write(ArrayCore.new(padded._storage, inside), a)
+    interior = padded._view.slice_axis(0, width - 1, width - 1 + count)
+    dispatch.write(ArrayCore.new(padded._storage, interior), a)
     windows: Any = ArrayCore.new(padded._storage, View(0, (count + width - 1, width), (1, 1)).read_only())
     if a.dtype.kind == "b":
         return (windows & flip(v)).any(axis=1)
@@ -49,7 +49,7 @@ def _full(a: Any, v: Any) -> Any:
 
 
 def _part(name: str, full: Any, longer: int, shorter: int, mode: str) -> Any:
-    """The sums that a mode keeps: all, as many as the longer operand has, or those without padding."""
+    """The sums that a mode selects: all, as many as in the longer operand, or those without padding."""
     if mode == "full":
         return full
     if mode == "same":
@@ -64,8 +64,8 @@ def _part(name: str, full: Any, longer: int, shorter: int, mode: str) -> Any:
 def convolve(a: Any, v: Any, /, mode: str = "full") -> NDArray:
     """The convolution of two sequences of n and m elements: sums over j of ``a[j] * v[k - j]``.
 
-    mode: "full" for n + m - 1 sums, "same" for the middle max(n, m) of them, "valid" for those in which all
-    elements of the shorter sequence take part. The dtype is the common one.
+    mode: "full" for n + m - 1 sums, "same" for the middle max(n, m) of them, "valid" for those that use all
+    elements of the shorter sequence. The result has the common dtype.
     Raises ShapeError for no elements or more than one dimension, ArgumentError for another mode.
 
     >>> import tracejit as tj
@@ -82,14 +82,15 @@ def convolve(a: Any, v: Any, /, mode: str = "full") -> NDArray:
 def correlate(a: Any, v: Any, /, mode: str = "valid") -> NDArray:
     """The cross-correlation of two sequences: sums over j of ``a[j + k] * conj(v[j])``.
 
-    Arguments, dtype and errors are those of `convolve`. Raises what that raises.
+    Arguments and dtype are those of `convolve`. Raises what `convolve` raises.
 
     >>> import tracejit as tj
     >>> tj.correlate(tj.asarray([1.0, 2.0, 3.0]), tj.asarray([0.0, 1.0, 0.5]), "full")
     NDArray([0.5, 2. , 3.5, 3. , 0. ], dtype=float32)
     """
     first, second = _lines("correlate", a, v)
-    turned = flip(conj(second))
+    reversed_second = flip(conj(second))
     if second.size <= first.size:
-        return _part("correlate", _full(first, turned), first.size, second.size, mode)
-    return flip(_part("correlate", flip(_full(turned, first)), second.size, first.size, mode)).copy()
+        return _part("correlate", _full(first, reversed_second), first.size, second.size, mode)
+    sums = flip(_full(reversed_second, first))
+    return flip(_part("correlate", sums, second.size, first.size, mode)).copy()

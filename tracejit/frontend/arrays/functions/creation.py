@@ -1,7 +1,7 @@
-"""Creating arrays from Python and NumPy data, or filled with a number.
+"""Creation of arrays from Python and NumPy data, or filled with a number.
 
-Floating arrays are float32 unless a dtype is given, integers int64. Shapes are integers or tuples of them.
-`device` is a `Device` or its text (``"cpu:0"``); the default device if left out.
+Default dtypes are float32 for floats and int64 for integers. Shapes are integers or tuples of integers.
+`device` is a `Device` or its text (``"cpu:0"``); if omitted, it is the default device.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
 SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
-"""The default dtypes of Python numbers, where NumPy's have double precision."""
+"""The default dtypes of Python numbers, by NumPy's default dtypes of double precision."""
 
 
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
-    """`dtype` if given, else the default."""
+    """Return `dtype`, checked, or the default for None."""
     return default if dtype is None else promotion.supported(name, dtype)
 
 
 def check_order(name: str, order: str) -> None:
-    """Raise if `order` asks for a memory layout that new arrays do not have: theirs is C order."""
+    """Raise ArgumentError if `order` requests another memory layout than C order, that of all new arrays."""
     if order not in ("C", "K", "A"):
         raise locate(
             ArgumentError(f"{name}: new arrays lie in C order, order={order!r} is not supported"),
@@ -51,11 +51,12 @@ def check_order(name: str, order: str) -> None:
 
 @public(names="asanyarray")
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> NDArray:
-    """An array of a number, nested lists or a NumPy array (copied); an NDArray itself, unless it must change.
+    """An array from a number, nested lists or a NumPy array (copied); an NDArray itself if it needs no
+    change.
 
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
-    copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
-    An NDArray stays on its device, unless `device` is given; other data go to the default device.
+    copies; ``copy=False`` raises ArgumentError if a copy is needed. To share memory, use `from_dlpack`.
+    Without `device`, an NDArray remains on its device, and other data are created on the default device.
     The result has the shape of the data.
     Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
     DeviceError for an unknown device.
@@ -65,8 +66,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
     NDArray([[1, 2],
              [3, 4]], dtype=int64)
     """
-    asked = None if dtype is None else promotion.supported("asarray", dtype)
-    array = _gather(obj, asked)
+    requested = None if dtype is None else promotion.supported("asarray", dtype)
+    array = _gather(obj, requested)
     if copy is False and array is not obj:
         raise locate(
             ArgumentError(
@@ -75,68 +76,68 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
             ),
             user_location(),
         )
-    wanted = chosen_dtype("asarray", dtype, array.dtype)
-    place = chosen_device("asarray", device)
-    if device is None and place is not array.device and holds_recorded(obj):
-        place = array.device
-    if (wanted, place) != (array.dtype, array.device) and copy is False:
+    target_dtype = chosen_dtype("asarray", dtype, array.dtype)
+    target = chosen_device("asarray", device)
+    if device is None and target is not array.device and contains_recorded(obj):
+        target = array.device
+    if (target_dtype, target) != (array.dtype, array.device) and copy is False:
         raise locate(
             ArgumentError(
-                f"asarray: {array.dtype} on {array.device} to {wanted} on {place} needs a copy, but "
+                f"asarray: {array.dtype} on {array.device} to {target_dtype} on {target} needs a copy, but "
                 "copy=False"
             ),
             user_location(),
         )
-    made = dispatch.cast(array, wanted)
-    if place != made.device:
-        made = dispatch.emit(ops.copy_to, made, device=place, priority=0)
-    return made.copy() if copy and made is obj else made
+    result = dispatch.cast(array, target_dtype)
+    if target != result.device:
+        result = dispatch.emit(ops.copy_to, result, device=target, priority=0)
+    return result.copy() if copy and result is obj else result
 
 
 def _gather(obj: Any, dtype: np.dtype | None) -> Any:
-    """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
-    if isinstance(obj, np.float64) or (_is_plain_number(obj) and dtype is not None):
+    """Return `obj` as an array of the dtype of its data; Python numbers have `dtype`, unless it is None."""
+    if isinstance(obj, np.float64) or (_is_python_number(obj) and dtype is not None):
         return dispatch.full(obj, (), dtype or FLOAT64, default_device(), "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
-    if isinstance(obj, list | tuple) and holds_recorded(obj):
-        wanted = dtype or _suggested(obj)
-        return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
+    if isinstance(obj, list | tuple) and contains_recorded(obj):
+        common = dtype or _inferred(obj)
+        return _stack([dispatch.cast(_gather(item, common), common) for item in obj])
     return ArrayCore.from_numpy(_from_lists(obj, dtype))
 
 
 def _from_lists(obj: Any, dtype: np.dtype | None) -> np.ndarray:
-    """Nested lists without arrays of ours as a NumPy array."""
-    numbers_only = isinstance(obj, list | tuple) and not _holds_arrays(obj)
+    """Convert nested lists without NDArrays to a NumPy array."""
+    numbers_only = isinstance(obj, list | tuple) and not _has_typed(obj)
     try:
         array = np.asarray(obj, dtype if numbers_only else None)
     except (ValueError, OverflowError) as error:
-        told = f"asarray: {message(error)}"
-        is_ragged = isinstance(error, ValueError) and "NaN" not in told
-        raise locate((ShapeError if is_ragged else DTypeError)(told), user_location()) from None
+        text = f"asarray: {message(error)}"
+        is_ragged = isinstance(error, ValueError) and "NaN" not in text
+        raise locate((ShapeError if is_ragged else DTypeError)(text), user_location()) from None
     if array.dtype.hasobject:
         what = "numbers beyond 64 bits" if numbers_only else f"{type(obj).__name__} data"
         raise locate(
             ArgumentError(f"asarray: expected numbers, arrays or nested lists of these, got {what}"),
             user_location(),
         )
-    if dtype is None and array.dtype in SINGLES and not _holds_arrays(obj):
+    if dtype is None and array.dtype in SINGLES and not _has_typed(obj):
         return array.astype(SINGLES[array.dtype])
     return array
 
 
-def _is_plain_number(obj: Any) -> bool:
-    """Whether `obj` is a number of Python's, or a proxy for one."""
+def _is_python_number(obj: Any) -> bool:
+    """Whether `obj` is a Python number or a proxy for one, and no NumPy scalar."""
     return (is_number(obj) or isinstance(obj, bool)) and not isinstance(obj, np.generic)
 
 
-def _suggested(obj: Any) -> np.dtype:
-    """The dtype of an array of nested lists which hold arrays or traced numbers."""
+def _inferred(obj: Any) -> np.dtype:
+    """Return the dtype of an array of nested lists that contain arrays or traced numbers."""
     if isinstance(obj, list | tuple):
-        kinds = tuple(map(_suggested, obj)) or (FLOAT32,)
-        if not _holds_arrays(obj) and any(map(is_floating, kinds)):
+        kinds = tuple(map(_inferred, obj)) or (FLOAT32,)
+        if not _has_typed(obj) and any(map(is_floating, kinds)):
             return FLOAT32
         return promotion.common("asarray", kinds)
     if isinstance(obj, np.float64):
@@ -144,22 +145,22 @@ def _suggested(obj: Any) -> np.dtype:
     return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 
-def holds_recorded(obj: Any) -> bool:
-    """Whether nested lists hold arrays or numbers whose values must not be looked at."""
+def contains_recorded(obj: Any) -> bool:
+    """Whether nested lists contain NDArrays or traced numbers, which must not be looked at."""
     if isinstance(obj, list | tuple):
-        return any(map(holds_recorded, obj))
+        return any(map(contains_recorded, obj))
     return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
 
 
-def _holds_arrays(obj: Any) -> bool:
-    """Whether `obj` is, or its nested lists hold, data that already have a dtype: no numbers of Python's."""
+def _has_typed(obj: Any) -> bool:
+    """Whether `obj` is, or its nested lists contain, data with a dtype, unlike Python numbers."""
     if isinstance(obj, list | tuple):
-        return any(map(_holds_arrays, obj))
+        return any(map(_has_typed, obj))
     return not (is_number(obj) or isinstance(obj, bool)) or isinstance(obj, np.generic)
 
 
 def _stack(items: Sequence[Any]) -> Any:
-    """Arrays of one shape and dtype along a new first dimension."""
+    """Stack arrays of one shape and dtype along a new first dimension."""
     first = items[0]
     if any(item.shape != first.shape for item in items):
         shapes = ", ".join(str(item.shape) for item in items)
@@ -177,23 +178,23 @@ def _stack(items: Sequence[Any]) -> Any:
 def array(
     obj: Any, /, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, device: Any = None
 ) -> NDArray:
-    """A new array with a copy of `obj`'s elements; like `asarray` with ``copy=True``.
+    """A new array with a copy of the elements of `obj`; like `asarray` with ``copy=True``.
 
-    It has at least `ndmin` dimensions, new ones of extent 1 in front.
+    It has at least `ndmin` dimensions; new leading dimensions have the extent 1.
     Raises what `asarray` raises.
 
     >>> import tracejit as tj
     >>> tj.array(tj.ones(2), dtype=tj.int8)
     NDArray([1, 1], dtype=int8)
     """
-    made = asarray(obj, dtype=dtype, device=device, copy=copy)
-    missing = ndmin - made.ndim
-    return made.reshape((1,) * missing + made.shape) if missing > 0 else made
+    result = asarray(obj, dtype=dtype, device=device, copy=copy)
+    missing = ndmin - result.ndim
+    return result.reshape((1,) * missing + result.shape) if missing > 0 else result
 
 
 @public
 def ascontiguousarray(x: Any, /, dtype: Any = None) -> NDArray:
-    """`x` as an array of one or more dimensions in C order in memory: itself if it is one, else a copy.
+    """`x` as an array of one or more dimensions that is stored in C order: itself if possible, else a copy.
 
     Raises what `asarray` raises.
 
@@ -201,14 +202,14 @@ def ascontiguousarray(x: Any, /, dtype: Any = None) -> NDArray:
     >>> tj.ascontiguousarray(tj.ones((2, 3)).T).strides
     (8, 4)
     """
-    made: Any = asarray(x, dtype=dtype)
-    made = made if made.ndim else made.reshape((1,))
-    return made if made._view.is_contiguous() else made.copy()
+    array: Any = asarray(x, dtype=dtype)
+    array = array if array.ndim else array.reshape((1,))
+    return array if array._view.is_contiguous() else array.copy()
 
 
 @public
 def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
-    """`x` as an array whose first index runs fastest in memory: itself if it is one, else a copy.
+    """`x` as an array whose first index varies fastest in memory: itself if possible, else a copy.
 
     Raises what `asarray` raises.
 
@@ -224,7 +225,7 @@ def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
 
 @public
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
-    """An array of arbitrary elements (float32 by default).
+    """An array with undefined elements (float32 by default).
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype, DeviceError for an unknown device.
@@ -234,15 +235,15 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     (2, 3)
     """
     check_order("empty", order)
-    where = chosen_device("empty", device)
+    target = chosen_device("empty", device)
     return dispatch.emit(
-        ops.empty, shape=new_shape("empty", shape), dtype=chosen_dtype("empty", dtype, FLOAT32), device=where
+        ops.empty, shape=new_shape("empty", shape), dtype=chosen_dtype("empty", dtype, FLOAT32), device=target
     )
 
 
 @public
 def ndarray(shape: Any, dtype: Any = None, *, order: str = "C") -> NDArray:
-    """An array of arbitrary elements (float32 by default): NumPy's name for `empty`.
+    """An array with undefined elements (float32 by default): NumPy's name for `empty`.
 
     The class of arrays is `NDArray`. Raises what `empty` raises.
 
@@ -271,18 +272,18 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, de
 
 def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> NDArray:
     """Implement `full` for the function called `name`."""
-    at_once = dtype is None or isinstance(dtype, np.dtype)
-    computed = immediate.filled(fill_value, shape, dtype) if device is None and at_once else None
+    is_simple = device is None and (dtype is None or isinstance(dtype, np.dtype))
+    computed = immediate.filled(fill_value, shape, dtype) if is_simple else None
     if computed is not None:
         return computed
     value = dispatch.as_operand(name, fill_value)
-    wanted = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
+    target_dtype = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
     extents = new_shape(name, shape)
     if isinstance(value, ArrayCore) and dispatch.broadcast_shape(name, [value.shape, extents]) != extents:
         raise locate(
             ShapeError(f"{name}: a value of shape {value.shape} does not fit {extents}"), user_location()
         )
-    return dispatch.full(value, extents, wanted, chosen_device(name, device), name)
+    return dispatch.full(value, extents, target_dtype, chosen_device(name, device), name)
 
 
 @public
@@ -327,9 +328,9 @@ def full_like(
     shape: Any = None,
     device: Any = None,
 ) -> NDArray:
-    """An array like `x` (shape, dtype, device, unless given) whose elements are all `fill_value`.
+    """An array with the shape, dtype and device of `x`, unless specified, filled with `fill_value`.
 
-    It lies in C order; `subok` has no effect, since there are no subclasses.
+    It is stored in C order; `subok` has no effect, since there are no subclasses.
     Raises what `full` raises.
 
     >>> import tracejit as tj
@@ -357,7 +358,7 @@ def zeros_like(
     shape: Any = None,
     device: Any = None,
 ) -> NDArray:
-    """Zeros with the shape, dtype and device of `x`, unless given.
+    """Zeros with the shape, dtype and device of `x`, unless specified.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype, DeviceError for an unknown device.
@@ -380,7 +381,7 @@ def ones_like(
     shape: Any = None,
     device: Any = None,
 ) -> NDArray:
-    """Ones with the shape, dtype and device of `x`, unless given.
+    """Ones with the shape, dtype and device of `x`, unless specified.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype, DeviceError for an unknown device.
@@ -403,7 +404,7 @@ def empty_like(
     shape: Any = None,
     device: Any = None,
 ) -> NDArray:
-    """Arbitrary elements with the shape, dtype and device of `x`, unless given.
+    """An array with undefined elements and the shape, dtype and device of `x`, unless specified.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype, DeviceError for an unknown device.
@@ -423,9 +424,9 @@ def empty_like(
 
 @public
 def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0) -> NDArray:
-    """A new array of one dimension of the elements (float32) that lie in a buffer, such as bytes, copied.
+    """A new 1-dimensional array with a copy of the elements (float32 by default) of a buffer, such as bytes.
 
-    count: so many elements, by default all; offset: bytes before the first one.
+    count: the number of elements, by default all; offset: the number of bytes before the first element.
     Raises ValueError for a buffer that is too small or does not end with an element, DTypeError for an
     unsupported dtype.
 
@@ -438,7 +439,7 @@ def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0)
 
 @public
 def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
-    """A new array of one dimension of the numbers that an iterable gives: all, or `count` of them.
+    """A new 1-dimensional array of the numbers of an iterable: all, or the first `count` ones.
 
     Raises ValueError for too few numbers, DTypeError for an unsupported dtype.
 
@@ -446,19 +447,19 @@ def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
     >>> tj.fromiter((k * k for k in range(4)), dtype=tj.int32)
     NDArray([0, 1, 4, 9], dtype=int32)
     """
-    wanted = promotion.supported("fromiter", dtype)
-    given = iter(iterable)
-    items = list(given if count < 0 else itertools.islice(given, count))
+    target_dtype = promotion.supported("fromiter", dtype)
+    numbers = iter(iterable)
+    items = list(numbers if count < 0 else itertools.islice(numbers, count))
     if len(items) < count:
         raise locate(ShapeError(f"fromiter: {len(items)} numbers, not {count}"), user_location())
-    return asarray(items, dtype=wanted)
+    return asarray(items, dtype=target_dtype)
 
 
 @public
 def asarray_chkfinite(obj: Any, dtype: Any = None) -> NDArray:
-    """`asarray`, of which no element may be infinite or nan; for that they are looked at.
+    """`asarray` with a check that no element is infinite or nan, which is a look at all elements.
 
-    Raises ArgumentError if one is, and what `asarray` raises.
+    Raises ArgumentError if the check fails, and what `asarray` raises.
 
     >>> import tracejit as tj
     >>> tj.asarray_chkfinite([1, 2])

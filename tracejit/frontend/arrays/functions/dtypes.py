@@ -1,4 +1,4 @@
-"""Dtypes, constants and questions about them. Dtypes are NumPy's dtype objects."""
+"""Dtypes, constants, and queries about dtypes. Dtypes are NumPy's dtype objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ newaxis = None
 
 declare(
     __name__,
-    bool=bool_,  # as in NumPy; here this name means the builtin
+    bool=bool_,  # the name in NumPy; in this module it is the builtin
     **{dtype.name: dtype for dtype in DTYPES if dtype != bool_},
     bool_=bool_,
     pi=pi,
@@ -42,22 +42,22 @@ declare(
 )
 
 
-def _typed(x: Any) -> Any:
-    """Return the dtype of an array; numbers and dtypes stay themselves."""
+def _dtype_or_number(x: Any) -> Any:
+    """Return the dtype of an array; return numbers and dtypes unchanged."""
     return x.dtype if isinstance(x, ArrayCore) else concrete(x)
 
 
 def _known(x: Any) -> Any:
-    """The dtype, with one object for bfloat16, which NumPy knows by its class and by its name."""
-    found = _typed(x)
-    is_name = found is ml_dtypes.bfloat16 or isinstance(found, str | np.dtype)
-    return bfloat16 if is_name and found == bfloat16 else found
+    """Return the dtype of `x`, with one object for bfloat16, whose class and name NumPy also accepts."""
+    dtype = _dtype_or_number(x)
+    is_name = dtype is ml_dtypes.bfloat16 or isinstance(dtype, str | np.dtype)
+    return bfloat16 if is_name and dtype == bfloat16 else dtype
 
 
-def _asked(name: str, ask: Callable[..., T], *dtypes: Any) -> T:
-    """The result of `ask` for dtypes; its errors name the function `name` and the user's line."""
+def _queried(name: str, query: Callable[..., T], *dtypes: Any) -> T:
+    """Return ``query(*dtypes)``; its errors mention the function `name` and the user's line."""
     try:
-        return ask(*dtypes)
+        return query(*dtypes)
     except (TypeError, ValueError) as error:
         kind: type[TracejitError] = DTypeError if isinstance(error, TypeError) else ArgumentError
         given = ", ".join(map(repr, dtypes)) or "nothing"
@@ -66,45 +66,46 @@ def _asked(name: str, ask: Callable[..., T], *dtypes: Any) -> T:
 
 @public
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
-    """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
+    """The elements converted to `dtype`; with ``copy=False`` the array itself if it has this dtype.
 
-    The shape stays. A float that does not fit an integer becomes the nearest one that does, nan becomes 0.
-    Raises DTypeError for an unsupported dtype, ArgumentError for what is no array or number, DeviceError for
-    an unknown device.
+    The shape is unchanged. A float out of the range of an integer dtype becomes its nearest limit, nan
+    becomes 0.
+    Raises DTypeError for an unsupported dtype, ArgumentError for an object that is no array or number,
+    DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.astype(tj.asarray([1.7, -1.7]), tj.int32)
     NDArray([ 1, -1], dtype=int32)
     """
     array = dispatch.as_array("astype", x)
-    place = as_device("astype", device, array.device)
-    return array.astype(dtype, copy=copy).to(place)
+    target = as_device("astype", device, array.device)
+    return array.astype(dtype, copy=copy).to(target)
 
 
 @public
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype that arrays, dtypes and Python numbers are promoted to. bfloat16 is promoted as float16 is.
+    """The dtype to which arrays, dtypes and Python numbers are promoted. bfloat16 is promoted as float16.
 
-    Raises DTypeError for what has no dtype, ArgumentError if nothing is given.
+    Raises DTypeError for an object without a dtype, ArgumentError without arguments.
 
     >>> import tracejit as tj
     >>> tj.result_type(tj.int8, tj.uint8)
     dtype('int16')
     """
-    return _asked("result_type", promotion.result_type, *map(_known, arrays_and_dtypes))
+    return _queried("result_type", promotion.result_type, *map(_known, arrays_and_dtypes))
 
 
 @public
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
-    """Whether a dtype (or an array's) can be cast to another under NumPy's rule `casting`.
+    """Whether a dtype, or that of an array, can be cast to another one under NumPy's rule `casting`.
 
-    Raises TypeError for what has no dtype.
+    Raises TypeError for an object without a dtype.
 
     >>> import tracejit as tj
     >>> tj.can_cast(tj.float64, tj.float32)
     False
     """
-    return np.can_cast(_typed(from_), _typed(to), casting=casting)
+    return np.can_cast(_dtype_or_number(from_), _dtype_or_number(to), casting=casting)
 
 
 @public
@@ -117,16 +118,16 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> tj.isdtype(tj.int8, "signed integer")
     True
     """
-    given = _known(dtype)
-    if given != bfloat16:
-        return np.isdtype(given, kind)
+    known = _known(dtype)
+    if known != bfloat16:
+        return np.isdtype(known, kind)
     kinds = kind if isinstance(kind, tuple) else (kind,)
     return any(k == bfloat16 or (isinstance(k, str) and np.isdtype(float16, k)) for k in kinds)
 
 
 @public
 def finfo(type: Any, /) -> np.finfo[Any]:
-    """Limits of a floating dtype, or of an array's.
+    """Limits of a floating dtype, or of the dtype of an array.
 
     Raises ArgumentError for a dtype that is not floating.
 
@@ -134,40 +135,40 @@ def finfo(type: Any, /) -> np.finfo[Any]:
     >>> tj.finfo(tj.float32).bits
     32
     """
-    return _asked("finfo", ml_dtypes.finfo, _typed(type))
+    return _queried("finfo", ml_dtypes.finfo, _dtype_or_number(type))
 
 
 @public
 def iinfo(type: Any, /) -> np.iinfo[Any]:
-    """Limits of an integer dtype, or of an array's.
+    """Limits of an integer dtype, or of the dtype of an array.
 
-    Raises ArgumentError for a dtype that is not an integer one.
+    Raises ArgumentError for a dtype that is no integer dtype.
 
     >>> import tracejit as tj
     >>> tj.iinfo(tj.int8).max
     127
     """
-    return _asked("iinfo", np.iinfo, _typed(type))
+    return _queried("iinfo", np.iinfo, _dtype_or_number(type))
 
 
 @public
 def promote_types(type1: Any, type2: Any, /) -> np.dtype:
     """The smallest dtype to which both can be cast safely.
 
-    Raises DTypeError for what is no dtype.
+    Raises DTypeError for an object that is no dtype.
 
     >>> import tracejit as tj
     >>> tj.promote_types(tj.int32, tj.float32)
     dtype('float64')
     """
-    return _asked("promote_types", np.promote_types, type1, type2)
+    return _queried("promote_types", np.promote_types, type1, type2)
 
 
 @public
 def issubdtype(arg1: Any, arg2: Any, /) -> bool:
-    """Whether a dtype is one, or of a kind, such as `np.floating`.
+    """Whether a dtype equals another one, or is of a kind such as `np.floating`.
 
-    Raises TypeError for what has no dtype.
+    Raises TypeError for an object without a dtype.
 
     >>> import numpy as np, tracejit as tj
     >>> tj.issubdtype(tj.float32, np.floating)
@@ -178,9 +179,9 @@ def issubdtype(arg1: Any, arg2: Any, /) -> bool:
 
 @public
 def min_scalar_type(x: Any, /) -> np.dtype:
-    """The smallest dtype that holds a number; of an array with dimensions its own. A number is looked at.
+    """The smallest dtype for a number, which is a look; for an array with dimensions, its dtype.
 
-    Raises TypeError for what has no dtype.
+    Raises TypeError for an object without a dtype.
 
     >>> import tracejit as tj
     >>> tj.min_scalar_type(200)
@@ -193,7 +194,7 @@ def min_scalar_type(x: Any, /) -> np.dtype:
 
 @public
 def common_type(*arrays: Any) -> type:
-    """The floating or complex scalar type of arrays: float64 if one holds integers.
+    """The common floating or complex scalar type of arrays; integers count as float64.
 
     Raises TypeError for bools.
 
@@ -206,7 +207,7 @@ def common_type(*arrays: Any) -> type:
 
 @public
 def isscalar(x: Any, /) -> bool:
-    """Whether something is a number or text, and no array, as an array without dimensions is.
+    """Whether an object is a number or text. An array without dimensions is none.
 
     Raises nothing.
 

@@ -1,8 +1,8 @@
 """The public elementwise functions: one for each operator whose declaration has an arity.
 
-Nothing is listed here: name, operands, dtypes, promotion and text come from the declaration (`tracejit.ops`),
-and NumPy's name for the same function from the ufunc that gives its meaning. So an operator is public once it
-is declared.
+There is no list of functions: name, operands, dtypes, promotion and docstring are derived from the
+declaration (`tracejit.ops`), and NumPy's name of the function from the ufunc that defines its meaning. A
+declared operator is therefore public.
 
 >>> import tracejit as tj
 >>> tj.add(tj.asarray([1, 2, 3]), 0.5)
@@ -41,55 +41,56 @@ if TYPE_CHECKING:
 
 
 PROMOTION = {
-    "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays' dtype.",
-    "float": "Integers and bools give NumPy's floating dtype for them (float16 for 8 bits, float32 for 16, "
-    "else float64).",
-    "bool": "Operands are taken as truth values.",
+    "same": "Operands are promoted as in NumPy; Python numbers adopt the dtype of the arrays.",
+    "float": "Integers and bools are promoted to NumPy's floating dtype for them (float16 for 8 bits, "
+    "float32 for 16, otherwise float64).",
+    "bool": "Operands are interpreted as truth values.",
 }
 
 
 def _describe(op: Op) -> str:
-    """The docstring of a public function, from its declaration."""
+    """Return the docstring of a public function, from its declaration."""
     dtypes = ", ".join(sorted(map(name_of, op.admits)))
     widest = next(dtype for dtype in reversed(DTYPES) if dtype in op.admits)
-    gives_bool = op.infer(*[ArrayType((), widest)] * op.arity).dtype == bool
-    one = op.arity == 1
+    returns_bool = op.infer(*[ArrayType((), widest)] * op.arity).dtype == bool
+    is_unary = op.arity == 1
     return (
         f"{op.doc}\n\n"
-        f"{'x: an array of any shape' if one else 'x1, x2: arrays of shapes that broadcast'}, or numbers.\n"
+        f"{'x: an array of any shape' if is_unary else 'x1, x2: arrays of shapes that broadcast'}, "
+        "or numbers.\n"
         f"{PROMOTION[op.promotion or 'same']}\n"
-        f"Returns an array of {'the same' if one else 'the broadcast'} shape and of "
-        f"{'dtype bool' if gives_bool else 'the common dtype'}, computed in\n{dtypes}.\n"
-        f"Raises {'' if one else 'ShapeError if shapes do not broadcast, '}DTypeError for other dtypes, "
+        f"Returns an array of {'the same' if is_unary else 'the broadcast'} shape and of "
+        f"{'dtype bool' if returns_bool else 'the common dtype'}, computed in\n{dtypes}.\n"
+        f"Raises {'' if is_unary else 'ShapeError if shapes do not broadcast, '}DTypeError for other dtypes, "
         f"ArgumentError for other objects.\n{_example(op)}"
     )
 
 
 def _example(op: Op) -> str:
-    """The example of a declaration as a session of Python's prompt."""
+    """Return the example of a declaration as a session of the Python prompt."""
     if not op.example:
         return ""
     operands, result = op.example.split(" -> ")
     elements, dtype = result.rsplit(" ", 1)
-    given = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
+    arguments = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
     return (
         "\n>>> import tracejit as tj\n"
-        f">>> tj.{op.name}({', '.join(given)})\nNDArray({elements}, dtype={dtype})\n"
+        f">>> tj.{op.name}({', '.join(arguments)})\nNDArray({elements}, dtype={dtype})\n"
     )
 
 
 def _public(op: Op) -> Callable[..., Any]:
-    """The public function of an elementwise operator."""
+    """Create the public function of an elementwise operator."""
 
     compute: Callable[..., Any] = immediate.unary_of(op) if op.arity == 1 else immediate.binary_of(op)
 
     def unary(x: Any, /) -> Any:
-        found = None if thread.busy else compute(x)
-        return dispatch.record(op, x) if found is None else found
+        result = None if thread.busy else compute(x)
+        return dispatch.record(op, x) if result is None else result
 
     def binary(x1: Any, x2: Any, /) -> Any:
-        found = None if thread.busy else compute(x1, x2)
-        return dispatch.record(op, x1, x2) if found is None else found
+        result = None if thread.busy else compute(x1, x2)
+        return dispatch.record(op, x1, x2) if result is None else result
 
     function: Callable[..., Any] = unary if op.arity == 1 else binary
     function.__name__ = function.__qualname__ = op.name
@@ -102,7 +103,7 @@ def _public(op: Op) -> Callable[..., Any]:
 def pow(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second.
 
-    Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent 2 becomes `square`.
+    Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent of 2 is `square`.
     The result has the broadcast shape and the common dtype.
     Raises ShapeError if shapes do not broadcast, DTypeError for bool.
 
@@ -113,9 +114,9 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
         return dispatch.apply(square_op, x1)
     if is_number(x2) and isinstance(x1, ArrayCore) and is_floating(x1.dtype) and x2 == 0.5:
-        return dispatch.apply(sqrt_op, x1)  # as NumPy does with a number: it differs at -inf and -0.0
-    is_whole = isinstance(x2, int) and not isinstance(x2, bool)
-    if is_whole and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
+        return dispatch.apply(sqrt_op, x1)  # as NumPy; it differs from pow at -inf and -0.0
+    is_integer = isinstance(x2, int) and not isinstance(x2, bool)
+    if is_integer and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
         raise locate(
             ArgumentError(
                 f"pow: integers to the negative power {x2} are no integers; cast the base to a float first"
@@ -127,12 +128,11 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
 
 @public(names="around", method=True)
 def round(x: Any, /, decimals: int = 0) -> NDArray:
-    """Rounded to the nearest number with `decimals` digits after the point, ties to even.
+    """Round to the nearest number with `decimals` digits after the decimal point, ties to even.
 
-    Negative decimals round integers to tens, hundreds, ...; bools are refused. Both parts of complex numbers
-    are rounded.
-    Shape and dtype stay.
-    Raises ArgumentError where integers or bools cannot be rounded so.
+    Negative decimals round to tens, hundreds, ... Real and imaginary parts of complex numbers are rounded
+    separately. Shape and dtype are unchanged.
+    Raises ArgumentError for integers with negative `decimals`; bools are refused.
 
     >>> import tracejit as tj
     >>> tj.round(tj.asarray([0.5, 1.5, 2.5]))
@@ -162,8 +162,8 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
 def positive(x: Any, /) -> NDArray:
     """A copy of the operand, which must not be bool.
 
-    Shape and dtype stay.
-    Raises ArgumentError for bool and for what is no array or number.
+    Shape and dtype are unchanged.
+    Raises ArgumentError for bool and for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.positive(tj.asarray([-1, 2]))
@@ -185,18 +185,19 @@ def where(condition: Any, x1: Any, x2: Any, /) -> NDArray: ...
 
 @public
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
-    """Elements of `x1` where `condition` holds, else of `x2`; with one argument, `nonzero` of it.
+    """Elements of `x1` where `condition` is true, otherwise of `x2`; with one argument `nonzero` of it.
 
-    All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
-    The result has the shape that all three broadcast to.
-    Raises ShapeError if they do not, ArgumentError for what is no array or number and for two arguments.
+    All three broadcast; x1 and x2 are promoted to one dtype; a nonzero number in the condition is true.
+    The result has the broadcast shape.
+    Raises ShapeError if they do not, ArgumentError for an object that is no array or number and for two
+    arguments.
 
     >>> import tracejit as tj
     >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
     NDArray([1., 6.], dtype=float64)
     """
     if x1 is None and x2 is None:
-        from tracejit.frontend.arrays.functions.sorting import nonzero  # which needs this module
+        from tracejit.frontend.arrays.functions.sorting import nonzero  # imports this module
 
         return nonzero(condition)
     if x1 is None or x2 is None:
@@ -207,12 +208,11 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 
 @public(method=True)
 def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
-    """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
+    """Elements limited to the interval from `min` to `max`; a bound of None imposes no limit.
 
-    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan. A Python integer beyond the
-    range of the dtype leaves its side open.
-    The result has the shape that they broadcast to.
-    Raises ShapeError if they do not, ArgumentError for what is no array or number.
+    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan is unchanged. A Python integer outside
+    the range of the dtype imposes no limit. The result has the broadcast shape.
+    Raises ShapeError if they do not, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
@@ -233,9 +233,9 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
 
 @public
 def real(x: Any, /) -> NDArray:
-    """The real part: float32 or float64 of complex numbers; what is real stays as it is.
+    """The real part: float32 or float64 for complex numbers; real arrays are returned unchanged.
 
-    The shape stays. Raises ArgumentError for what is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.real(tj.asarray([1 + 2j, 3]))
@@ -247,9 +247,9 @@ def real(x: Any, /) -> NDArray:
 
 @public
 def imag(x: Any, /) -> NDArray:
-    """The imaginary part: float32 or float64 of complex numbers; zeros of what is real.
+    """The imaginary part: float32 or float64 for complex numbers; zeros for real arrays.
 
-    The shape stays. Raises ArgumentError for what is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.imag(tj.asarray([1 + 2j, 3]))
@@ -263,9 +263,9 @@ def imag(x: Any, /) -> NDArray:
 
 @public(method=True)
 def conj(x: Any, /) -> NDArray:
-    """The complex conjugate; what is real stays as it is.
+    """The complex conjugate; real arrays are returned unchanged.
 
-    Shape and dtype stay. Raises ArgumentError for what is no array or number.
+    Shape and dtype are unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.conj(tj.asarray([1 + 2j, 3]))
@@ -277,10 +277,10 @@ def conj(x: Any, /) -> NDArray:
 
 @public
 def stop_gradient(x: Any, /) -> NDArray:
-    """A copy of the operand through which no gradient flows back.
+    """A copy of the operand through which no gradient is propagated.
 
-    Shape and dtype stay.
-    Raises ArgumentError for what is no array or number.
+    Shape and dtype are unchanged.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))

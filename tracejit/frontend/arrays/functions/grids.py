@@ -1,6 +1,6 @@
-"""Grids of positions and the indices of parts of arrays: `indices`, `ix_`, triangles, flat positions.
+"""Grids of positions, and indices of subsets of arrays: `indices`, `ix_`, triangles, flat positions.
 
-Results that depend on shapes only are computed on the host or start from `iota`.
+Results that depend only on shapes are computed on the host or from `iota`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INT64 = np.dtype("int64")
 
 
 def _lines(extents: tuple[int, ...]) -> list[Any]:
-    """The positions along each dimension, as arrays with the extent 1 in all others."""
+    """Return the positions along each dimension, as arrays with the extent 1 in all other dimensions."""
     device, ndim = default_device(), len(extents)
     return [
         positions(tuple(n if b == a else 1 for b in range(ndim)), a, device) for a, n in enumerate(extents)
@@ -45,9 +45,9 @@ def _lines(extents: tuple[int, ...]) -> list[Any]:
 
 @public
 def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
-    """The positions of all elements of an array: one array for each dimension, stacked along a new axis.
+    """The positions of all elements of an array: one array per dimension, stacked along a new axis.
 
-    With `sparse` a tuple of arrays that broadcast to these.
+    With `sparse`, the result is a tuple of arrays that broadcast to these.
     Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
@@ -59,20 +59,20 @@ def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
               [0, 1]]], dtype=int64)
     """
     extents = new_shape("indices", dimensions)
-    wanted = chosen_dtype("indices", dtype, INT64)
-    lines = [dispatch.cast(line, wanted) for line in _lines(extents)]
+    index_dtype = chosen_dtype("indices", dtype, INT64)
+    lines = [dispatch.cast(line, index_dtype) for line in _lines(extents)]
     if sparse:
         return tuple(lines)
     if not lines:
-        return dispatch.full(0, (0,), wanted, default_device())
+        return dispatch.full(0, (0,), index_dtype, default_device())
     return stack([broadcast_to(line, extents) for line in lines])
 
 
 @public
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """Call a function of the positions of all elements, with one array for each dimension; its result.
+    """The result of a function of the positions of all elements, called with one array per dimension.
 
-    They have the dtype `dtype` (float32 by default). Options are passed on to the function.
+    The positions have the dtype `dtype` (float32 by default). Options are passed to the function.
     Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
@@ -80,9 +80,9 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None,
     NDArray([[ 0,  1],
              [10, 11]], dtype=int64)
     """
-    wanted = chosen_dtype("fromfunction", dtype, FLOAT32)
+    index_dtype = chosen_dtype("fromfunction", dtype, FLOAT32)
     extents = new_shape("fromfunction", shape)
-    return function(*(broadcast_to(line, extents) for line in indices(extents, wanted, True)), **options)
+    return function(*(broadcast_to(line, extents) for line in indices(extents, index_dtype, True)), **options)
 
 
 @public
@@ -103,7 +103,7 @@ def identity(n: int, dtype: Any = None) -> NDArray:
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> NDArray:
     """Ones on and below the k-th diagonal, zeros elsewhere (float32 by default), of n rows and m columns.
 
-    m is n if left out.
+    The default of m is n.
     Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
@@ -119,15 +119,15 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> NDArray:
 # -- indices of triangles ------------------------------------------------------------------------------------
 
 
-def _on_host(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
-    return tuple(ArrayCore.from_numpy(array) for array in found)
+def _on_host(arrays: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
+    return tuple(ArrayCore.from_numpy(array) for array in arrays)
 
 
 @public
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
-    """The row and column numbers of the elements on and below the k-th diagonal, of n rows and m columns.
+    """The row and column indices of the elements on and below the k-th diagonal, of n rows and m columns.
 
-    The index is int64.
+    The indices are int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -140,9 +140,9 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...
 
 @public
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
-    """The row and column numbers of the elements on and above the k-th diagonal, of n rows and m columns.
+    """The row and column indices of the elements on and above the k-th diagonal, of n rows and m columns.
 
-    The index is int64.
+    The indices are int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -225,9 +225,9 @@ def diag_indices_from(x: Any, /) -> tuple[NDArray, ...]:
 
 @public
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDArray, ...]:
-    """The index of what ``mask_func(x, k)``, `triu` for example, leaves of a matrix x of n rows and columns.
+    """The index of the elements that ``mask_func(x, k)``, for example `triu`, keeps of an n by n matrix x.
 
-    It is called with ones, and its result is looked at. The index is int64.
+    It is called with ones, and its result is looked at. The indices are int64.
     Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
@@ -243,9 +243,9 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDA
 
 @public
 def ix_(*sequences: Any) -> tuple[NDArray, ...]:
-    """An index of all combinations of positions: sequences as arrays that broadcast to one another.
+    """An index of all combinations of positions: the sequences as arrays that broadcast with one another.
 
-    A sequence of bools stands for the positions where it holds, and is looked at.
+    A sequence of bools is converted to the positions of its true elements, which is a look.
     Raises ShapeError for a sequence of several dimensions.
 
     >>> import tracejit as tj
@@ -253,8 +253,8 @@ def ix_(*sequences: Any) -> tuple[NDArray, ...]:
     NDArray([[1, 2],
              [7, 8]], dtype=int64)
     """
-    found = []
-    for place, sequence in enumerate(sequences):
+    arrays = []
+    for axis, sequence in enumerate(sequences):
         line: Any = sequence if isinstance(sequence, ArrayCore) else np.asarray(sequence)
         if line.ndim != 1:
             raise locate(
@@ -264,15 +264,17 @@ def ix_(*sequences: Any) -> tuple[NDArray, ...]:
         if line.dtype == bool:
             line = np.flatnonzero(line.numpy() if isinstance(line, ArrayCore) else line)
         index = indexing.index_array(line)
-        found.append(index.reshape(tuple(-1 if a == place else 1 for a in range(len(sequences)))))
-    return tuple(found)
+        arrays.append(index.reshape(tuple(-1 if a == axis else 1 for a in range(len(sequences)))))
+    return tuple(arrays)
 
 
 @public
 def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ...]:
-    """Positions in the flattened array as an index of an array of this shape: one array for each dimension.
+    """Convert positions in the flattened array to an index of an array of this shape: one array per
+    dimension.
 
-    order: "C" or "F", in which it is flattened. Negative positions count from the end. The index is int64.
+    order: the order of the flattened array, "C" or "F". Negative positions count from the end. The indices
+    are int64.
     Raises OutOfBoundsError for positions out of range, ArgumentError for another order.
 
     >>> import tracejit as tj
@@ -280,21 +282,21 @@ def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ..
     (NDArray([1, 1], dtype=int64), NDArray([2, 0], dtype=int64))
     """
     extents = new_shape("unravel_index", shape)
-    rest = dispatch.emit(ops.check_index, indexing.index_array(index), extent=math.prod(extents), axis=0)
+    remaining = dispatch.emit(ops.check_index, indexing.index_array(index), extent=math.prod(extents), axis=0)
     fastest_first = extents if chosen_order("unravel_index", order, "CF") == "F" else extents[::-1]
-    found = []
+    coordinates = []
     for extent in fastest_first:
-        found.append(rest % extent)
-        rest = rest // extent
-    return tuple(found if order in "Ff" else found[::-1])
+        coordinates.append(remaining % extent)
+        remaining = remaining // extent
+    return tuple(coordinates if order in "Ff" else coordinates[::-1])
 
 
 @public
 def ravel_multi_index(index: Any, shape: Any, mode: Any = "raise", order: str = "C") -> NDArray:
-    """Positions in the flattened array of an index: one array of integers for each dimension.
+    """Convert an index, one array of integers per dimension, to positions in the flattened array.
 
-    mode: as for `take`, one for all dimensions or one for each; order: "C" or "F", in which it is flattened.
-    With the mode "raise", negative positions count from the end.
+    mode: as for `take`, one for all dimensions or one for each; order: the order of the flattened array, "C"
+    or "F". With the mode "raise", negative positions count from the end.
     Raises OutOfBoundsError for positions out of range, ArgumentError for another mode or order, ShapeError
     for another number of arrays.
 
@@ -309,19 +311,19 @@ def ravel_multi_index(index: Any, shape: Any, mode: Any = "raise", order: str = 
         raise locate(
             ShapeError(f"ravel_multi_index: {len(lines)} arrays for the shape {extents}"), user_location()
         )
-    parts = list(zip(broadcast_arrays(*lines), extents, modes, range(len(extents)), strict=True))
+    dimensions = list(zip(broadcast_arrays(*lines), extents, modes, range(len(extents)), strict=True))
     if chosen_order("ravel_multi_index", order, "CF") == "F":
-        parts.reverse()
+        dimensions.reverse()
     result: Any = 0
-    for line, extent, how, axis in parts:
-        inside = in_range("ravel_multi_index", line, extent, how)
+    for line, extent, mode_of_axis, axis in dimensions:
+        inside = in_range("ravel_multi_index", line, extent, mode_of_axis)
         result = result * extent + dispatch.emit(ops.check_index, inside, extent=extent, axis=axis)
     return result
 
 
 @public
 def ndindex(*shape: Any) -> Iterator[tuple[int, ...]]:
-    """All positions of an array of this shape, one after the other, in C order.
+    """An iterator over all positions of an array of this shape, in C order.
 
     Raises ShapeError for a negative extent.
 

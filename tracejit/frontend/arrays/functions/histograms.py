@@ -1,9 +1,9 @@
-"""Counting: histograms over bins, occurrences of integers, and the bins in which values lie.
+"""Counting: histograms over bins, occurrences of integers, and the bins of values.
 
-Values are searched among the edges of bins, and added up at the positions found. What lies outside is added
-to one bin more, which is cut off. Where edges come from the values (bins given by their number) they are
-computed in the recording; where their number comes from them, too (``bins="auto"``, `bincount` without
-`length`), the values are looked at, which makes a traced function piecewise.
+Values are searched among the edges of bins, and counted by a scatter-add. Values outside are added to an
+extra bin, which is dropped. If the edges depend on values (a number of bins), they are computed in the
+recording. If the number of edges also depends on values (``bins="auto"``, `bincount` without `length`), the
+values are looked at, which makes a traced function piecewise.
 
 >>> import tracejit as tj
 >>> tj.histogram(tj.asarray([1.0, 2.0, 2.5, 4.0]), bins=3)[0]
@@ -41,12 +41,12 @@ INT64, FLOAT64 = np.dtype("int64"), np.dtype("float64")
 isfinite = FUNCTIONS["isfinite"]
 
 
-def _added(values: Any, index: Any, extent: int) -> Any:
-    """Values (None: ones) added up at positions from 0 to `extent`, of which the last one is left out."""
+def _summed_by(values: Any, index: Any, extent: int) -> Any:
+    """Sum values (None: ones) by positions from 0 to `extent`, of which the last one is dropped."""
     if values is None:
         values = dispatch.full(1, index.shape, INT64, index.device)
     if values.dtype.kind == "c":
-        parts = (_added(dispatch.emit(part, values), index, extent) for part in (ops.real, ops.imag))
+        parts = (_summed_by(dispatch.emit(part, values), index, extent) for part in (ops.real, ops.imag))
         return dispatch.emit(ops.complex, *parts)
     return dispatch.emit(ops.scatter_add, values, index, axis=0, extent=extent + 1)[:extent]
 
@@ -56,13 +56,15 @@ def _added(values: Any, index: Any, extent: int) -> Any:
 
 @public
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
-    """Count each integer from 0 on (int64), or sum up the weights where it occurs (float64).
+    """The number of occurrences of each integer from 0 on (int64), or the sum of the weights of each
+    (float64).
 
-    The result has as many elements as the largest integer needs, at least `minlength`; for that a traced
-    function looks at `x` and runs piecewise. With `length` it has so many, larger integers are left out, and
-    the function replays.
-    Raises ShapeError for more than one dimension and weights of another shape, DTypeError for what are no
-    integers, ArgumentError (or OutOfBoundsError when it is computed, with `length`) for negative ones.
+    The length of the result is the largest integer plus 1, at least `minlength`; this is a look at `x`, with
+    which a traced function runs piecewise. With `length` the result has this length, larger integers are
+    ignored, and a traced function is replayed.
+    Raises ShapeError for more than one dimension and weights of another shape, DTypeError for other dtypes
+    than integers and bools, ArgumentError (with `length` OutOfBoundsError, when it is computed) for negative
+    integers.
 
     >>> import tracejit as tj
     >>> tj.bincount(tj.asarray([0, 3, 1, 3]))
@@ -79,19 +81,19 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int 
     if values is not None and values.shape != array.shape:
         what = f"bincount: weights of shape {values.shape} for integers of shape {array.shape}"
         raise locate(ShapeError(what), user_location())
-    least = integer("bincount: minlength", minlength)
-    require(least >= 0, f"bincount: minlength {least} is negative")
+    result_length = integer("bincount: minlength", minlength)
+    require(result_length >= 0, f"bincount: minlength {result_length} is negative")
     index, what = dispatch.cast(array, INT64), "bincount: there are negative integers, which are not counted"
     if length is not None:
         extent = integer("bincount: length", length)
         require(extent >= 0, f"bincount: length {extent} is negative")
         index = checked(dispatch.apply(ops.minimum, index, extent), index >= 0, extent + 1, what)
-        return _added(values, index, extent)
+        return _summed_by(values, index, extent)
     if index.size:
-        seen = index.numpy(copy=False)
-        require(seen.min() >= 0, what)
-        least = max(least, int(seen.max()) + 1)
-    return _added(values, index, least)
+        elements = index.numpy(copy=False)
+        require(elements.min() >= 0, what)
+        result_length = max(result_length, int(elements.max()) + 1)
+    return _summed_by(values, index, result_length)
 
 
 # -- edges ---------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ def _is_sequence(x: Any) -> bool:
 
 
 def _sorted_edges(name: str, bins: Any) -> Any:
-    """Edges of bins given one by one; those from outside are checked."""
+    """Return explicit edges of bins as an array; the order of external data is checked."""
     known = on_host(bins)
     edges: Any = asarray(bins if known is None else known)
     if edges.ndim != 1:
@@ -113,14 +115,14 @@ def _sorted_edges(name: str, bins: Any) -> Any:
 
 
 def _bounds(name: str, x: Any, range: Any) -> tuple[Any, Any]:
-    """The first and the last edge: those given, else the extremes of the elements."""
+    """Return the first and the last edge: the `range`, or without one the extremes of the elements."""
     if range is None:
         if not x.size:
             return 0.0, 1.0
         kind = x.dtype if is_floating(x.dtype) else FLOAT64
         first, last = dispatch.cast(x.min(), kind), dispatch.cast(x.max(), kind)
-        more = dispatch.cast(first == last, kind) / 2
-        return first - more, last + more
+        margin = dispatch.cast(first == last, kind) / 2
+        return first - margin, last + margin
     first, last = range
     known = on_host((first, last))
     if known is not None:
@@ -132,7 +134,7 @@ def _bounds(name: str, x: Any, range: Any) -> tuple[Any, Any]:
 
 
 def _edges(name: str, x: Any, bins: Any, range: Any) -> Any:
-    """The edges of bins that are given one by one, by their number, or by the name of a rule for it."""
+    """Return the edges of bins, specified explicitly, by their number, or by the name of a rule."""
     if isinstance(bins, str):
         try:
             return asarray(np.histogram_bin_edges(x.numpy(), bins, range))
@@ -148,43 +150,47 @@ def _edges(name: str, x: Any, bins: Any, range: Any) -> Any:
 
 
 def _values(name: str, x: Any) -> Any:
+    """Return the flattened elements, with bools as uint8. Raises DTypeError for complex numbers."""
     array: Any = ravel(asarray(x))
     if array.dtype.kind == "c":
         raise locate(DTypeError(f"{name}: complex numbers have no order; got {array.dtype}"), user_location())
     return dispatch.cast(array, np.dtype("uint8")) if array.dtype.kind == "b" else array
 
 
-def _place_among_even(x: Any, edges: Any) -> Any:
-    """The bins, between equally spaced edges, of the elements of `x` inside; any bin for the others.
+def _bin_of_even(x: Any, edges: Any) -> Any:
+    """Return the bins of elements between equally spaced edges; any bin for elements outside.
 
-    The bin is computed, which costs no search, and compared with its two edges, since rounding can make it
-    one too small or too large: the method of NumPy's histograms.
+    The bin is computed without a search, then corrected by comparison with its two edges, because rounding
+    can make it one too small or too large. This is the method of NumPy's histograms.
     """
     count, first, last = edges.shape[0] - 1, edges[0], edges[-1]
     x = dispatch.cast(x, edges.dtype)
     guess = where((first <= x) & (x < last), (x - first) / (last - first) * count, 0)
-    place = clip(dispatch.cast(guess, INT64), 0, count - 1)
-    lower = dispatch.emit(ops.gather, edges, place, axis=0)
-    upper = dispatch.emit(ops.gather, edges, place + 1, axis=0)
-    return place - (x < lower) + (x >= upper)
+    bin_index = clip(dispatch.cast(guess, INT64), 0, count - 1)
+    lower = dispatch.emit(ops.gather, edges, bin_index, axis=0)
+    upper = dispatch.emit(ops.gather, edges, bin_index + 1, axis=0)
+    return bin_index - (x < lower) + (x >= upper)
 
 
-def _places(name: str, x: Any, edges: Any, is_even: bool = False) -> Any:
-    """The bin of each element; for those outside the one after the last. The last edge is in the last bin."""
+def _bin_indices(name: str, x: Any, edges: Any, is_even: bool = False) -> Any:
+    """Return the bin of each element, or the number of bins for elements outside.
+
+    The last bin includes its right edge.
+    """
     count, first, last = edges.shape[0] - 1, edges[0], edges[-1]
-    place = _place_among_even(x, edges) if is_even else searchsorted(edges, x, "right") - 1
-    place = where(x == last, count - 1, place)
-    place = where((x >= first) & (x <= last), place, count)
+    bin_index = _bin_of_even(x, edges) if is_even else searchsorted(edges, x, "right") - 1
+    bin_index = where(x == last, count - 1, bin_index)
+    bin_index = where((x >= first) & (x <= last), bin_index, count)
     what = f"{name}: the range of the elements is not finite, or the edges of bins decrease"
-    return checked(place, isfinite(first) & (first <= last), count + 1, what)
+    return checked(bin_index, isfinite(first) & (first <= last), count + 1, what)
 
 
 @public
 def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> NDArray:
-    """The edges of the bins of `histogram`, one more than bins.
+    """The edges of the bins of `histogram`, one more than there are bins.
 
-    Arguments are those of `histogram`; `weights` change nothing.
-    Raises ArgumentError for bins or ranges that are none.
+    Arguments are those of `histogram`; `weights` have no effect.
+    Raises ArgumentError for invalid bins or ranges.
 
     >>> import tracejit as tj
     >>> tj.histogram_bin_edges(tj.asarray([1.0, 3.0]), bins=2)
@@ -198,32 +204,32 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     x: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[NDArray, NDArray]:
-    """The number of elements in each bin, and the edges of the bins, of which the last bin has both.
+    """The number of elements in each bin, and the edges of the bins; the last bin includes both of its edges.
 
-    bins: their number, over `range` (by default that of the elements), or their edges, or the name of one of
-    NumPy's rules ("auto", "fd", "sturges", ...), for which the elements are looked at. weights: what each
-    element counts. With `density` the integral over the bins is 1.
+    bins: the number of bins over `range` (by default that of the elements), the edges, or the name of one of
+    NumPy's rules ("auto", "fd", "sturges", ...), which is a look at the elements. weights: the weight of each
+    element. With `density` the integral over the bins is 1.
     Counts are int64, or of the dtype of the weights, or float64 for a density.
-    Raises ArgumentError for bins or ranges that are none (OutOfBoundsError when it is computed, where they
-    come from arrays), ShapeError for weights that do not fit, DTypeError for complex numbers.
+    Raises ArgumentError for invalid bins or ranges (OutOfBoundsError at the computation if they are computed
+    from arrays), ShapeError for weights of another shape, DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.histogram(tj.asarray([1, 2, 1, 5]), bins=[0, 2, 4, 6], density=True)
     (NDArray([0.25 , 0.125, 0.125], dtype=float64), NDArray([0, 2, 4, 6], dtype=int64))
     """
     values = _values("histogram", x)
-    each = None
+    flat_weights = None
     if weights is not None:
-        given = asarray(weights)
-        if given.shape != asarray(x).shape:
-            what = f"histogram: weights of shape {given.shape} for elements of shape {asarray(x).shape}"
+        weights = asarray(weights)
+        if weights.shape != asarray(x).shape:
+            what = f"histogram: weights of shape {weights.shape} for elements of shape {asarray(x).shape}"
             raise locate(ShapeError(what), user_location())
         require(not isinstance(bins, str), "histogram: rules for bins do not know weights; give their number")
-        each = ravel(given)
-        each = dispatch.cast(each, INT64) if each.dtype.kind == "b" else each
+        flat_weights = ravel(weights)
+        flat_weights = dispatch.cast(flat_weights, INT64) if flat_weights.dtype.kind == "b" else flat_weights
     edges = _edges("histogram", values, bins, range)
     is_even = not (_is_sequence(bins) or isinstance(bins, str))
-    counts = _added(each, _places("histogram", values, edges, is_even), edges.shape[0] - 1)
+    counts = _summed_by(flat_weights, _bin_indices("histogram", values, edges, is_even), edges.shape[0] - 1)
     if not density:
         return counts, edges
     return counts / dispatch.cast(diff(edges), FLOAT64) / counts.sum(), edges
@@ -233,9 +239,10 @@ def histogram(
 def digitize(x: Any, bins: Any, right: bool = False) -> NDArray:
     """The number (int64) of the bin of each element: i for ``bins[i - 1] <= x < bins[i]``.
 
-    bins: edges, ascending or descending. With `right` bins hold their right edge instead of the left one.
+    bins: edges, ascending or descending. With `right`, bins include their right edge instead of the left one.
     The result has the shape of `x`.
-    Raises ShapeError for edges of other dimensions, ArgumentError for edges from outside without an order.
+    Raises ShapeError unless the edges are 1-dimensional, ArgumentError for external edges that are not
+    monotonic.
 
     >>> import tracejit as tj
     >>> tj.digitize(tj.asarray([0.2, 6.4, 3.0]), [0.0, 1.0, 2.5, 4.0])
@@ -254,22 +261,22 @@ def digitize(x: Any, bins: Any, right: bool = False) -> NDArray:
         return edges.size - searchsorted(flip(edges), x, side)
     if not edges.size:
         return searchsorted(edges, x, side)
-    rises = edges[0] <= edges[-1]
-    found = searchsorted(where(rises, edges, flip(edges)), x, side)
-    return where(rises, found, edges.size - found)
+    is_ascending = edges[0] <= edges[-1]
+    number = searchsorted(where(is_ascending, edges, flip(edges)), x, side)
+    return where(is_ascending, number, edges.size - number)
 
 
 # -- several dimensions --------------------------------------------------------------------------------------
 
 
-def _each(name: str, given: Any, count: int) -> list[Any]:
-    """An option for each dimension, from one for all or from a list."""
-    if not _is_sequence(given):
-        return [given] * count
-    found = list(given)
-    if len(found) != count:
-        raise locate(ArgumentError(f"{name}: {len(found)} of them for {count} dimensions"), user_location())
-    return found
+def _per_dimension(name: str, option: Any, count: int) -> list[Any]:
+    """Return an option for each dimension, from one for all dimensions or from a list."""
+    if not _is_sequence(option):
+        return [option] * count
+    options = list(option)
+    if len(options) != count:
+        raise locate(ArgumentError(f"{name}: {len(options)} of them for {count} dimensions"), user_location())
+    return options
 
 
 @public
@@ -278,9 +285,9 @@ def histogramdd(
 ) -> tuple[NDArray, tuple[NDArray, ...]]:
     """The number of points in each bin of a grid, and the edges along each dimension.
 
-    sample: points in rows, or a list of arrays, one for each coordinate. bins: a number or edges, for each
-    dimension, or a number for all; range: a pair, or None, for each dimension. weights: what each point
-    counts. With `density` the integral over the bins is 1.
+    sample: points in rows, or a list of arrays, one for each coordinate. bins: a number or edges for each
+    dimension, or a number for all; range: a pair, or None, for each dimension. weights: the weight of each
+    point. With `density` the integral over the bins is 1.
     Counts are float64. Raises what `histogram` raises, and ArgumentError for options of another number of
     dimensions.
 
@@ -297,33 +304,33 @@ def histogramdd(
         raise locate(ShapeError(what), user_location())
     count = points.shape[1]
     columns = [_values("histogramdd", points[:, d]) for d in _dimensions(count)]
-    ranges = _each("histogramdd: range", range, count)
+    ranges = _per_dimension("histogramdd: range", range, count)
     edges = [
         _edges("histogramdd", x, b, r)
-        for x, b, r in zip(columns, _each("histogramdd: bins", bins, count), ranges, strict=True)
+        for x, b, r in zip(columns, _per_dimension("histogramdd: bins", bins, count), ranges, strict=True)
     ]
     shape = tuple(e.shape[0] - 1 for e in edges)
-    size, place, is_outside = math.prod(shape), 0, False
+    size, flat_index, is_outside = math.prod(shape), 0, False
     for x, e, extent in zip(columns, edges, shape, strict=True):
-        at = _places("histogramdd", x, e)
-        is_outside = (at == extent) | is_outside
-        place = place * extent + clip(at, 0, extent - 1)
+        index = _bin_indices("histogramdd", x, e)
+        is_outside = (index == extent) | is_outside
+        flat_index = flat_index * extent + clip(index, 0, extent - 1)
     values = None if weights is None else asarray(weights)
     if values is not None and values.shape != points.shape[:1]:
         what = f"histogramdd: weights of shape {values.shape} for {points.shape[0]} points"
         raise locate(ShapeError(what), user_location())
-    flat = _added(values, where(is_outside, size, place), size)
+    flat = _summed_by(values, where(is_outside, size, flat_index), size)
     counts = dispatch.cast(flat, promotion.common("histogramdd", (flat.dtype, FLOAT64))).reshape(shape)
     if not density:
         return counts, tuple(edges)
-    found = counts / counts.sum()
+    densities = counts / counts.sum()
     for d, e in enumerate(edges):
-        found = found / diff(e).reshape(tuple(-1 if a == d else 1 for a in _dimensions(count)))
-    return found, tuple(edges)
+        densities = densities / diff(e).reshape(tuple(-1 if a == d else 1 for a in _dimensions(count)))
+    return densities, tuple(edges)
 
 
 def _dimensions(count: int) -> Any:
-    return np.arange(count).tolist()  # `range` is a name of arguments here
+    return np.arange(count).tolist()  # parameters of callers shadow `range`
 
 
 @public
@@ -337,8 +344,8 @@ def histogram2d(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """The number of points in each bin of a plane, and the edges along x and along y.
 
-    x, y: coordinates of one dimension. bins: a number or edges for both, or a pair of these. Other arguments
-    and dtypes are those of `histogramdd`. Raises what that raises, and ShapeError for unequal coordinates.
+    x, y: 1-dimensional coordinates. bins: a number or edges for both, or a pair of these. Other arguments and
+    dtypes are those of `histogramdd`. Raises what `histogramdd` raises, and ShapeError for unequal lengths.
 
     >>> import tracejit as tj
     >>> tj.histogram2d(tj.asarray([0.0, 1.0, 1.0]), tj.asarray([0.0, 1.0, 0.0]), bins=2)[0]
@@ -350,6 +357,6 @@ def histogram2d(
         what = f"histogram2d: coordinates of shapes {first.shape} and {second.shape} must agree"
         raise locate(ShapeError(what), user_location())
     is_pair = _is_sequence(bins) and len(bins) == 2
-    each = bins if is_pair else (bins, bins)
-    counts, edges = histogramdd([first, second], each, range, density, weights)
+    bins_by_axis = bins if is_pair else (bins, bins)
+    counts, edges = histogramdd([first, second], bins_by_axis, range, density, weights)
     return counts, edges[0], edges[1]

@@ -1,6 +1,6 @@
-"""Objects that are indexed to make arrays: ``mgrid[0:3, 0:1:5j]``, ``r_[1:4, 0, x]``, and ``s_`` for indices.
+"""Objects that create arrays by indexing: ``mgrid[0:3, 0:1:5j]``, ``r_[1:4, 0, x]``, and ``s_`` for indices.
 
-Slices stand for `arange`, or with an imaginary step, the number of points, for `linspace`.
+A slice means `arange`, or `linspace` if its step is imaginary: then the step is the number of points.
 
 >>> import tracejit as tj
 >>> tj.r_[1:4, 0, tj.asarray([7])]
@@ -31,7 +31,7 @@ from tracejit.frontend.recording.number import is_number
 
 
 def _spaced(part: slice) -> Any:
-    """The numbers that a slice stands for; an imaginary step is their count, the end included."""
+    """Return the numbers that a slice represents; an imaginary step is the number of points, with the end."""
     start = 0 if part.start is None else part.start
     step = 1 if part.step is None else part.step
     if part.stop is None:
@@ -42,7 +42,7 @@ def _spaced(part: slice) -> Any:
 
 
 class _IndexGrid:
-    """The class of `mgrid` and `ogrid`: slices as coordinates, full or open (`sparse`)."""
+    """The class of `mgrid` and `ogrid`: slices as coordinates, full or open (`sparse`) grids."""
 
     def __init__(self, name: str, text: str, *, sparse: bool):
         self.__name__, self.__doc__ = name, text
@@ -66,9 +66,9 @@ mgrid = _IndexGrid(
     "mgrid",
     """The coordinates of the points of a grid, given by slices: ``mgrid[0:3, 0:1:5j]``.
 
-    An imaginary step is the number of points, the end included. The arrays, one for each slice, are stacked
-    along a new first axis; one slice without a comma makes one array. Integers make int64, floats and
-    imaginary steps float32.
+    An imaginary step is the number of points, including the end. The arrays, one for each slice, are stacked
+    along a new first axis; a single slice without a comma creates one array. Integers are int64, floats and
+    slices with imaginary steps float32.
 
     Raises ArgumentError for a slice without an end.
 
@@ -82,10 +82,10 @@ mgrid = _IndexGrid(
 )
 ogrid = _IndexGrid(
     "ogrid",
-    """The coordinates of the points of a grid as arrays that broadcast to one another: ``ogrid[0:3, 0:5]``.
+    """The coordinates of the points of a grid as arrays that broadcast together: ``ogrid[0:3, 0:5]``.
 
-    A tuple with one array for each slice, of extent 1 in the dimensions of the others. Slices are those of
-    `mgrid`.
+    The result is a tuple with one array for each slice, of extent 1 in the dimensions of the other slices.
+    Slices are those of `mgrid`.
 
     Raises ArgumentError for a slice without an end.
 
@@ -98,40 +98,43 @@ ogrid = _IndexGrid(
 
 
 class _Joined:
-    """The class of `r_` and `c_`: arrays, numbers and slices as one array."""
+    """The class of `r_` and `c_`: arrays, numbers and slices joined to one array."""
 
-    def __init__(self, name: str, text: str, *, axis: int, ndim: int, place: int):
+    def __init__(self, name: str, text: str, *, axis: int, ndim: int, first: int):
         self.__name__, self.__doc__ = name, text
-        self.axis, self.ndim, self.place = axis, ndim, place
+        self.axis, self.ndim, self.first = axis, ndim, first
 
     def __getitem__(self, key: Any) -> Any:
         parts = list(key) if isinstance(key, tuple) else [key]
-        axis, ndim, place = self.axis, self.ndim, self.place
+        axis, ndim, first = self.axis, self.ndim, self.first
         if parts and isinstance(parts[0], str):
-            axis, ndim, place = _directive(parts.pop(0), axis, ndim, place)
+            axis, ndim, first = _directive(parts.pop(0), axis, ndim, first)
         weak = [isinstance(part, slice) or is_number(part) for part in parts]
         arrays = _alike([_spaced(p) if isinstance(p, slice) else asarray(p) for p in parts], weak)
-        return concat([_at_least(array, ndim, place) for array in arrays], axis)
+        return concat([_at_least(array, ndim, first) for array in arrays], axis)
 
 
-def _directive(text: str, axis: int, ndim: int, place: int) -> tuple[int, int, int]:
-    """Axis, least number of dimensions and the place of the arrays' own among these, from a text."""
+def _directive(text: str, axis: int, ndim: int, first: int) -> tuple[int, int, int]:
+    """Parse a text: the axis, the minimum number of dimensions, and the first dimension of arrays with fewer.
+
+    The other parameters are the defaults.
+    """
     try:
-        given = [int(number) for number in text.split(",")]
-        if len(given) > 3:
+        numbers = [int(number) for number in text.split(",")]
+        if len(numbers) > 3:
             raise ValueError
     except ValueError:
         raise locate(
             ArgumentError(f'r_: expected integers as in "0,2,1", got {text!r}; matrices do not exist here'),
             user_location(),
         ) from None
-    defaults = [axis, ndim, place]
-    found = given + defaults[len(given) :]
-    return found[0], found[1], found[2]
+    defaults = [axis, ndim, first]
+    values = numbers + defaults[len(numbers) :]
+    return values[0], values[1], values[2]
 
 
 def _alike(arrays: list[Any], weak: list[bool]) -> list[Any]:
-    """Arrays, of which those of integers that were written as such (`weak`) get the dtype of the others."""
+    """Cast integer arrays from literals (`weak`) to the common dtype of the other arrays."""
     integers = [w and x.dtype.kind == "i" for x, w in zip(arrays, weak, strict=True)]
     others = [x.dtype for x, is_integer in zip(arrays, integers, strict=True) if not is_integer]
     if not others:
@@ -140,12 +143,12 @@ def _alike(arrays: list[Any], weak: list[bool]) -> list[Any]:
     return [dispatch.cast(x, common) if i else x for x, i in zip(arrays, integers, strict=True)]
 
 
-def _at_least(array: Any, ndim: int, place: int) -> Any:
-    """An array with `ndim` dimensions or more, its own ones from `place` on (-1: the last ones)."""
+def _at_least(array: Any, ndim: int, first: int) -> Any:
+    """Expand an array to at least `ndim` dimensions, with its own ones from `first` on (-1: at the end)."""
     missing = ndim - array.ndim
     if missing <= 0:
         return array
-    front = place if place >= 0 else missing + 1 + place
+    front = first if first >= 0 else missing + 1 + first
     front = min(front, missing) if array.ndim else missing
     return array.reshape((1,) * front + array.shape + (1,) * (missing - front))
 
@@ -154,8 +157,9 @@ r_ = _Joined(
     "r_",
     """Arrays, numbers and slices, joined along the first axis: ``r_[1:4, 0, x]``.
 
-    A slice stands for `arange`; an imaginary step is the number of points, the end included. A text in front
-    says the axis, then the least number of dimensions and where those of the arrays begin, as in NumPy.
+    A slice means `arange`; an imaginary step is the number of points, including the end. A text as the first
+    item specifies the axis, the minimum number of dimensions, and the first dimension of arrays with fewer,
+    as in NumPy.
 
     Raises ArgumentError for another text or a slice without an end, ShapeError for arrays that do not join.
 
@@ -168,13 +172,14 @@ r_ = _Joined(
     """,
     axis=0,
     ndim=1,
-    place=-1,
+    first=-1,
 )
 c_ = _Joined(
     "c_",
     """Arrays, numbers and slices as columns, joined along the last axis: ``c_[x, y]``.
 
-    Arrays with one dimension become columns. Slices and a text in front mean what they do for `r_`.
+    1-dimensional arrays become columns. Slices and a text as the first item have the same meaning as for
+    `r_`.
 
     Raises ArgumentError for another text or a slice without an end, ShapeError for arrays that do not join.
 
@@ -186,12 +191,12 @@ c_ = _Joined(
     """,
     axis=-1,
     ndim=2,
-    place=0,
+    first=0,
 )
 
 
 class _Index:
-    """The index written in brackets, as an object: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``.
+    """An object that returns its index: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``.
 
     >>> import tracejit as tj
     >>> tj.s_[1:, ::2]

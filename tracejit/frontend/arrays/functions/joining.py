@@ -1,7 +1,7 @@
-"""Arrays joined, split and repeated: what is beside `concat`, `stack` and `unstack`.
+"""Functions that join, split and repeat arrays, in addition to `concat`, `stack` and `unstack`.
 
-Parts are views; what is joined is a new array. Where elements are inserted, deleted or repeated, an index of
-integers says where each comes from.
+The results of a split are views; joined arrays are new. Elements are inserted, deleted and repeated by
+gathers with an integer index of their origins.
 """
 
 from __future__ import annotations
@@ -39,71 +39,71 @@ INT64 = np.dtype("int64")
 EMPTY = -1
 
 
-# -- at least so many dimensions -----------------------------------------------------------------------------
+# -- minimum number of dimensions ----------------------------------------------------------------------------
 
 
-def _each(arrays: tuple[Any, ...], places: Sequence[tuple[int, ...]]) -> Any:
-    """Arrays with dimensions of extent 1 at the places that stand in the table for their number of them."""
-    found = []
+def _expanded(arrays: tuple[Any, ...], new_axes: Sequence[tuple[int, ...]]) -> Any:
+    """Expand arrays by dimensions of extent 1; `new_axes` are their axes, by the number of dimensions."""
+    results = []
     for x in arrays:
         array = asarray(x)
-        new = places[array.ndim] if array.ndim < len(places) else ()
-        found.append(expand_dims(array, axis=new) if new else array)
-    return found[0] if len(found) == 1 else tuple(found)
+        axes = new_axes[array.ndim] if array.ndim < len(new_axes) else ()
+        results.append(expand_dims(array, axis=axes) if axes else array)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 @public
 def atleast_1d(*arrays: Any) -> Any:
-    """Views of the arrays with at least one dimension; of one array that array, else a tuple.
+    """Views of the arrays with at least one dimension: one view for one array, otherwise a tuple.
 
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_1d(3)
     NDArray([3], dtype=int64)
     """
-    return _each(arrays, [(0,)])
+    return _expanded(arrays, [(0,)])
 
 
 @public
 def atleast_2d(*arrays: Any) -> Any:
-    """Views of the arrays with at least two dimensions; of one array that array, else a tuple.
+    """Views of the arrays with at least two dimensions: one view for one array, otherwise a tuple.
 
-    New dimensions stand first.
-    Raises ArgumentError for what is no array or number.
+    New dimensions are leading ones.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_2d(tj.zeros(3)).shape
     (1, 3)
     """
-    return _each(arrays, [(0, 1), (0,)])
+    return _expanded(arrays, [(0, 1), (0,)])
 
 
 @public
 def atleast_3d(*arrays: Any) -> Any:
-    """Views of the arrays with at least three dimensions; of one array that array, else a tuple.
+    """Views of the arrays with at least three dimensions: one view for one array, otherwise a tuple.
 
     Shape (n,) becomes (1, n, 1), shape (m, n) becomes (m, n, 1).
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_3d(tj.zeros(3)).shape
     (1, 3, 1)
     """
-    return _each(arrays, [(0, 1, 2), (0, 2), (2,)])
+    return _expanded(arrays, [(0, 1, 2), (0, 2), (2,)])
 
 
 # -- joined --------------------------------------------------------------------------------------------------
 
 
 def _parts(arrays: Any) -> list[Any]:
-    """The arrays of a sequence, or along the first axis of one array."""
+    """Return the arrays of a sequence, or the slices of one array along the first axis."""
     return list(unstack(arrays)) if isinstance(arrays, ArrayCore) else [asarray(x) for x in arrays]
 
 
 @public(names="row_stack")
 def vstack(arrays: Any, *, dtype: Any = None) -> NDArray:
-    """Arrays one below the other: along the first axis, those of one dimension as rows.
+    """Arrays joined vertically: along the first axis, with 1-dimensional arrays as rows.
 
     The result has the common dtype, or `dtype`.
     Raises ShapeError if other extents differ, ArgumentError for an empty list.
@@ -118,7 +118,7 @@ def vstack(arrays: Any, *, dtype: Any = None) -> NDArray:
 
 @public
 def hstack(arrays: Any, *, dtype: Any = None) -> NDArray:
-    """Arrays side by side: along the second axis, those of one dimension along the first.
+    """Arrays joined horizontally: along the second axis, or along the first one for 1-dimensional arrays.
 
     The result has the common dtype, or `dtype`.
     Raises ShapeError if other extents differ, ArgumentError for an empty list.
@@ -133,7 +133,7 @@ def hstack(arrays: Any, *, dtype: Any = None) -> NDArray:
 
 @public
 def dstack(arrays: Any) -> NDArray:
-    """Arrays behind one another: along the third axis, those of fewer dimensions as `atleast_3d` gives them.
+    """Arrays joined along the third axis; `atleast_3d` expands those with fewer dimensions.
 
     The result has the common dtype.
     Raises ShapeError if other extents differ, ArgumentError for an empty list.
@@ -148,7 +148,7 @@ def dstack(arrays: Any) -> NDArray:
 
 @public
 def column_stack(arrays: Any) -> NDArray:
-    """Arrays side by side, those of one dimension as columns.
+    """Arrays joined along the second axis, with 1-dimensional arrays as columns.
 
     The result has the common dtype.
     Raises ShapeError if other extents differ, ArgumentError for an empty list.
@@ -164,7 +164,9 @@ def column_stack(arrays: Any) -> NDArray:
 
 @public
 def block(arrays: Any) -> NDArray:
-    """An array of nested lists of blocks: the innermost lists are joined along the last axis, and so on.
+    """An array assembled from nested lists of blocks: the innermost lists are joined along the last axis.
+
+    The enclosing lists are joined along the preceding axes.
 
     The result has the common dtype.
     Raises ShapeError if extents differ, ArgumentError for empty lists or lists of unequal depth.
@@ -184,29 +186,29 @@ def block(arrays: Any) -> NDArray:
 
 
 def _depths(arrays: Any) -> tuple[set[int], list[Any]]:
-    """The depths at which nested lists end, `EMPTY` for an empty list, and the arrays there."""
+    """Return the depths of the arrays in nested lists (`EMPTY` for an empty list), and the arrays."""
     if not isinstance(arrays, list):
         return {0}, [asarray(arrays)]
     depths, leaves = set() if arrays else {EMPTY}, []
     for item in arrays:
-        below, found = _depths(item)
-        depths |= {d if d == EMPTY else d + 1 for d in below}
-        leaves += found
+        item_depths, item_leaves = _depths(item)
+        depths |= {d if d == EMPTY else d + 1 for d in item_depths}
+        leaves += item_leaves
     return depths, leaves
 
 
 def _assembled(arrays: Any, ndim: int, axis: int) -> Any:
-    """Nested lists joined: the outer one along `axis`."""
+    """Join nested lists, the outermost one along `axis`."""
     if isinstance(arrays, list):
         return concat([_assembled(item, ndim, axis + 1) for item in arrays], axis)
     array = asarray(arrays)
-    wide = array.reshape((1,) * (ndim - array.ndim) + array.shape)
-    return wide.copy() if axis == ndim == 0 or wide is arrays else wide
+    expanded = array.reshape((1,) * (ndim - array.ndim) + array.shape)
+    return expanded.copy() if axis == ndim == 0 or expanded is arrays else expanded
 
 
 @public
 def append(x: Any, values: Any, /, axis: int | None = None) -> NDArray:
-    """`x` with `values` after it along an axis; both flattened if that is None. The result is a new array.
+    """`x` and `values` joined along an axis; for None both are flattened. The result is a new array.
 
     The result has the common dtype.
     Raises ShapeError if other extents differ, AxisError for an axis out of range.
@@ -222,33 +224,36 @@ def append(x: Any, values: Any, /, axis: int | None = None) -> NDArray:
 
 
 def _positions(name: str, where: Any, extent: int) -> Any:
-    """An index of one dimension as integers: a NumPy array, or an array of ours if `where` is one."""
+    """A 1-dimensional index as integers: a NumPy array, or an NDArray if `where` is one of integers."""
     if isinstance(where, slice):
         return np.arange(extent)[where]
     if isinstance(where, ArrayCore) and where.dtype.kind in "iu":
         line: Any = where
         return dispatch.cast(line, INT64)
-    found = where.numpy() if isinstance(where, ArrayCore) else np.asarray(where)
-    if found.dtype == bool:
-        if name == "delete" and found.shape != (extent,):
+    index = where.numpy() if isinstance(where, ArrayCore) else np.asarray(where)
+    if index.dtype == bool:
+        if name == "delete" and index.shape != (extent,):
             raise locate(
-                ShapeError(f"delete: a mask of shape {found.shape} for {extent} elements"), user_location()
+                ShapeError(f"delete: a mask of shape {index.shape} for {extent} elements"), user_location()
             )
-        return np.flatnonzero(found)
-    if found.dtype.kind not in "iu" and found.size:
+        return np.flatnonzero(index)
+    if index.dtype.kind not in "iu" and index.size:
         raise locate(
-            OutOfBoundsError(f"{name}: positions must be integers or booleans, not {found.dtype}"),
+            OutOfBoundsError(f"{name}: positions must be integers or booleans, not {index.dtype}"),
             user_location(),
         )
-    return found.astype(np.int64)
+    return index.astype(np.int64)
 
 
-def _checked(name: str, positions: np.ndarray, extent: int, most: int) -> np.ndarray:
+def _checked(name: str, positions: np.ndarray, extent: int, maximum: int) -> np.ndarray:
+    """Return positions without negative ones. Raises OutOfBoundsError for those above `maximum`."""
     wrapped = np.where(positions < 0, positions + extent, positions)
-    bad = (wrapped < 0) | (wrapped > most)
-    if bad.any():
+    invalid = (wrapped < 0) | (wrapped > maximum)
+    if invalid.any():
         raise locate(
-            OutOfBoundsError(f"{name}: index {positions[bad].flat[0]} is out of bounds for extent {extent}"),
+            OutOfBoundsError(
+                f"{name}: index {positions[invalid].flat[0]} is out of bounds for extent {extent}"
+            ),
             user_location(),
         )
     return wrapped
@@ -256,12 +261,12 @@ def _checked(name: str, positions: np.ndarray, extent: int, most: int) -> np.nda
 
 @public
 def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray:
-    """`x` with `values` inserted before the positions `obj` of an axis; flattened if that is None.
+    """`x` with `values` inserted before the positions `obj` along an axis; for None `x` is flattened.
 
-    obj: an integer, several, a slice or a mask; all count in `x` as it was. `values` are cast to x's dtype
-    and broadcast to what is inserted. Several values for one position stay in order. Positions in an array of
-    this package must not be negative. The result is a new array.
-    Raises OutOfBoundsError for a position out of range, ShapeError for values that do not fit.
+    obj: an integer, several integers, a slice or a mask; all refer to positions in the original `x`. `values`
+    are cast to the dtype of `x` and broadcast. Several values for one position keep their order. Positions in
+    an NDArray must not be negative. The result is a new array.
+    Raises OutOfBoundsError for a position out of range, ShapeError for values that do not broadcast.
 
     >>> import tracejit as tj
     >>> tj.insert(tj.asarray([1, 2, 3]), [1, 3], [10, 30])
@@ -291,10 +296,10 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray
 
 @public
 def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
-    """`x` without the positions `obj` of an axis; flattened if that is None. The result is a new array.
+    """`x` without the positions `obj` along an axis; for None `x` is flattened. The result is a new array.
 
-    obj: an integer, several, a slice or a mask. An array of this package is looked at.
-    Raises OutOfBoundsError for a position out of range, ShapeError for a mask that does not fit.
+    obj: an integer, several integers, a slice or a mask. An NDArray is looked at.
+    Raises OutOfBoundsError for a position out of range, ShapeError for a mask of another shape.
 
     >>> import tracejit as tj
     >>> tj.delete(tj.asarray([1, 2, 3, 4]), [0, -1])
@@ -306,9 +311,9 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
     along = normalize_axis("delete", axis, array.ndim)
     extent = array.shape[along]
     where = _positions("delete", obj.numpy() if isinstance(obj, ArrayCore) else obj, extent)
-    kept = np.ones(extent, bool)
-    kept[_checked("delete", where, extent, extent - 1)] = False
-    return take(array, np.flatnonzero(kept), axis=along)
+    is_kept = np.ones(extent, bool)
+    is_kept[_checked("delete", where, extent, extent - 1)] = False
+    return take(array, np.flatnonzero(is_kept), axis=along)
 
 
 # -- split ---------------------------------------------------------------------------------------------------
@@ -316,7 +321,7 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
 
 @public
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
-    """Views of parts along an axis: so many, as equal as can be, or cut before the indices in a list.
+    """Split an array along an axis, into a number of nearly equal views, or before the indices in a list.
 
     Raises AxisError for an axis out of range, ArgumentError for no sections or indices that are no integers.
 
@@ -328,6 +333,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray
 
 
 def _split(name: str, array: Any, sections: Any, axis: int) -> list[Any]:
+    """Split an array into a number of sections whose extents differ by at most 1, or before indices."""
     along = normalize_axis(name, axis, array.ndim)
     extent = array.shape[along]
     if hasattr(sections, "__len__") and not (isinstance(sections, ArrayCore) and not sections.shape):
@@ -336,18 +342,18 @@ def _split(name: str, array: Any, sections: Any, axis: int) -> list[Any]:
         count = integer(f"{name}: sections", sections)
         if count <= 0:
             raise locate(ShapeError(f"{name}: the number of sections must be positive"), user_location())
-        each, longer = divmod(extent, count)
-        cuts = [i * each + min(i, longer) for i in range(1, count)]
+        section, remainder = divmod(extent, count)
+        cuts = [i * section + min(i, remainder) for i in range(1, count)]
     bounds = zip([0, *cuts], [*cuts, extent], strict=True)
     return [sliced(array, along, start, stop) for start, stop in bounds]
 
 
 @public
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
-    """Views of equal parts along an axis, or of parts cut before the indices in a list.
+    """Split an array along an axis, into a number of equal views, or before the indices in a list.
 
-    Raises ShapeError where parts would differ, AxisError for an axis out of range, ArgumentError for indices
-    that are no integers.
+    Raises ShapeError if the views would not be equal, AxisError for an axis out of range, ArgumentError for
+    indices that are no integers.
 
     >>> import tracejit as tj
     >>> [part.tolist() for part in tj.split(tj.arange(5), [1, 3])]
@@ -367,7 +373,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
 
 @public
 def hsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
-    """`split` along the second axis, or the first of an array with one dimension.
+    """`split` along the second axis, or along the first axis of a 1-dimensional array.
 
     Raises ShapeError for an array without dimensions, and what `split` raises.
 
@@ -414,16 +420,16 @@ def _with_at_least(name: str, x: Any, ndim: int) -> Any:
     return array
 
 
-# -- repeated and turned -------------------------------------------------------------------------------------
+# -- repetition and rotation ---------------------------------------------------------------------------------
 
 
 @public(method=True)
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> NDArray:
-    """Each element along an axis so many times; of the flattened array if that is None.
+    """The elements along an axis, each repeated; for None those of the flattened array.
 
-    repeats: one number, or one for each element (an array of this package is looked at for them).
+    repeats: the number of repetitions, or one for each element (an NDArray is looked at).
     The result is a new array.
-    Raises ShapeError for negative numbers or another count of them, AxisError for an axis out of range.
+    Raises ShapeError for negative numbers or another number of them, AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> tj.repeat(tj.asarray([1, 2]), 2)
@@ -449,18 +455,18 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> NDArray:
     if counts.size != 1:
         return take(array, np.repeat(np.arange(extent), counts), axis=along)
     count = int(counts.reshape(()))
-    wide = broadcast_to(
+    repeated = broadcast_to(
         expand_dims(array, axis=along + 1), (*array.shape[: along + 1], count, *array.shape[along + 1 :])
     )
-    return reshape(wide, (*array.shape[:along], extent * count, *array.shape[along + 1 :]), copy=True)
+    return reshape(repeated, (*array.shape[:along], extent * count, *array.shape[along + 1 :]), copy=True)
 
 
 @public
 def tile(x: Any, reps: Any, /) -> NDArray:
-    """The array repeated `reps` times, for each dimension; the shorter of shape and reps gets ones in front.
+    """The array repeated `reps` times along each dimension.
 
-    The result is a new array.
-    Raises ShapeError for negative numbers, ArgumentError for what is no integer.
+    The shorter one of the shape and `reps` is extended by leading ones. The result is a new array.
+    Raises ShapeError for negative numbers, ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.tile(tj.asarray([1, 2]), (2, 2))
@@ -472,18 +478,17 @@ def tile(x: Any, reps: Any, /) -> NDArray:
     ndim = max(array.ndim, len(times))
     times = (1,) * (ndim - len(times)) + times
     extents = (1,) * (ndim - array.ndim) + array.shape
-    split_up = array.reshape(tuple(n for extent in extents for n in (1, extent)))
+    interleaved = array.reshape(tuple(n for extent in extents for n in (1, extent)))
     pairs = tuple(n for pair in zip(times, extents, strict=True) for n in pair)
     result = tuple(count * extent for count, extent in zip(times, extents, strict=True))
-    return reshape(broadcast_to(split_up, pairs), result, copy=True)
+    return reshape(broadcast_to(interleaved, pairs), result, copy=True)
 
 
 @public
 def resize(x: Any, shape: Any, /) -> NDArray:
-    """A new array of another shape, filled with the elements in C order, again and again; zeros if there are
-    none.
+    """A new array of another shape, filled with the elements in C order, repeatedly.
 
-    Raises ShapeError for a negative extent.
+    Without elements it is filled with zeros. Raises ShapeError for a negative extent.
 
     >>> import tracejit as tj
     >>> tj.resize(tj.asarray([1, 2, 3]), (2, 2))
@@ -502,7 +507,7 @@ def resize(x: Any, shape: Any, /) -> NDArray:
 
 @public
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> NDArray:
-    """The array turned by 90 degrees `k` times in the plane of two axes, from first to second (a view).
+    """The array rotated by 90 degrees `k` times in the plane of two axes, from first to second (a view).
 
     Raises AxisError for axes out of range or equal, ArgumentError for other than two of them.
 

@@ -1,4 +1,4 @@
-"""Products of vectors, matrices and tensors, all composed of `matmul` and sums of products."""
+"""Products of vectors, matrices and tensors, composed of `matmul` and sums of products."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ INT64 = np.dtype("int64")
 
 @public
 def matmul(x1: Any, x2: Any, /) -> NDArray:
-    """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
+    """The matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
 
-    Shapes (..., n, k) and (..., k, m) give (..., n, m), in the common dtype; of bools, whether a product is
-    true.
+    Shapes (..., n, k) and (..., k, m) produce (..., n, m), in the common dtype. For bools the result is
+    whether any product is true.
     Raises ShapeError if the extents k differ, leading ones do not broadcast, or an operand has no dimension;
-    ArgumentError for what is no array or number.
+    ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
@@ -49,7 +49,7 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
 
 
 def _product(a: Any, b: Any) -> Any:
-    """The matrix product of operands."""
+    """Record the matrix product of operands."""
     if not isinstance(a, ArrayCore) or not isinstance(b, ArrayCore) or not a.ndim or not b.ndim:
         raise locate(
             ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
@@ -72,19 +72,19 @@ def _product(a: Any, b: Any) -> Any:
     shared = left.size > 0 and len(left.shape) > 2 and len(right.shape) == 2
     rows = left.reshape((left.size // left.shape[-1], left.shape[-1])) if shared else None
     if rows is not None:
-        # One product instead of a batch of them: its gradients, too, are products of matrices.
+        # One product instead of a batch: its gradients are single matrix products, too.
         tall = matmul(ArrayCore.new(a._storage, rows), ArrayCore.new(b._storage, right))
         return tall.reshape((*left.shape[:-1], *b.shape[1:]))
     if dtype.kind == "c":
         return _complex_product(a, b)
     batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
-    wide = [
+    matrices = [
         ArrayCore.new(
-            x._storage, seen if seen.shape[:-2] == batch else seen.broadcast((*batch, *seen.shape[-2:]))
+            x._storage, view if view.shape[:-2] == batch else view.broadcast((*batch, *view.shape[-2:]))
         )
-        for x, seen in ((a, left), (b, right))
+        for x, view in ((a, left), (b, right))
     ]
-    result = dispatch.emit(ops.matmul, *wide)
+    result = dispatch.emit(ops.matmul, *matrices)
     view = result._view
     if b.ndim == 1:
         view = view.drop([len(view.shape) - 1])
@@ -94,17 +94,18 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _complex_product(a: Any, b: Any) -> Any:
-    """The product of complex matrices by four of their parts."""
+    """Return the product of complex matrices, by four products of their real and imaginary parts."""
     (re, im), (re2, im2) = ([dispatch.emit(part, x) for part in (ops.real, ops.imag)] for x in (a, b))
     return dispatch.emit(ops.complex, matmul(re, re2) - matmul(im, im2), matmul(re, im2) + matmul(im, re2))
 
 
 @public(method=True)
 def dot(x1: Any, x2: Any, /) -> NDArray:
-    """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
+    """NumPy's dot: a product with a number, or the sum over the last axis of `x1` and the last but one of
+    `x2`.
 
     The result has the common dtype.
-    Raises ShapeError if the summed extents differ, ArgumentError for what is no array or number.
+    Raises ShapeError if the summed extents differ, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
@@ -123,7 +124,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
 
     The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.outer(tj.asarray([1, 2]), tj.asarray([10, 20]))
@@ -140,7 +141,7 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
 
     The result has the remaining dimensions of `x1`, then those of `x2`, and the common dtype.
     Raises ShapeError if extents or numbers of axes do not agree, AxisError for an axis out of range or given
-    twice, ArgumentError for what is no array or number.
+    twice, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.tensordot(tj.ones((2, 3, 4)), tj.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
@@ -166,7 +167,7 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
 
 
 def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of both arrays over which `tensordot` sums."""
+    """Return the axes of both arrays over which `tensordot` sums."""
     if isinstance(axes, tuple | list) and len(axes) == 2:
         left = axis_list("tensordot", axes[0], a.ndim)
         right = axis_list("tensordot", axes[1], b.ndim)
@@ -189,10 +190,10 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     """Inner products of the vectors along an axis; all other dimensions broadcast.
 
-    Complex elements of `x1` count as their conjugates.
+    Complex elements of `x1` are conjugated.
     The result has the broadcast shape without the axis, and the common dtype.
     Raises ShapeError if extents along the axis differ or an operand has no dimension, AxisError for an axis
-    out of range or given twice, ArgumentError for what is no array or number.
+    out of range or given twice, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.vecdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
@@ -211,7 +212,7 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
 
 
 def _sums_of_products(a: Any, b: Any) -> Any:
-    """Over the last dimension; of bools, whether a product is true."""
+    """Sum the products over the last dimension; for bools, return whether any product is true."""
     product = dispatch.apply(ops.multiply, a, b)
     return any(product, axis=-1) if product.dtype == bool else sum(product, axis=-1, dtype=product.dtype)
 
@@ -222,10 +223,10 @@ def _conjugate(x: Any) -> Any:
 
 @public
 def inner(x1: Any, x2: Any, /) -> NDArray:
-    """Sums of products over the last dimensions of both operands; a product with a number.
+    """Sums of products over the last dimensions of both operands, or a product with a number.
 
     The result has the other dimensions of `x1`, then those of `x2`, and the common dtype.
-    Raises ShapeError if the last extents differ, ArgumentError for what is no array or number.
+    Raises ShapeError if the last extents differ, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.inner(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
@@ -243,8 +244,8 @@ def inner(x1: Any, x2: Any, /) -> NDArray:
 def vdot(x1: Any, x2: Any, /) -> NDArray:
     """The sum of products of two arrays of one size, both flattened: a 0-d array of the common dtype.
 
-    Complex elements of `x1` count as their conjugates.
-    Raises ShapeError if the sizes differ, ArgumentError for what is no array or number.
+    Complex elements of `x1` are conjugated.
+    Raises ShapeError if the sizes differ, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.vdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
@@ -262,11 +263,11 @@ def _dot_of_vectors(name: str, a: Any, b: Any) -> Any:
 
 @public
 def matvec(x1: Any, x2: Any, /) -> NDArray:
-    """Products of matrices and vectors: shapes (..., n, k) and (..., k) give (..., n).
+    """Products of matrices and vectors: shapes (..., n, k) and (..., k) produce (..., n).
 
     Leading dimensions broadcast; the result has the common dtype.
-    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for what is no array or
-    number.
+    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for an object that is
+    no array or number.
 
     >>> import tracejit as tj
     >>> tj.matvec(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
@@ -282,12 +283,11 @@ def matvec(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def vecmat(x1: Any, x2: Any, /) -> NDArray:
-    """Products of vectors and matrices: shapes (..., k) and (..., k, n) give (..., n).
+    """Products of vectors and matrices: shapes (..., k) and (..., k, n) produce (..., n).
 
-    Leading dimensions broadcast; the result has the common dtype. Complex elements of `x1` count as their
-    conjugates.
-    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for what is no array or
-    number.
+    Leading dimensions broadcast; the result has the common dtype. Complex elements of `x1` are conjugated.
+    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for an object that is
+    no array or number.
 
     >>> import tracejit as tj
     >>> tj.vecmat(tj.asarray([1, 10]), tj.asarray([[1, 2], [3, 4]]))
@@ -309,10 +309,11 @@ def _matrices_and_vectors(name: str, matrices: Any, vectors: Any) -> tuple[Any, 
 
 @public
 def kron(x1: Any, x2: Any, /) -> NDArray:
-    """Kronecker product: each element of `x1` times all of `x2`, in blocks.
+    """The Kronecker product: each element of `x1` times all of `x2`, in blocks.
 
-    The operand of fewer dimensions gets leading ones; extents multiply. The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    The operand with fewer dimensions is extended by leading ones; extents multiply. The result has the common
+    dtype.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.kron(tj.asarray([1, 10]), tj.asarray([[1, 2], [3, 4]]))
@@ -330,20 +331,20 @@ def kron(x1: Any, x2: Any, /) -> NDArray:
 
 
 def diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> Any:
-    """The diagonals of the matrices in two dimensions, as the last one; a view."""
+    """Return a view of the diagonals of the matrices in two dimensions, as the last dimension."""
     row, column = axis_list(name, (axis1, axis2), x.ndim)
     shift = integer(f"{name}: offset", offset)
-    seen = x._view
-    height, width = seen.shape[row], seen.shape[column]
-    seen = seen.slice_axis(row, min(max(-shift, 0), height), None)
-    seen = seen.slice_axis(column, min(max(shift, 0), width), None)
-    extent = min(seen.shape[row], seen.shape[column])
-    rest = [a for a in range(x.ndim) if a not in (row, column)]
+    matrices = x._view
+    height, width = matrices.shape[row], matrices.shape[column]
+    matrices = matrices.slice_axis(row, min(max(-shift, 0), height), None)
+    matrices = matrices.slice_axis(column, min(max(shift, 0), width), None)
+    extent = min(matrices.shape[row], matrices.shape[column])
+    batch = [a for a in range(x.ndim) if a not in (row, column)]
     view = View(
-        seen.offset,
-        (*(seen.shape[a] for a in rest), extent),
-        (*(seen.strides[a] for a in rest), seen.strides[row] + seen.strides[column]),
-        seen.writable,
+        matrices.offset,
+        (*(matrices.shape[a] for a in batch), extent),
+        (*(matrices.strides[a] for a in batch), matrices.strides[row] + matrices.strides[column]),
+        matrices.writable,
     )
     return ArrayCore.new(x._storage, view)
 
@@ -352,8 +353,9 @@ def diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> Any
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> NDArray:
     """The sums of the diagonals of the matrices in two dimensions; dtypes as for `sum`.
 
-    `offset` is the distance from the main diagonal, positive above it. The other dimensions stay.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    `offset` is the distance from the main diagonal, positive above it. The other dimensions are kept.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.trace(tj.asarray([[1, 2], [3, 4]]))
@@ -369,10 +371,10 @@ def cross(
 ) -> NDArray:
     """Cross products of vectors of 3 elements along an axis; all other dimensions broadcast.
 
-    The vectors lie along `axisa` and `axisb`, those of the result along `axisc`; `axis` means all three.
+    The axes of the vectors are `axisa` and `axisb`, that of the result is `axisc`; `axis` sets all three.
     The result has the common dtype.
     Raises ShapeError for vectors of another length (append a 0 to those of 2), AxisError for an axis out of
-    range, ArgumentError for what is no array or number.
+    range, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.cross(tj.asarray([1, 0, 0]), tj.asarray([0, 1, 0]))
@@ -391,5 +393,5 @@ def cross(
             user_location(),
         )
     (a0, a1, a2), (b0, b1, b2) = unstack(a, axis=-1), unstack(b, axis=-1)
-    parts = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
-    return stack(parts, axis=axisc)
+    components = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
+    return stack(components, axis=axisc)

@@ -1,6 +1,6 @@
-"""Other shapes and orders of the same elements: views, which alias as in NumPy, where strides allow.
+"""Functions that change the shape or the order of elements. They return views, which alias as in NumPy.
 
-`reshape` copies where they do not; the result of `broadcast_to` cannot be written.
+`reshape` copies if the strides do not allow a view; the result of `broadcast_to` is read-only.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ if TYPE_CHECKING:
 
 
 def chosen_order(name: str, order: str, known: str) -> str:
-    """The letter of an order of elements as a capital: one of those `known`."""
-    found = str(order).upper()
-    if found not in tuple(known):
+    """Return the letter of an order of elements in upper case.
+
+    Raises ArgumentError unless it is in `known`.
+    """
+    letter = str(order).upper()
+    if letter not in tuple(known):
         raise locate(
             ArgumentError(f"{name}: order is one of {', '.join(known)}, not {order!r}"), user_location()
         )
-    return found
+    return letter
 
 
 @public
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> NDArray:
-    """The elements in C order under another shape, in which one -1 is inferred.
+    """The elements in C order with another shape, in which one extent of -1 is inferred.
 
-    With the order ``"F"`` the first index runs fastest, of both shapes; ``"A"`` means that for an array which
-    lies in memory so. A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False``
-    raises rather than copy.
-    The dtype stays.
-    Raises ShapeError if the numbers of elements differ, ArgumentError for ``copy=False`` where a copy is
-    needed, and for other orders.
+    With the order ``"F"`` the first index of both shapes varies fastest; ``"A"`` selects this order for an
+    array that is stored in it. The result is a view if the strides allow it, otherwise a copy; ``copy=True``
+    always copies. The dtype is unchanged.
+    Raises ShapeError if the numbers of elements differ, ArgumentError for ``copy=False`` if a copy is needed,
+    and for other orders.
 
     >>> import tracejit as tj
     >>> tj.reshape(tj.arange(6), (2, -1))
@@ -56,34 +58,34 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
              [3, 4, 5]], dtype=int64)
     """
     array = dispatch.as_array("reshape", x)
-    wanted = _inferred(array, normalize_shape("reshape", shape))
+    extents = _inferred(array, normalize_shape("reshape", shape))
     if is_fortran(array, chosen_order("reshape", order, "CFA")):
-        return transpose(reshape(transpose(array), wanted[::-1], copy=copy))
-    view = array._view.reshape(wanted)
+        return transpose(reshape(transpose(array), extents[::-1], copy=copy))
+    view = array._view.reshape(extents)
     if copy is False and view is None:
         raise locate(
             ArgumentError(
-                f"reshape: {array.shape} to {wanted} needs a copy with these strides, but copy=False"
+                f"reshape: {array.shape} to {extents} needs a copy with these strides, but copy=False"
             ),
             user_location(),
         )
     if copy or view is None:
-        fresh = array.copy()
-        return viewed(fresh, View.of_shape(wanted))
+        copied = array.copy()
+        return viewed(copied, View.of_shape(extents))
     return viewed(array, view)
 
 
 def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape` with its -1 replaced; it must have as many elements as `x`."""
+    """Replace the -1 in `shape`. Raises ShapeError unless it has the same number of elements as `x`."""
     unknown = [i for i, n in enumerate(shape) if n == -1]
     known = 1
     for n in shape:
         known *= 1 if n == -1 else n
-    fits = len(unknown) <= 1 and all(n >= -1 for n in shape)
-    if fits and unknown and known and x.size % known == 0:
-        at = unknown[0]
-        return (*shape[:at], x.size // known, *shape[at + 1 :])
-    if not fits or unknown or known != x.size:
+    is_valid = len(unknown) <= 1 and all(n >= -1 for n in shape)
+    if is_valid and unknown and known and x.size % known == 0:
+        axis = unknown[0]
+        return (*shape[:axis], x.size // known, *shape[axis + 1 :])
+    if not is_valid or unknown or known != x.size:
         raise locate(
             ShapeError(f"reshape: cannot reshape {x.shape} ({x.size} elements) to {shape}"), user_location()
         )
@@ -91,45 +93,45 @@ def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_fortran(x: Any, order: str) -> bool:
-    """Whether `order` means that the first index runs fastest, for this array."""
+    """Whether `order` means for this array that the first index varies fastest."""
     view = x._view
     reverse = view.permute(range(len(view.shape))[::-1])
     return order == "F" or (order == "A" and reverse.is_contiguous() and not view.is_contiguous())
 
 
 def as_in_memory(x: Any) -> Any:
-    """`x` with its dimensions in the order of their strides, the greatest first."""
+    """Permute the dimensions of `x` to the order of their strides, the greatest one first."""
     strides = x._view.strides
     return permute_dims(x, sorted(range(x.ndim), key=lambda a: -abs(strides[a])))
 
 
 @public(method=True)
 def ravel(x: Any, /, order: str = "C") -> NDArray:
-    """One dimension, in C order: a view where strides allow, else a copy.
+    """The flattened array, in C order: a view if the strides allow it, otherwise a copy.
 
-    With the order ``"F"`` the first index runs fastest; ``"A"`` means that for an array which lies in memory
-    so; ``"K"`` takes elements as they lie in memory.
-    Raises ArgumentError for what is no array or number, and for other orders.
+    With the order ``"F"`` the first index varies fastest; ``"A"`` selects this order for an array that is
+    stored in it; ``"K"`` is the order of the elements in memory.
+    Raises ArgumentError for an object that is no array or number, and for other orders.
 
     >>> import tracejit as tj
     >>> tj.ravel(tj.asarray([[1, 2], [3, 4]]))
     NDArray([1, 2, 3, 4], dtype=int64)
     """
     array = dispatch.as_array("ravel", x)
-    wanted = chosen_order("ravel", order, "CFAK")
-    if wanted == "K":
+    letter = chosen_order("ravel", order, "CFAK")
+    if letter == "K":
         array = as_in_memory(array)
-    elif is_fortran(array, wanted):
+    elif is_fortran(array, letter):
         array = transpose(array)
     return reshape(array, (array.size,))
 
 
 @public(method=True)
 def squeeze(x: Any, /, axis: Any = None) -> NDArray:
-    """Without the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
+    """Remove the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
 
     Raises ShapeError for an axis of another extent, AxisError for an axis out of range or given twice,
-    ArgumentError for what is no array or number.
+    ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.squeeze(tj.zeros((1, 3, 1)), axis=0).shape
@@ -140,11 +142,12 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
         axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n == 1]
     else:
         axes = normalize_axes("squeeze", axis, array.ndim)
-    wrong = [a for a in axes if array.shape[a] != 1]
-    if wrong:
+    invalid = [a for a in axes if array.shape[a] != 1]
+    if invalid:
         raise locate(
             ShapeError(
-                f"squeeze: axis {wrong[0]} of {array.shape} has extent {array.shape[wrong[0]]}, expected 1"
+                f"squeeze: axis {invalid[0]} of {array.shape} has extent "
+                f"{array.shape[invalid[0]]}, expected 1"
             ),
             user_location(),
         )
@@ -153,9 +156,10 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
 
 @public
 def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
-    """Insert dimensions of extent 1 (a view), at the places `axis` that they have in the result.
+    """Insert dimensions of extent 1 (a view) at the positions `axis` of the result.
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.expand_dims(tj.zeros(3), axis=(0, -1)).shape
@@ -171,10 +175,10 @@ def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
 
 @public
 def broadcast_to(x: Any, /, shape: Any) -> NDArray:
-    """The array repeated to `shape`: a view, which cannot be written.
+    """The array broadcast to `shape`: a read-only view.
 
-    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for what is no array or
-    number. Writing to the result raises ReadOnlyError.
+    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for an object that is no array
+    or number. Writing to the result raises ReadOnlyError.
 
     >>> import tracejit as tj
     >>> tj.broadcast_to(tj.asarray([1, 2]), (2, 2))
@@ -182,13 +186,13 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
              [1, 2]], dtype=int64)
     """
     array = dispatch.as_array("broadcast_to", x)
-    wanted = new_shape("broadcast_to", shape)
-    if dispatch.broadcast_shape("broadcast_to", [array.shape, wanted]) != wanted:
+    extents = new_shape("broadcast_to", shape)
+    if dispatch.broadcast_shape("broadcast_to", [array.shape, extents]) != extents:
         raise locate(
-            ShapeError(f"broadcast_to: an array of shape {array.shape} does not broadcast to {wanted}"),
+            ShapeError(f"broadcast_to: an array of shape {array.shape} does not broadcast to {extents}"),
             user_location(),
         )
-    return viewed(array, array._view.broadcast(wanted).read_only())
+    return viewed(array, array._view.broadcast(extents).read_only())
 
 
 @public
@@ -201,23 +205,23 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     >>> tj.broadcast_shapes((2, 1), 3)
     (2, 3)
     """
-    given = [new_shape("broadcast_shapes", shape) for shape in shapes]
-    return dispatch.broadcast_shape("broadcast_shapes", given)
+    extents = [new_shape("broadcast_shapes", shape) for shape in shapes]
+    return dispatch.broadcast_shape("broadcast_shapes", extents)
 
 
 @public
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
-    """Views of all arrays with the one shape that they broadcast to; those that grew cannot be written.
+    """Views of all arrays with their common broadcast shape; expanded views are read-only.
 
-    Raises ShapeError if they do not broadcast, ArgumentError for what is no array or number.
+    Raises ShapeError if they do not broadcast, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> [x.shape for x in tj.broadcast_arrays(tj.zeros((2, 1)), tj.zeros(3))]
     [(2, 3), (2, 3)]
     """
-    given = [dispatch.as_array("broadcast_arrays", x) for x in arrays]
-    shape = dispatch.broadcast_shape("broadcast_arrays", [x.shape for x in given])
-    return tuple(x if x.shape == shape else viewed(x, x._view.broadcast(shape).read_only()) for x in given)
+    operands = [dispatch.as_array("broadcast_arrays", x) for x in arrays]
+    shape = dispatch.broadcast_shape("broadcast_arrays", [x.shape for x in operands])
+    return tuple(x if x.shape == shape else viewed(x, x._view.broadcast(shape).read_only()) for x in operands)
 
 
 # -- order of dimensions and elements ------------------------------------------------------------------------
@@ -227,8 +231,8 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
 def permute_dims(x: Any, /, axes: Any) -> NDArray:
     """Dimensions in another order (a view).
 
-    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
-    number.
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for an object that is no
+    array or number.
 
     >>> import tracejit as tj
     >>> tj.permute_dims(tj.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -248,8 +252,8 @@ def permute_dims(x: Any, /, axes: Any) -> NDArray:
 def transpose(x: Any, /, axes: Any = None) -> NDArray:
     """Dimensions reversed, or in the order `axes` (a view).
 
-    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
-    number.
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for an object that is no
+    array or number.
 
     >>> import tracejit as tj
     >>> tj.transpose(tj.zeros((2, 3))).shape
@@ -263,7 +267,7 @@ def transpose(x: Any, /, axes: Any = None) -> NDArray:
 def matrix_transpose(x: Any, /) -> NDArray:
     """The last two dimensions exchanged (a view).
 
-    Raises ShapeError for fewer than 2 dimensions, ArgumentError for what is no array or number.
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.matrix_transpose(tj.zeros((5, 2, 3))).shape
@@ -282,7 +286,8 @@ def matrix_transpose(x: Any, /) -> NDArray:
 def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     """Two dimensions exchanged (a view).
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.swapaxes(tj.zeros((2, 3, 4)), 0, 2).shape
@@ -298,10 +303,10 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
 
 @public
 def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
-    """Dimensions moved to other places, the rest in order (a view).
+    """Move dimensions to other positions, with the others in order (a view).
 
-    Raises AxisError for axes out of range, given twice, or lists of unequal length, ArgumentError for what is
-    no array or number.
+    Raises AxisError for axes out of range, given twice, or lists of unequal length, ArgumentError for an
+    object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.moveaxis(tj.zeros((2, 3, 4)), 0, -1).shape
@@ -309,18 +314,18 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     """
     array = dispatch.as_array("moveaxis", x)
     moved = axis_list("moveaxis", source, array.ndim)
-    places = axis_list("moveaxis", destination, array.ndim)
-    if len(moved) != len(places):
+    targets = axis_list("moveaxis", destination, array.ndim)
+    if len(moved) != len(targets):
         raise locate(AxisError(f"moveaxis: {source} and {destination} differ in length"), user_location())
     order = [a for a in range(array.ndim) if a not in moved]
-    for place, axis in sorted(zip(places, moved, strict=True)):
-        order.insert(place, axis)
+    for target, axis in sorted(zip(targets, moved, strict=True)):
+        order.insert(target, axis)
     return viewed(array, array._view.permute(order))
 
 
 @public
 def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
-    """One dimension moved before the place `start` (a view); `moveaxis` is easier to read.
+    """Move one dimension before the position `start` (a view); `moveaxis` is easier to read.
 
     Raises AxisError for an axis or a start out of range.
 
@@ -330,15 +335,16 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
     """
     array = dispatch.as_array("rollaxis", x)
     source = normalize_axis("rollaxis", axis, array.ndim)
-    place = normalize_axis("rollaxis", start, array.ndim + (start >= 0))
-    return moveaxis(array, source, place - 1 if source < place else place)
+    target = normalize_axis("rollaxis", start, array.ndim + (start >= 0))
+    return moveaxis(array, source, target - 1 if source < target else target)
 
 
 @public
 def flip(x: Any, /, axis: Any = None) -> NDArray:
-    """Elements in reverse order along the axes, all by default (a view).
+    """Reverse the order of elements along the axes, by default along all (a view).
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.flip(tj.arange(3))

@@ -1,6 +1,6 @@
-"""Reductions and scans that leave nan out: what reductions do with `where`, and nan replaced.
+"""Reductions and scans that ignore nan, by reductions with `where`, or by replacing nan.
 
-Integers and bools, which have no nan, are reduced as ever. Medians and quantiles are in `quantiles`.
+Integers and bools, which have no nan, are reduced as usual. Medians and quantiles are in `quantiles`.
 
 >>> import tracejit as tj
 >>> tj.nanmean(tj.asarray([1.0, tj.nan, 3.0]))
@@ -35,15 +35,15 @@ def _can_be_nan(x: Any) -> bool:
 
 
 def _filled(x: Any, value: float) -> Any:
-    """`x` with a number in place of nan."""
+    """Replace nan in `x` by a number."""
     array: Any = asarray(x)
     return dispatch.cast(chosen(isnan(array), value, array), array.dtype) if _can_be_nan(array) else array
 
 
 def _present(name: str, x: Any, where: Any) -> Any:
-    """A mask of the elements that count: those that are no nan, and for which `where` holds."""
-    there = ~isnan(x)
-    return there if where is True else there & reductions.mask(name, where, x.shape)
+    """Return a mask of the elements that are no nan and for which `where` is true."""
+    present = ~isnan(x)
+    return present if where is True else present & reductions.mask(name, where, x.shape)
 
 
 @public
@@ -90,9 +90,10 @@ def nanprod(
 
 @public
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running sums along an axis, or (None) of the flattened array, with nan as 0.
+    """Cumulative sums along an axis, or (None) of the flattened array, with nan as 0.
 
-    Dtypes as for `cumsum`. Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+    Dtypes are as for `cumsum`.
+    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
     >>> tj.nancumsum(tj.asarray([1.0, tj.nan, 3.0]))
@@ -103,9 +104,10 @@ def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
 
 @public
 def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running products along an axis, or (None) of the flattened array, with nan as 1.
+    """Cumulative products along an axis, or (None) of the flattened array, with nan as 1.
 
-    Dtypes as for `cumprod`. Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+    Dtypes are as for `cumprod`.
+    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
     >>> tj.nancumprod(tj.asarray([2.0, tj.nan, 3.0]))
@@ -118,25 +120,25 @@ def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
 
 
 def _extreme(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
-    """`nanmax` or `nanmin`: nan stands behind all others, and is the result only where it is alone."""
+    """Implement `nanmax` and `nanmin`: nan is replaced, and is the result only if all are nan."""
     reduce = getattr(reductions, name.removeprefix("nan"))
     array: Any = asarray(x)
     axes = normalize_axes(name, axis, array.ndim)
     if not _can_be_nan(array):
         return reduce(array, axes, keepdims=keepdims, initial=initial, where=where)
     filled = _filled(array, -math.inf if name == "nanmax" else math.inf)
-    found = reduce(filled, axes, keepdims=keepdims, initial=initial, where=where)
+    result = reduce(filled, axes, keepdims=keepdims, initial=initial, where=where)
     if initial is not None:
-        return found
-    alone = reductions.all(isnan(array), axes, keepdims=keepdims)
-    return dispatch.cast(chosen(alone, math.nan, found), array.dtype)
+        return result
+    is_all_nan = reductions.all(isnan(array), axes, keepdims=keepdims)
+    return dispatch.cast(chosen(is_all_nan, math.nan, result), array.dtype)
 
 
 @public
 def nanmax(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
-    """Largest element over axes that is no nan; nan where there is no other.
+    """Largest element over axes that is no nan; nan if all elements are.
 
     Arguments, dtype and errors are those of `max`. Raises what that raises.
 
@@ -151,7 +153,7 @@ def nanmax(
 def nanmin(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
-    """Smallest element over axes that is no nan; nan where there is no other.
+    """Smallest element over axes that is no nan; nan if all elements are.
 
     Arguments, dtype and errors are those of `min`. Raises what that raises.
 
@@ -163,6 +165,7 @@ def nanmin(
 
 
 def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
+    """Implement `nanargmax` and `nanargmin`."""
     find = getattr(reductions, name.removeprefix("nan"))
     array: Any = asarray(x)
     if not _can_be_nan(array):
@@ -171,18 +174,19 @@ def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
         shape = (1,) * array.ndim if keepdims else ()
         return _position(name, ravel(array), 0, False).reshape(shape)
     position = normalize_axis(name, axis, array.ndim)
-    found = find(_filled(array, -math.inf if name == "nanargmax" else math.inf), position, keepdims=keepdims)
-    is_there = reductions.any(~isnan(array), position, keepdims=keepdims)
+    filled = _filled(array, -math.inf if name == "nanargmax" else math.inf)
+    result = find(filled, position, keepdims=keepdims)
+    has_number = reductions.any(~isnan(array), position, keepdims=keepdims)
     what = f"{name}: along axis {position} there is nothing but nan in a row, so no element is found"
-    return checked(found, is_there, array.shape[position], what)
+    return checked(result, has_number, array.shape[position], what)
 
 
 @public
 def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element that is no nan, along an axis or of all elements.
 
-    Raises ShapeError where there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
-    the result is computed, where all are nan.
+    Raises ShapeError if there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
+    the result is computed, if all are nan.
 
     >>> import tracejit as tj
     >>> tj.nanargmax(tj.asarray([1.0, tj.nan, 3.0]))
@@ -195,8 +199,8 @@ def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element that is no nan, along an axis or of all elements.
 
-    Raises ShapeError where there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
-    the result is computed, where all are nan.
+    Raises ShapeError if there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
+    the result is computed, if all are nan.
 
     >>> import tracejit as tj
     >>> tj.nanargmin(tj.asarray([tj.nan, 2.0, 3.0]))
@@ -212,7 +216,7 @@ def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def nanmean(
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
 ) -> NDArray:
-    """Arithmetic mean over axes of the elements that are no nan; nan where there is none.
+    """Arithmetic mean over axes of the elements that are no nan; nan if there are none.
 
     Arguments, dtype and errors are those of `mean`. Raises what that raises.
 
@@ -223,8 +227,8 @@ def nanmean(
     array = asarray(x)
     if not _can_be_nan(array):
         return reductions.mean(array, axis, dtype, keepdims=keepdims, where=where)
-    counts = _present("nanmean", array, where)
-    return reductions.mean(array, axis, dtype, keepdims=keepdims, where=counts)
+    present = _present("nanmean", array, where)
+    return reductions.mean(array, axis, dtype, keepdims=keepdims, where=present)
 
 
 @public
@@ -239,7 +243,7 @@ def nanvar(
     mean: Any = None,
     correction: float | None = None,
 ) -> NDArray:
-    """Variance over axes of the elements that are no nan; nan where there are no more than `ddof` of them.
+    """Variance over axes of the elements that are no nan; nan for at most `ddof` of them.
 
     Arguments, dtype and errors are those of `var`. Raises what that raises.
 
@@ -251,11 +255,11 @@ def nanvar(
     options = {"ddof": ddof, "correction": correction, "keepdims": keepdims, "mean": mean}
     if not _can_be_nan(array):
         return reductions.var(array, axis, dtype, where=where, **options)
-    counts = _present("nanvar", array, where)
-    found = reductions.var(_filled(array, 0), axis, dtype, where=counts, **options)
-    less = next((c for c in (correction, ddof) if c is not None), 0)
-    enough = reductions.count_nonzero(counts, axis, keepdims=keepdims) > less
-    return dispatch.cast(chosen(enough, found, math.nan), found.dtype)
+    present = _present("nanvar", array, where)
+    variance = reductions.var(_filled(array, 0), axis, dtype, where=present, **options)
+    reduction = next((c for c in (correction, ddof) if c is not None), 0)
+    is_enough = reductions.count_nonzero(present, axis, keepdims=keepdims) > reduction
+    return dispatch.cast(chosen(is_enough, variance, math.nan), variance.dtype)
 
 
 @public

@@ -1,4 +1,4 @@
-"""New arrays from parts of others: joined, split, rolled, picked by positions.
+"""Functions that join, split, roll and gather arrays.
 
 All are composed of `empty`, assignments to slices, and `gather`.
 """
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 def _sequence(name: str, arrays: Any) -> list[Any]:
-    """A non-empty sequence of arrays."""
+    """Return a non-empty sequence as a list of arrays."""
     if isinstance(arrays, ArrayCore):
         arrays = unstack(arrays)
     if not isinstance(arrays, tuple | list) or not arrays:
         raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
-    where = dispatch.device_of(arrays)
-    given = [
-        dispatch.as_operand(name, asarray(x, device=where) if isinstance(x, list | tuple) else x)
+    list_device = dispatch.device_of(arrays)
+    operands = [
+        dispatch.as_operand(name, asarray(x, device=list_device) if isinstance(x, list | tuple) else x)
         for x in arrays
     ]
-    common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in given))
-    place = dispatch.device_of(given)
-    return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, place, name) for x in given]
+    common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in operands))
+    device = dispatch.device_of(operands)
+    return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, device, name) for x in operands]
 
 
 def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
-    """Arrays that differ in the extent of `axis` only, one after the other."""
+    """Concatenate arrays that differ only in the extent of `axis`."""
     computed = immediate.joined(arrays, axis, dtype)
     if computed is not None:
         return computed
@@ -54,84 +54,84 @@ def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
     for x in arrays:
         stop = start + x.shape[axis]
         if x.size:
-            place = sliced(result, axis, start, stop)
-            dispatch.write(place, dispatch.cast(x, dtype), "concat")
+            target = sliced(result, axis, start, stop)
+            dispatch.write(target, dispatch.cast(x, dtype), "concat")
         start = stop
     return result
 
 
 def _joined_dtype(name: str, arrays: list[Any], dtype: Any) -> np.dtype:
-    """The common dtype of arrays, or `dtype` if their elements may be cast to it."""
+    """Return the common dtype of arrays, or `dtype` if their elements can be cast to it."""
     common = promotion.common_dtype(name, arrays)
     if dtype is None:
         return common
-    wanted = promotion.supported(name, dtype)
-    if not np.can_cast(common, wanted, "same_kind"):
+    target = promotion.supported(name, dtype)
+    if not np.can_cast(common, target, "same_kind"):
         raise locate(
-            DTypeError(f"{name}: {common} cannot become {wanted}; cast the arrays with astype"),
+            DTypeError(f"{name}: {common} cannot become {target}; cast the arrays with astype"),
             user_location(),
         )
-    return wanted
+    return target
 
 
 @public(names="concatenate")
 def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> NDArray:
-    """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
+    """Arrays joined along an axis; for None they are first flattened. All other extents must be equal.
 
     The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if other extents differ, AxisError for an axis out of range, ArgumentError for an empty
-    list or what is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
+    list or an object that is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
     NDArray([1, 2, 3], dtype=int64)
     """
-    given = _sequence("concat", arrays)
+    operands = _sequence("concat", arrays)
     if axis is None:
-        given, axis = [ravel(x) for x in given], 0
-    first = given[0]
+        operands, axis = [ravel(x) for x in operands], 0
+    first = operands[0]
     position = normalize_axis("concat", axis, first.ndim)
-    shapes = {(*x.shape[:position], *x.shape[position + 1 :]) for x in given}
-    if len(shapes) > 1 or any(x.ndim != first.ndim for x in given):
+    shapes = {(*x.shape[:position], *x.shape[position + 1 :]) for x in operands}
+    if len(shapes) > 1 or any(x.ndim != first.ndim for x in operands):
         raise locate(
             ShapeError(
-                f"concat: shapes {', '.join(str(x.shape) for x in given)} must agree except along axis "
+                f"concat: shapes {', '.join(str(x.shape) for x in operands)} must agree except along axis "
                 f"{position}"
             ),
             user_location(),
         )
-    return _joined(given, position, _joined_dtype("concat", given, dtype))
+    return _joined(operands, position, _joined_dtype("concat", operands, dtype))
 
 
 @public
 def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
-    """Arrays of one shape along a new dimension.
+    """Arrays of one shape joined along a new dimension.
 
     The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for an empty list or
-    what is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
+    an object that is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.stack([tj.asarray([1, 2]), tj.asarray([3, 4])], axis=1)
     NDArray([[1, 3],
              [2, 4]], dtype=int64)
     """
-    given = _sequence("stack", arrays)
-    if any(x.shape != given[0].shape for x in given):
+    operands = _sequence("stack", arrays)
+    if any(x.shape != operands[0].shape for x in operands):
         raise locate(
-            ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in given)} must be equal"),
+            ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in operands)} must be equal"),
             user_location(),
         )
-    position = normalize_axis("stack", axis, given[0].ndim + 1)
-    expanded = [expand_dims(x, axis=position) for x in given]
-    return _joined(expanded, position, _joined_dtype("stack", given, dtype))
+    position = normalize_axis("stack", axis, operands[0].ndim + 1)
+    expanded = [expand_dims(x, axis=position) for x in operands]
+    return _joined(expanded, position, _joined_dtype("stack", operands, dtype))
 
 
 @public
 def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
-    """The arrays along an axis, without that dimension (views).
+    """The slices of an array along an axis, without this dimension (views).
 
-    Raises AxisError for an axis out of range, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unstack(tj.asarray([[1, 2], [3, 4]]), axis=1)[0]
@@ -144,9 +144,9 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
 
 @public
 def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
-    """Elements moved by `shift` places along axes, those beyond the end coming in at the start.
+    """Elements shifted by `shift` positions along axes; elements beyond the end reappear at the start.
 
-    Without an axis the array is rolled as if flattened. One shift serves several axes, or each has its own.
+    Without an axis the array is rolled as if flattened. A single shift applies to all axes.
     The result is a new array of the same shape and dtype.
     Raises ArgumentError if numbers of shifts and axes differ or a shift is no integer, AxisError for an axis
     out of range.
@@ -180,7 +180,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
 
 
 def in_range(name: str, index: Any, extent: int, mode: str) -> Any:
-    """An array of indices as `mode` makes them: within `extent`, but for ``"raise"``, which leaves them."""
+    """Wrap or clip indices to `extent`, as `mode` requires; ``"raise"`` leaves them unchanged."""
     if mode not in ("raise", "wrap", "clip"):
         raise locate(
             ArgumentError(f'{name}: mode is "raise", "wrap" or "clip", not {mode!r}'), user_location()
@@ -194,11 +194,11 @@ def in_range(name: str, index: Any, extent: int, mode: str) -> Any:
 def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> NDArray:
     """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
 
-    The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError;
-    with the mode ``"wrap"`` they count round and round, with ``"clip"`` the first or last element stands for
-    them, the first for negative ones too. The dtype is that of `x`.
+    The shape of `indices` replaces the axis in the result. Positions out of range raise OutOfBoundsError;
+    with the mode ``"wrap"`` they are taken modulo the extent, with ``"clip"`` they are limited to the first
+    and the last element, negative ones to the first. The dtype is that of `x`.
     Raises OutOfBoundsError for indices that are no integers, AxisError for an axis out of range,
-    ArgumentError for another mode and what is no array or number.
+    ArgumentError for another mode, and for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.take(tj.asarray([10, 20, 30]), tj.asarray([2, 0]))

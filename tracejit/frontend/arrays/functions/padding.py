@@ -1,7 +1,7 @@
-"""`pad`: arrays with more elements at the ends of their axes, in NumPy's modes, one axis after the other.
+"""`pad`: extension of arrays at the ends of their axes, in NumPy's modes, one axis after the other.
 
-Modes that repeat elements are an index of integers, which NumPy's own `pad` of the positions gives; all
-others join blocks to both ends.
+Modes that repeat elements gather with an integer index, which NumPy's own `pad` computes from the positions.
+All other modes join blocks to both ends.
 
 >>> import tracejit as tj
 >>> tj.pad(tj.asarray([1, 2, 3]), 2, "reflect")
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 Block = Callable[[Any, int, bool, int, Any], Any]
-"""The padding at one end, of an array, an axis, whether it is the front, the width, and an option."""
+"""A function that creates the padding at one end from an array, an axis, whether it is the front, the
+width, and an option."""
 
 
 def _at_end(x: Any, axis: int, front: bool, count: int) -> Any:
-    """The `count` elements at one end of an axis."""
+    """Return the `count` elements at one end of an axis."""
     extent = x.shape[axis]
     return sliced(x, axis, 0, count) if front else sliced(x, axis, extent - count, extent)
 
@@ -52,10 +53,10 @@ def _with_extent(x: Any, axis: int, count: int) -> tuple[int, ...]:
 
 def _constant(x: Any, axis: int, front: bool, count: int, value: Any) -> Any:
     shape = _with_extent(x, axis, count)
-    given = asarray(value) if isinstance(value, np.ndarray | list) else value
-    if isinstance(given, ArrayCore):
-        given = dispatch.cast(given, x.dtype)
-    return dispatch.full(given, shape, x.dtype, x.device, "pad")
+    content = asarray(value) if isinstance(value, np.ndarray | list) else value
+    if isinstance(content, ArrayCore):
+        content = dispatch.cast(content, x.dtype)
+    return dispatch.full(content, shape, x.dtype, x.device, "pad")
 
 
 def _empty(x: Any, axis: int, front: bool, count: int, option: Any) -> Any:
@@ -64,18 +65,18 @@ def _empty(x: Any, axis: int, front: bool, count: int, option: Any) -> Any:
 
 def _linear_ramp(x: Any, axis: int, front: bool, count: int, value: Any) -> Any:
     edge = selected(x, axis, 0 if front else x.shape[axis] - 1)
-    given = value if isinstance(value, ArrayCore) else np.asarray(value)
-    ramp = linspace(given, edge, count, endpoint=False, dtype=x.dtype, axis=axis)
+    end = value if isinstance(value, ArrayCore) else np.asarray(value)
+    ramp = linspace(end, edge, count, endpoint=False, dtype=x.dtype, axis=axis)
     return ramp if front else flip(ramp, axis)
 
 
 def _statistic(compute: Callable[..., Any], *, rounds: bool) -> Block:
-    """Blocks of a statistic of the elements at the end: of so many, all by default."""
+    """Return the function for blocks of a statistic of the outermost elements, by default of all elements."""
 
     def block(x: Any, axis: int, front: bool, count: int, length: int | None) -> Any:
         extent = x.shape[axis]
-        some = _at_end(x, axis, front, extent if length is None else min(length, extent))
-        value = compute(some, axis=axis, keepdims=True)
+        outermost = _at_end(x, axis, front, extent if length is None else min(length, extent))
+        value = compute(outermost, axis=axis, keepdims=True)
         if rounds and x.dtype.kind in "iu":
             value = rounded(value)
         value = dispatch.cast(value, x.dtype)
@@ -93,7 +94,7 @@ BLOCKS: dict[str, tuple[Block, str, Any]] = {
     "median": (_statistic(median, rounds=True), "stat_length", None),
     "minimum": (_statistic(reductions.min, rounds=False), "stat_length", None),
 }
-"""Modes that put blocks at the ends: what makes these, the name of its option and the value of that."""
+"""Modes that join blocks to the ends: the function, the name of its option, and the default of the option."""
 
 REPEATING = {"edge": (), "reflect": ("reflect_type",), "symmetric": ("reflect_type",), "wrap": ()}
 """Modes that repeat elements, and their options."""
@@ -103,14 +104,14 @@ REPEATING = {"edge": (), "reflect": ("reflect_type",), "symmetric": ("reflect_ty
 
 
 def _reflected_oddly(x: Any, axis: int, before: int, after: int, *, with_edge: bool) -> Any:
-    """Both ends continued by twice the edge less the reflected elements, as often as needed."""
+    """Extend both ends by twice the edge minus the reflected elements, repeatedly up to the widths."""
     while before or after:
-        most = x.shape[axis] - (0 if with_edge else 1)
-        if most < 1:
+        maximum = x.shape[axis] - (0 if with_edge else 1)
+        if maximum < 1:
             raise locate(ShapeError("pad: one element cannot be reflected"), user_location())
-        front, back = min(before, most), min(after, most)
+        front, back = min(before, maximum), min(after, maximum)
         ends = [
-            2 * _at_end(x, axis, is_front, 1) - flip(_beside(x, axis, is_front, count, with_edge), axis)
+            2 * _at_end(x, axis, is_front, 1) - flip(_reflected(x, axis, is_front, count, with_edge), axis)
             for is_front, count in ((True, front), (False, back))
         ]
         x = concat([ends[0], x, ends[1]], axis, dtype=x.dtype)
@@ -118,8 +119,8 @@ def _reflected_oddly(x: Any, axis: int, before: int, after: int, *, with_edge: b
     return x
 
 
-def _beside(x: Any, axis: int, front: bool, count: int, with_edge: bool) -> Any:
-    """The elements at one end that are reflected."""
+def _reflected(x: Any, axis: int, front: bool, count: int, with_edge: bool) -> Any:
+    """Return the elements at one end that are reflected."""
     skipped, extent = 0 if with_edge else 1, x.shape[axis]
     if front:
         return sliced(x, axis, skipped, skipped + count)
@@ -129,24 +130,25 @@ def _beside(x: Any, axis: int, front: bool, count: int, with_edge: bool) -> Any:
 # -- pad -----------------------------------------------------------------------------------------------------
 
 
-def _pairs(what: str, given: Any, ndim: int) -> list[tuple[Any, Any]]:
-    """An option of `pad` for the front and the back of each axis."""
+def _pairs(what: str, option: Any, ndim: int) -> list[tuple[Any, Any]]:
+    """Return an option of `pad` for the front and the back of each axis."""
     try:
-        wide = np.broadcast_to(np.asarray(given, dtype=object), (ndim, 2))
+        pairs = np.broadcast_to(np.asarray(option, dtype=object), (ndim, 2))
     except ValueError:
         raise locate(
-            ShapeError(f"pad: {what} {given} does not broadcast to a pair for each of {ndim} axes"),
+            ShapeError(f"pad: {what} {option} does not broadcast to a pair for each of {ndim} axes"),
             user_location(),
         ) from None
-    return [(front, back) for front, back in wide.tolist()]
+    return [(front, back) for front, back in pairs.tolist()]
 
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
+    """Return the widths before and after each axis, checked."""
     if isinstance(pad_width, dict):
-        chosen: list[Any] = [(0, 0)] * ndim
+        by_axis: list[Any] = [(0, 0)] * ndim
         for axis, width in pad_width.items():
-            chosen[normalize_axis("pad", axis, ndim)] = np.broadcast_to(width, 2).tolist()
-        pad_width = chosen
+            by_axis[normalize_axis("pad", axis, ndim)] = np.broadcast_to(width, 2).tolist()
+        pad_width = by_axis
     widths = [
         (integer("pad: width", front), integer("pad: width", back))
         for front, back in _pairs("pad_width", pad_width, ndim)
@@ -171,21 +173,21 @@ def _check_options(mode: Any, options: dict[str, Any]) -> None:
 
 @public
 def pad(x: Any, pad_width: Any, /, mode: str = "constant", **options: Any) -> NDArray:
-    """The array with more elements at both ends of its axes; the result is a new array.
+    """The array extended at both ends of its axes; the result is a new array.
 
-    pad_width: how many, a number, a pair (before, after), a pair for each axis, or a dict of these by axis.
-    mode, with its option:
+    pad_width: the number of added elements: an integer, a pair (before, after), a pair for each axis, or a
+    dict of these by axis. mode, with its option:
 
-    - "constant": `constant_values` (0), cast to the dtype; "empty": arbitrary elements
-    - "edge": the outermost element; "wrap": those of the other end
-    - "reflect", "symmetric": mirrored at the outermost element or beyond it; `reflect_type` "odd" continues
-      the slope: twice the outermost element less the mirrored one
+    - "constant": `constant_values` (0), cast to the dtype; "empty": undefined elements
+    - "edge": the outermost element; "wrap": the elements of the other end
+    - "reflect", "symmetric": reflected at the outermost element or beyond it; `reflect_type` "odd" continues
+      the slope: twice the outermost element minus the reflected one
     - "linear_ramp": evenly spaced down to `end_values` (0)
     - "maximum", "minimum", "mean", "median" of the `stat_length` outermost elements, by default of all
 
-    Options are given like pad_width. Functions as modes are not supported.
+    Options have the forms of pad_width. Functions as modes are not supported.
     Raises ArgumentError for other modes and options, ShapeError for negative widths, and for axes without
-    elements where the mode needs some.
+    elements if the mode needs some.
 
     >>> import tracejit as tj
     >>> tj.pad(tj.asarray([[1, 2]]), ((1, 0), (0, 2)))
@@ -197,15 +199,17 @@ def pad(x: Any, pad_width: Any, /, mode: str = "constant", **options: Any) -> ND
     widths = _widths(pad_width, array.ndim)
     result = array.copy() if not any(map(any, widths)) else array
     if mode in REPEATING:
-        odd = options.get("reflect_type", "even")
-        if odd not in ("even", "odd"):
-            raise locate(ArgumentError(f'pad: reflect_type is "even" or "odd", not {odd!r}'), user_location())
+        kind = options.get("reflect_type", "even")
+        if kind not in ("even", "odd"):
+            raise locate(
+                ArgumentError(f'pad: reflect_type is "even" or "odd", not {kind!r}'), user_location()
+            )
         for axis, width in enumerate(widths):
-            result = _repeated(result, axis, width, mode, odd == "odd") if any(width) else result
+            result = _repeated(result, axis, width, mode, kind == "odd") if any(width) else result
         return result
     block, name, default = BLOCKS[mode]
-    chosen = _pairs(name, options.get(name, default), array.ndim)
-    for axis, (width, option) in enumerate(zip(widths, chosen, strict=True)):
+    option_pairs = _pairs(name, options.get(name, default), array.ndim)
+    for axis, (width, option) in enumerate(zip(widths, option_pairs, strict=True)):
         if any(width):
             _check_elements(result, axis, mode)
             ends = [block(result, axis, front, width[i], option[i]) for i, front in enumerate((True, False))]
@@ -222,7 +226,7 @@ def _check_elements(x: Any, axis: int, mode: str) -> None:
 
 
 def _repeated(x: Any, axis: int, width: tuple[int, int], mode: str, odd: bool) -> Any:
-    """One axis padded with elements of its own."""
+    """Pad one axis with its own elements."""
     _check_elements(x, axis, mode)
     if odd and mode in ("reflect", "symmetric") and x.shape[axis] > 1:
         return _reflected_oddly(x, axis, *width, with_edge=mode == "symmetric")

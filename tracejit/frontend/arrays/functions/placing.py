@@ -1,7 +1,7 @@
-"""Elements picked and placed: by position, by mask, along an axis, on diagonals.
+"""Functions that read and write elements: by position, by mask, along an axis, on diagonals.
 
-What places elements changes its first argument, which has to be an array of this package, in place and
-returns nothing; `scatter_add` makes a new array.
+Functions that write modify their first argument, which must be an NDArray, in place and return nothing;
+`scatter_add` returns a new array.
 
 >>> import tracejit as tj
 >>> x = tj.zeros(4)
@@ -38,7 +38,7 @@ BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 
 
 def _target(name: str, x: Any) -> Any:
-    """`x`, which has to be an array that can be changed."""
+    """Return `x`. Raises ArgumentError unless it is an NDArray."""
     if not isinstance(x, ArrayCore):
         raise locate(
             ArgumentError(f"{name}: changes an NDArray in place, got {type(x).__name__}; use tj.asarray"),
@@ -48,18 +48,18 @@ def _target(name: str, x: Any) -> Any:
 
 
 def cycled(values: Any, position: Any) -> Any:
-    """The elements of the flattened `values` at positions, counted round and round."""
+    """Return the elements of the flattened `values` at positions modulo their number."""
     line = ravel(asarray(values, device=position.device))
     return take(line, position % line.size if line.size > 1 else position * 0)
 
 
-def counted(x: Any) -> Any:
-    """The number of each element in C order."""
+def numbered(x: Any) -> Any:
+    """Return the number of each element of `x` in C order, in the shape of `x`."""
     return reshape(dispatch.emit(ops.iota, size=x.size, device=x.device), x.shape)
 
 
 def write_flat(x: Any, index: Any, values: Any) -> None:
-    """Store values, broadcast, in elements of `x` as one dimension."""
+    """Store values, broadcast, in the elements of the flattened `x` at `index`."""
     view = x._view.reshape((x.size,))
     if view is not None:
         assignment.setitem(ArrayCore.new(x._storage, view), index, values)
@@ -74,9 +74,9 @@ def write_flat(x: Any, index: Any, values: Any) -> None:
 
 @public(method=True)
 def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
-    """Store values at positions of the flattened array, again and again if there are too few of them.
+    """Store values at positions of the flattened array, repeated if there are fewer values than positions.
 
-    mode: as for `take`. Of several values for one position the last one stays.
+    mode: as for `take`. The last of several values for one position is stored.
     Raises OutOfBoundsError for positions out of range, ArgumentError for another mode.
 
     >>> import tracejit as tj
@@ -88,17 +88,17 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
     array = _target("put", x)
     index = ravel(in_range("put", indexing.index_array(indices, array), array.size, mode))
     if index.size:
-        write_flat(array, index, cycled(values, counted(index)))
+        write_flat(array, index, cycled(values, numbered(index)))
 
 
 @public
 def scatter_add(x: Any, index: Any, values: Any, /) -> NDArray:
-    """A copy of `x` with `values` added to ``x[index]``, once for each time that an element is named.
+    """A copy of `x` with `values` added to ``x[index]``, once per occurrence of an element in the index.
 
-    index: as in ``x[index]``. The result has the shape and dtype of `x`; ``np.add.at(x, index, values)`` does
-    the same in place. Values for one element are added up before they are added to it.
+    index: as in ``x[index]``. The result has the shape and dtype of `x`; ``np.add.at(x, index, values)`` is
+    the in-place equivalent. Values for one element are summed before they are added to it.
     Raises OutOfBoundsError for an index out of range, ShapeError for values that do not broadcast to
-    ``x[index]``, DTypeError for bool and for values that do not fit the dtype.
+    ``x[index]``, DTypeError for bool and for values that cannot be cast to the dtype.
 
     >>> import tracejit as tj
     >>> tj.scatter_add(tj.zeros(3), [0, 2, 0], tj.asarray([1.0, 2.0, 3.0]))
@@ -113,22 +113,22 @@ def scatter_add(x: Any, index: Any, values: Any, /) -> NDArray:
 
 
 def _mask(name: str, x: Any, mask: Any) -> Any:
-    """`mask` as bools in the shape of `x`."""
-    found = asarray(mask)
-    if found.size != x.size:
+    """Return `mask` as bools in the shape of `x`. Raises ShapeError for another size."""
+    array = asarray(mask)
+    if array.size != x.size:
         raise locate(
-            ShapeError(f"{name}: a mask of shape {found.shape} for an array of shape {x.shape}"),
+            ShapeError(f"{name}: a mask of shape {array.shape} for an array of shape {x.shape}"),
             user_location(),
         )
-    return dispatch.cast(reshape(found, x.shape), BOOL).to(x.device)
+    return dispatch.cast(reshape(array, x.shape), BOOL).to(x.device)
 
 
 @public
 def place(x: Any, mask: Any, values: Any, /) -> None:
-    """Store the values, one after the other, in the elements for which `mask` holds.
+    """Store the values, in sequence, in the elements for which `mask` is true.
 
-    They are used again and again if there are too few of them.
-    Raises ShapeError for a mask of another size, or no values where the mask holds.
+    The values are repeated if there are fewer than such elements.
+    Raises ShapeError for a mask of another size, or if the mask selects elements but there are no values.
 
     >>> import tracejit as tj
     >>> x = tj.arange(5)
@@ -137,22 +137,22 @@ def place(x: Any, mask: Any, values: Any, /) -> None:
     NDArray([0, 1, 7, 8, 7], dtype=int64)
     """
     array = _target("place", x)
-    chosen = _mask("place", array, mask)
-    given = ravel(asarray(values))
-    if not given.size:
-        if bool(chosen.any()):
+    selected = _mask("place", array, mask)
+    flat_values = ravel(asarray(values))
+    if not flat_values.size:
+        if bool(selected.any()):
             raise locate(ShapeError("place: there are no values to place"), user_location())
         return
-    number = cumulative_sum(ravel(chosen), axis=0) - 1
-    content = reshape(cycled(given, number), array.shape)
-    copyto(array, content, casting="unsafe", where=chosen)
+    rank = cumulative_sum(ravel(selected), axis=0) - 1
+    content = reshape(cycled(flat_values, rank), array.shape)
+    copyto(array, content, casting="unsafe", where=selected)
 
 
 @public
 def putmask(x: Any, mask: Any, values: Any, /) -> None:
-    """Store values in the elements for which `mask` holds; each element has its own, as if x were flattened.
+    """Store values in the elements for which `mask` is true; values and elements correspond by flat position.
 
-    They are used again and again if there are too few of them.
+    The values are repeated if there are fewer than elements of `x`.
     Raises ShapeError for a mask of another size.
 
     >>> import tracejit as tj
@@ -162,17 +162,17 @@ def putmask(x: Any, mask: Any, values: Any, /) -> None:
     NDArray([0, 1, 7, 8, 7], dtype=int64)
     """
     array = _target("putmask", x)
-    chosen = _mask("putmask", array, mask)
+    selected = _mask("putmask", array, mask)
     if asarray(values).size:
-        copyto(array, cycled(values, counted(array)), casting="unsafe", where=chosen)
+        copyto(array, cycled(values, numbered(array)), casting="unsafe", where=selected)
 
 
 @public
 def copyto(dst: Any, src: Any, /, casting: str = "same_kind", where: Any = True) -> None:
-    """Store the elements of `src`, broadcast, in those of `dst`, where `where` holds.
+    """Store the elements of `src`, broadcast, in those of `dst`, where `where` is true.
 
-    Raises ShapeError if they do not broadcast to the shape of `dst`, DTypeError where `casting` does not
-    allow to cast to its dtype.
+    Raises ShapeError if they do not broadcast to the shape of `dst`, DTypeError if `casting` does not allow
+    the cast to its dtype.
 
     >>> import tracejit as tj
     >>> x = tj.zeros(3)
@@ -198,29 +198,29 @@ def copyto(dst: Any, src: Any, /, casting: str = "same_kind", where: Any = True)
 
 @public
 def compress(condition: Any, x: Any, /, axis: int | None = None) -> NDArray:
-    """The parts along an axis for which `condition` holds; of the flattened array if that is None.
+    """The slices along an axis for which `condition` is true; for None those of the flattened array.
 
-    condition: one truth value for each part, or for the first of them. It is looked at.
-    Raises ShapeError for a condition of several dimensions, OutOfBoundsError where it holds beyond the end.
+    condition: one truth value for each slice, or for the first ones. It is looked at.
+    Raises ShapeError for a condition of several dimensions, OutOfBoundsError if it is true beyond the end.
 
     >>> import tracejit as tj
     >>> tj.compress([False, True], tj.asarray([[1, 2], [3, 4]]), axis=0)
     NDArray([[3, 4]], dtype=int64)
     """
-    chosen = condition.numpy() if isinstance(condition, ArrayCore) else np.asarray(condition)
-    if chosen.ndim != 1:
+    selected = condition.numpy() if isinstance(condition, ArrayCore) else np.asarray(condition)
+    if selected.ndim != 1:
         raise locate(
-            ShapeError(f"compress: the condition must have one dimension, not shape {chosen.shape}"),
+            ShapeError(f"compress: the condition must have one dimension, not shape {selected.shape}"),
             user_location(),
         )
-    return take(asarray(x), np.flatnonzero(chosen), axis=axis)
+    return take(asarray(x), np.flatnonzero(selected), axis=axis)
 
 
 @public
 def extract(condition: Any, x: Any, /) -> NDArray:
-    """The elements for which `condition`, which is looked at, holds; both are flattened.
+    """The elements for which `condition` is true; both are flattened, and the condition is looked at.
 
-    Raises OutOfBoundsError where the condition holds beyond the end.
+    Raises OutOfBoundsError if the condition is true beyond the end.
 
     >>> import tracejit as tj
     >>> tj.extract([True, False, True], tj.asarray([1, 2, 3]))
@@ -233,7 +233,7 @@ def extract(condition: Any, x: Any, /) -> NDArray:
 
 
 def _along_axis(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
-    """The index that means the elements at `indices` along an axis, and the same place in all others."""
+    """Return an index of the elements at `indices` along an axis, and at their own position in all others."""
     index = indexing.index_array(indices)
     if index.ndim != x.ndim:
         raise locate(
@@ -249,11 +249,11 @@ def _along_axis(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 @public
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> NDArray:
-    """Elements at positions along an axis, which may differ for each line (as `argsort` gives them).
+    """Elements at positions along an axis, which may differ for each line (like the results of `argsort`).
 
-    indices: as many dimensions as `x`; all but the axis broadcast. Without an axis `x` is flattened.
-    The result has the shape to which they broadcast, and x's dtype.
-    Raises OutOfBoundsError for positions out of range, ShapeError where shapes do not fit.
+    indices: an array with the number of dimensions of `x`; all dimensions but the axis broadcast. Without an
+    axis `x` is flattened. The result has the broadcast shape, and the dtype of `x`.
+    Raises OutOfBoundsError for positions out of range, ShapeError for incompatible shapes.
 
     >>> import tracejit as tj
     >>> x = tj.asarray([[3, 1, 2], [4, 6, 5]])
@@ -273,7 +273,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None) -> No
     """Store values at positions along an axis, which may differ for each line.
 
     indices: as for `take_along_axis`; `values` broadcast to their shape. Without an axis `x` is flattened.
-    Raises OutOfBoundsError for positions out of range, ShapeError where shapes do not fit.
+    Raises OutOfBoundsError for positions out of range, ShapeError for incompatible shapes.
 
     >>> import tracejit as tj
     >>> x = tj.zeros((2, 3))
@@ -283,40 +283,40 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None) -> No
              [1., 0., 0.]], dtype=float32)
     """
     array = _target("put_along_axis", x)
-    given = asarray(values) if isinstance(values, list | tuple) else values
+    content = asarray(values) if isinstance(values, list | tuple) else values
     if axis is None:
-        write_flat(array, indexing.index_array(indices, array), given)
+        write_flat(array, indexing.index_array(indices, array), content)
         return
     along = normalize_axis("put_along_axis", axis, array.ndim)
-    assignment.setitem(array, _along_axis("put_along_axis", array, indices, along), given)
+    assignment.setitem(array, _along_axis("put_along_axis", array, indices, along), content)
 
 
 # -- diagonals -----------------------------------------------------------------------------------------------
 
 
 def _diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> View:
-    """The view of a diagonal, its dimension the last one."""
+    """Return the view of a diagonal, with its dimension as the last one."""
     if x.ndim < 2:
         raise locate(ShapeError(f"{name}: needs at least 2 dimensions, got shape {x.shape}"), user_location())
     first, second = axis_list(name, (axis1, axis2), x.ndim)
     shift = integer(f"{name}: offset", offset)
     rows, columns = x.shape[first], x.shape[second]
     count = max(min(rows, columns - shift) if shift >= 0 else min(rows + shift, columns), 0)
-    view, rest = x._view, [a for a in range(x.ndim) if a not in (first, second)]
+    view, batch = x._view, [a for a in range(x.ndim) if a not in (first, second)]
     start = view.strides[second] * shift if shift >= 0 else -view.strides[first] * shift
     return View(
         view.offset + (start if count else 0),
-        (*[view.shape[a] for a in rest], count),
-        (*[view.strides[a] for a in rest], view.strides[first] + view.strides[second]),
+        (*[view.shape[a] for a in batch], count),
+        (*[view.strides[a] for a in batch], view.strides[first] + view.strides[second]),
         view.writable,
     )
 
 
 @public(method=True)
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> NDArray:
-    """The diagonal in the plane of two axes, `offset` to the right (a view, which cannot be written).
+    """The diagonal in the plane of two axes, `offset` to the right (a read-only view).
 
-    It is the last dimension of the result, the other ones come before it. The dtype is that of `x`.
+    It is the last dimension of the result, after all others. The dtype is that of `x`.
     Raises ShapeError for fewer than two dimensions, AxisError for axes out of range or equal.
 
     >>> import tracejit as tj
@@ -355,10 +355,10 @@ def diag(x: Any, /, k: int = 0) -> NDArray:
 
 @public
 def diagflat(x: Any, /, k: int = 0) -> NDArray:
-    """The matrix whose k-th diagonal holds the flattened array, with zeros elsewhere.
+    """The matrix with the flattened array as its k-th diagonal and zeros elsewhere.
 
     The dtype is that of `x`.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.diagflat([[1, 2]])
@@ -370,9 +370,9 @@ def diagflat(x: Any, /, k: int = 0) -> NDArray:
 
 @public
 def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
-    """Store a number, or the elements of an array again and again, on the diagonal of an array.
+    """Store a number, or the elements of an array repeatedly, on the diagonal of an array.
 
-    x: two dimensions, or more that are all equal. With `wrap` the diagonal of a tall matrix starts again.
+    x: two dimensions, or more with equal extents. With `wrap` the diagonal of a tall matrix restarts below.
     Raises ShapeError for other shapes.
 
     >>> import tracejit as tj
@@ -391,14 +391,14 @@ def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
         )
     step = sum(shape[1] ** a for a in range(array.ndim))
     end = array.size if wrap or array.ndim > 2 else min(array.size, shape[1] * shape[1])
-    places = range(0, end, step)
-    if places:
-        number = dispatch.emit(ops.iota, size=len(places), device=array.device)
+    diagonal_positions = range(0, end, step)
+    if diagonal_positions:
+        number = dispatch.emit(ops.iota, size=len(diagonal_positions), device=array.device)
         write_flat(array, slice(0, end, step), cycled(value, number))
 
 
 def with_parts(x: NDArray, real_part: Any, imag_part: Any) -> Any:
-    """The numbers of `x` with another real or imaginary part; None is the part of `x`.
+    """Return the numbers of `x` with another real or imaginary part; for None with the part of `x`.
 
     Raises DTypeError for an imaginary part of real numbers.
     """
@@ -407,6 +407,6 @@ def with_parts(x: NDArray, real_part: Any, imag_part: Any) -> Any:
             return real_part
         text = f"imag: an array of {x.dtype} has no imaginary part; convert it to a complex dtype"
         raise locate(DTypeError(text), user_location())
-    own = real(x), imag(x)
-    parts = [mine if part is None else part for part, mine in zip((real_part, imag_part), own, strict=True)]
-    return dispatch.apply(ops.complex, *(asarray(part, own[0].dtype) for part in parts))
+    old = real(x), imag(x)
+    parts = [o if part is None else part for part, o in zip((real_part, imag_part), old, strict=True)]
+    return dispatch.apply(ops.complex, *(asarray(part, old[0].dtype) for part in parts))

@@ -1,6 +1,6 @@
-"""Elementwise functions that are composed of other ones, and so fuse like one operator.
+"""Elementwise functions composed of other elementwise functions; a composition is fused like one operator.
 
-Those that return several arrays return a tuple.
+Functions with several results return a tuple.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ absolute, copysign, remainder, floor_divide = (
 
 
 def floating(name: str, x: Any) -> Any:
-    """`x` as an array of the dtype in which NumPy computes floating functions of it."""
+    """Return `x` as an array of the dtype in which NumPy computes floating-point functions of it."""
     array = dispatch.as_array(name, x)
     return dispatch.cast(array, promotion.promoted(ops.sqrt, (array.dtype,))[0])
 
 
 def _alike(name: str, op: Any, *operands: Any) -> tuple[Any, ...]:
-    """Operands as arrays of the shape and dtype in which `op` would compute them."""
-    given = [dispatch.as_operand(name, x) for x in operands]
-    dtypes = promotion.promoted(op, tuple(promotion.kind_of(x) for x in given))
+    """Return operands as arrays of the broadcast shape and of the dtype in which `op` computes them."""
+    converted = [dispatch.as_operand(name, x) for x in operands]
+    dtypes = promotion.promoted(op, tuple(promotion.kind_of(x) for x in converted))
     arrays = (
         dispatch.cast(dispatch.as_array(name, x), dtype)
         if hasattr(x, "dtype")
-        else dispatch.full(x, (), dtype, dispatch.device_of(given), name)
-        for x, dtype in zip(given, dtypes, strict=True)
+        else dispatch.full(x, (), dtype, dispatch.device_of(converted), name)
+        for x, dtype in zip(converted, dtypes, strict=True)
     )
     return tuple(broadcast_arrays(*arrays))
 
 
 def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
+    """Raise DTypeError, with the advice `what`, unless the kind of the dtype is in `kinds`."""
     kind = "f" if is_floating(x.dtype) else x.dtype.kind
     if kind not in kinds:
         raise locate(DTypeError(f"{name}: not defined for {x.dtype}; {what}"), user_location())
@@ -63,7 +64,7 @@ def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
 
 @public
 def fmax(x1: Any, x2: Any, /) -> NDArray:
-    """The larger operand; of a number and nan the number.
+    """The larger operand; the other one if one is nan.
 
     The result has the broadcast shape and the common dtype.
     Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
@@ -77,7 +78,7 @@ def fmax(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def fmin(x1: Any, x2: Any, /) -> NDArray:
-    """The smaller operand; of a number and nan the number.
+    """The smaller operand; the other one if one is nan.
 
     The result has the broadcast shape and the common dtype.
     Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
@@ -93,7 +94,7 @@ def fmin(x1: Any, x2: Any, /) -> NDArray:
 def fmod(x1: Any, x2: Any, /) -> NDArray:
     """The remainder of a division rounded towards zero, with the sign of the dividend (C's fmod).
 
-    The result has the broadcast shape and the common dtype. Of a division of integers by 0 it is 0.
+    The result has the broadcast shape and the common dtype. For a division of integers by 0 it is 0.
     Raises ShapeError if shapes do not broadcast, DTypeError for bool and complex numbers.
 
     >>> import tracejit as tj
@@ -103,16 +104,16 @@ def fmod(x1: Any, x2: Any, /) -> NDArray:
     a, b = _alike("fmod", ops.remainder, x1, x2)
     if is_floating(a.dtype):
         return copysign(remainder(absolute(a), absolute(b)), a)
-    rest = remainder(a, b)
-    return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
+    floored = remainder(a, b)
+    return where((floored != 0) & ((a < 0) != (b < 0)), floored - b, floored)
 
 
 @public
 def rint(x: Any, /) -> NDArray:
-    """Rounded to the nearest whole number, ties to even, as a floating number.
+    """Round to the nearest integer, ties to even, as a floating-point number.
 
-    The shape stays; integers become floats.
-    Raises ArgumentError for what is no array or number.
+    The shape is unchanged; integers become floats.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.rint(tj.asarray([0.5, 1.5, -2.7]))
@@ -140,9 +141,9 @@ def divmod(x1: Any, x2: Any, /) -> tuple[NDArray, NDArray]:
 
 @public
 def modf(x: Any, /) -> tuple[NDArray, NDArray]:
-    """The fractional and the whole part, both with the sign of the operand.
+    """The fractional and the integral part, both with the sign of the operand.
 
-    Shapes stay; integers become floats.
+    Shapes are unchanged; integers become floats.
     Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
@@ -151,16 +152,16 @@ def modf(x: Any, /) -> tuple[NDArray, NDArray]:
     """
     array = floating("modf", x)
     _refuse("modf", array, "f", "take the parts of complex numbers")
-    whole = FUNCTIONS["trunc"](array)
-    return copysign(where(isinf(array), 0.0, array - whole), array), whole
+    integral = FUNCTIONS["trunc"](array)
+    return copysign(where(isinf(array), 0.0, array - integral), array), integral
 
 
 @public
 def gcd(x1: Any, x2: Any, /) -> NDArray:
-    """The greatest common divisor of integers, not negative; of 0 and 0 it is 0.
+    """The greatest common divisor of integers, non-negative; for 0 and 0 it is 0.
 
     The result has the broadcast shape and the common dtype.
-    Raises ShapeError if shapes do not broadcast, DTypeError for what is no integer.
+    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.gcd(tj.asarray([12, -20]), 18)
@@ -171,10 +172,10 @@ def gcd(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def lcm(x1: Any, x2: Any, /) -> NDArray:
-    """The least common multiple of integers, not negative; of 0 and anything it is 0.
+    """The least common multiple of integers, non-negative; if one is 0, it is 0.
 
     The result has the broadcast shape and the common dtype.
-    Raises ShapeError if shapes do not broadcast, DTypeError for what is no integer.
+    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.lcm(tj.asarray([4, 6]), 10)
@@ -192,9 +193,9 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, ...]:
 
 @public
 def bitwise_count(x: Any, /) -> NDArray:
-    """The number of bits that are set in the magnitude of integers: uint8.
+    """The number of set bits in the magnitude of integers: uint8.
 
-    The shape stays. Raises DTypeError for what is no integer.
+    The shape is unchanged. Raises DTypeError for a value that is no integer.
 
     Source: Warren, Hacker's Delight, 2nd edition, section 5-1 (sums of neighbouring fields).
 
@@ -220,22 +221,23 @@ def float_power(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second, in float64 or complex128.
 
     The result has the broadcast shape.
-    Raises ShapeError if shapes do not broadcast, ArgumentError for what is no array or number.
+    Raises ShapeError if shapes do not broadcast, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.float_power(tj.asarray([1, 2, 3]), -2)
     NDArray([1.        , 0.25      , 0.11111111], dtype=float64)
     """
     a, b = _alike("float_power", ops.multiply, x1, x2)
-    wide = promotion.result_type(a.dtype, FLOAT64)
-    return pow(dispatch.cast(a, wide), dispatch.cast(b, wide))
+    dtype = promotion.result_type(a.dtype, FLOAT64)
+    return pow(dispatch.cast(a, dtype), dispatch.cast(b, dtype))
 
 
 @public
 def cbrt(x: Any, /) -> NDArray:
-    """The cube root, of negative numbers too.
+    """The cube root, also of negative numbers.
 
-    The shape stays; integers become floats. Computed as a power and one step of Newton's method.
+    The shape is unchanged; integers become floats.
+    Method: a power and one step of Newton's method.
     Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
@@ -244,12 +246,12 @@ def cbrt(x: Any, /) -> NDArray:
     """
     array = floating("cbrt", x)
     _refuse("cbrt", array, "f", "use pow")
-    length = absolute(array)
-    is_regular = (length > 0) & isfinite(length)
-    inside = where(is_regular, length, 1.0)
-    root = pow(inside, 1 / 3)
-    root = root - (root - inside / (root * root)) / 3.0
-    return copysign(where(is_regular, root, length), array)
+    magnitude = absolute(array)
+    is_regular = (magnitude > 0) & isfinite(magnitude)
+    radicand = where(is_regular, magnitude, 1.0)
+    root = pow(radicand, 1 / 3)
+    root = root - (root - radicand / (root * root)) / 3.0
+    return copysign(where(is_regular, root, magnitude), array)
 
 
 @public
@@ -264,13 +266,14 @@ def logaddexp2(x1: Any, x2: Any, /) -> NDArray:
     NDArray([   2., 2000.], dtype=float32)
     """
     a, b = _alike("logaddexp2", ops.logaddexp, x1, x2)
-    distance = where(a == b, 0.0, absolute(a - b))  # equal infinities have none
+    distance = where(a == b, 0.0, absolute(a - b))  # avoids inf - inf
     return maximum(a, b) + FUNCTIONS["log1p"](FUNCTIONS["exp2"](-distance)) / math.log(2)
 
 
 @public
 def heaviside(x1: Any, x2: Any, /) -> NDArray:
-    """0 where x1 is negative, 1 where it is positive, x2 where it is 0; nan for nan.
+    """The Heaviside step function: 0 where x1 is negative, 1 where it is positive, x2 where it is 0; nan for
+    nan.
 
     The result has the broadcast shape and the common floating dtype.
     Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
@@ -285,9 +288,9 @@ def heaviside(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def fabs(x: Any, /) -> NDArray:
-    """The absolute value as a floating number.
+    """The absolute value as a floating-point number.
 
-    The shape stays. Raises DTypeError for complex numbers.
+    The shape is unchanged. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.fabs(tj.asarray([-1, 2]))
@@ -302,8 +305,8 @@ def fabs(x: Any, /) -> NDArray:
 def sinc(x: Any, /) -> NDArray:
     """``sin(pi x) / (pi x)``, which is 1 at 0.
 
-    The shape stays; integers become float64.
-    Raises ArgumentError for what is no array or number.
+    The shape is unchanged; integers become float64.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.sinc(tj.asarray([0.0, 0.5]))
@@ -311,15 +314,15 @@ def sinc(x: Any, /) -> NDArray:
     """
     array = dispatch.as_array("sinc", x)
     array = array if is_inexact(array.dtype) else dispatch.cast(array, FLOAT64)
-    turned = where(array == 0, 1.0, array * math.pi)
-    return where(array == 0, 1.0, FUNCTIONS["sin"](turned) / turned)
+    angles = where(array == 0, 1.0, array * math.pi)
+    return where(array == 0, 1.0, FUNCTIONS["sin"](angles) / angles)
 
 
 @public(names="rad2deg")
 def degrees(x: Any, /) -> NDArray:
-    """Radians as degrees.
+    """Convert radians to degrees.
 
-    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+    The shape is unchanged; integers become floats. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.degrees(tj.asarray([0.0, tj.pi]))
@@ -332,9 +335,9 @@ def degrees(x: Any, /) -> NDArray:
 
 @public(names="deg2rad")
 def radians(x: Any, /) -> NDArray:
-    """Degrees as radians.
+    """Convert degrees to radians.
 
-    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+    The shape is unchanged; integers become floats. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.radians(tj.asarray([0.0, 180.0]))
@@ -349,23 +352,24 @@ def radians(x: Any, /) -> NDArray:
 def angle(z: Any, deg: bool = False) -> NDArray:
     """The angle of complex numbers with the positive real axis, in radians or (`deg`) degrees.
 
-    Between -pi and pi; of real numbers 0 or pi. The shape stays, the dtype is that of the parts.
-    Raises ArgumentError for what is no array or number.
+    It is between -pi and pi; for real numbers 0 or pi. The shape is unchanged, the dtype is that of the real
+    part.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.angle(tj.asarray([1j, -1.0]), deg=True)
     NDArray([ 90., 180.], dtype=float32)
     """
     array = floating("angle", z)
-    found = FUNCTIONS["atan2"](imag(array), real(array))
-    return degrees(found) if deg else found
+    angles = FUNCTIONS["atan2"](imag(array), real(array))
+    return degrees(angles) if deg else angles
 
 
 # -- representation ------------------------------------------------------------------------------------------
 
 
 def _power_of_two(exponent: Any, dtype: np.dtype) -> tuple[Any, ...]:
-    """Factors, all of them normal numbers, whose product is two to the power of an integer array."""
+    """Return factors, all of them normal numbers, whose product is two to the power of an integer array."""
     limit = 2 * (ml_dtypes.finfo(dtype).maxexp - ml_dtypes.finfo(dtype).minexp)
     bounded = dispatch.cast(clip(exponent, -limit, limit), np.dtype("int64"))
     quarter = bounded // 4
@@ -397,9 +401,9 @@ def ldexp(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
-    """Fractions of magnitude 0.5 to 1 and exponents of two (int32) whose product is the operand.
+    """Fractions f with magnitudes in [0.5, 1) and exponents e (int32): the operand is f * 2**e.
 
-    Shapes stay; 0, infinities and nan are their own fraction, with exponent 0.
+    Shapes are unchanged. For 0, infinities and nan the fraction is the operand, and the exponent 0.
     Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
@@ -413,9 +417,9 @@ def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
     exponent = dispatch.cast(FUNCTIONS["floor"](FUNCTIONS["log2"](absolute(fraction))), INT32) + 1
     for factor in _power_of_two(-exponent, array.dtype):
         fraction = fraction * factor
-    high, low = absolute(fraction) >= 1, absolute(fraction) < 0.5  # the logarithm was rounded
-    fraction = where(high, fraction * 0.5, where(low, fraction * 2.0, fraction))
-    exponent = exponent + dispatch.cast(high, INT32) - dispatch.cast(low, INT32)
+    is_high, is_low = absolute(fraction) >= 1, absolute(fraction) < 0.5  # if the logarithm was rounded
+    fraction = where(is_high, fraction * 0.5, where(is_low, fraction * 2.0, fraction))
+    exponent = exponent + dispatch.cast(is_high, INT32) - dispatch.cast(is_low, INT32)
     return where(is_regular, fraction, array), where(is_regular, exponent, 0)
 
 
@@ -423,7 +427,7 @@ def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
 def spacing(x: Any, /) -> NDArray:
     """The distance to the next number away from zero, with the sign of the operand.
 
-    The shape stays; nan for infinities and nan. Raises DTypeError for complex numbers.
+    The shape is unchanged. The result is nan for infinities and nan. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.spacing(tj.asarray([1.0])) == tj.finfo(tj.float32).eps
@@ -431,18 +435,18 @@ def spacing(x: Any, /) -> NDArray:
     """
     array = floating("spacing", x)
     _refuse("spacing", array, "f", "take the parts of complex numbers")
-    length = absolute(array)
-    distance = FUNCTIONS["nextafter"](length, math.inf) - length
+    magnitude = absolute(array)
+    distance = FUNCTIONS["nextafter"](magnitude, math.inf) - magnitude
     return where(array < 0, -distance, distance)
 
 
 @public
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> NDArray:
-    """nan becomes `nan`, infinities become `posinf` and `neginf`: by default the largest finite numbers.
+    """Replace nan by `nan`, and infinities by `posinf` and `neginf`, by default the largest finite numbers.
 
-    Shape and dtype stay; of complex numbers each part. ``copy=False`` changes the array itself and
-    returns it.
-    Raises ArgumentError for what is no array or number.
+    Shape and dtype are unchanged; complex numbers are treated by their parts. ``copy=False`` modifies the
+    array itself and returns it.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nan_to_num(tj.asarray([tj.nan, 1.0, tj.inf]), posinf=9.0)
@@ -466,14 +470,14 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return array
 
 
-# -- questions -----------------------------------------------------------------------------------------------
+# -- tests ---------------------------------------------------------------------------------------------------
 
 
 @public
 def isposinf(x: Any, /) -> NDArray:
     """Test each number for plus infinity.
 
-    The shape stays. Raises DTypeError for complex numbers.
+    The shape is unchanged. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.isposinf(tj.asarray([1.0, tj.inf, -tj.inf]))
@@ -486,7 +490,7 @@ def isposinf(x: Any, /) -> NDArray:
 def isneginf(x: Any, /) -> NDArray:
     """Test each number for minus infinity.
 
-    The shape stays. Raises DTypeError for complex numbers.
+    The shape is unchanged. Raises DTypeError for complex numbers.
 
     >>> import tracejit as tj
     >>> tj.isneginf(tj.asarray([1.0, tj.inf, -tj.inf]))
@@ -509,7 +513,7 @@ def _everywhere(x: Any, truth: bool) -> Any:
 def isreal(x: Any, /) -> NDArray:
     """Test each number for an imaginary part of 0.
 
-    The shape stays. Raises ArgumentError for what is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.isreal(tj.asarray([1 + 1j, 2]))
@@ -523,7 +527,7 @@ def isreal(x: Any, /) -> NDArray:
 def iscomplex(x: Any, /) -> NDArray:
     """Test each number for an imaginary part other than 0.
 
-    The shape stays. Raises ArgumentError for what is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.iscomplex(tj.asarray([1 + 1j, 2]))
@@ -535,7 +539,7 @@ def iscomplex(x: Any, /) -> NDArray:
 
 @public
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
-    """Test ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves, nan if `equal_nan`.
+    """Test ``|a - b| <= atol + rtol * |b|``; equal infinities are close, and nan and nan with `equal_nan`.
 
     The result is bool and has the broadcast shape of `a` and `b`; the difference is computed in their common
     floating dtype.
@@ -546,14 +550,14 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     NDArray([ True, False], dtype=bool)
     """
     x, y = _alike("isclose", ops.divide, *(asarray(v) if isinstance(v, (list, tuple)) else v for v in (a, b)))
-    apart = where(isfinite(x) & isfinite(y), absolute(x - y), math.inf)
-    close = (apart <= atol + rtol * absolute(y)) & isfinite(y) | (x == y)
+    distance = where(isfinite(x) & isfinite(y), absolute(x - y), math.inf)
+    close = (distance <= atol + rtol * absolute(y)) & isfinite(y) | (x == y)
     return close | (isnan(x) & isnan(y)) if equal_nan else close
 
 
 @public
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
-    """Whether all elements are close, as `isclose` has it: an array without dimensions, usable as a bool.
+    """Whether all elements are close, as defined by `isclose`: a 0-d array, usable as a bool.
 
     Raises ShapeError if shapes do not broadcast.
 
@@ -566,10 +570,10 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
 
 @public
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> NDArray:
-    """Whether shapes and all elements are equal: an array without dimensions, usable as a bool.
+    """Whether shapes and all elements are equal: a 0-d array, usable as a bool.
 
     equal_nan: whether nan equals nan.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> bool(tj.array_equal(tj.asarray([1, 2]), [1, 2]))
@@ -588,9 +592,9 @@ def _same(x: Any, y: Any, equal_nan: bool) -> Any:
 
 @public
 def array_equiv(a1: Any, a2: Any) -> NDArray:
-    """Whether shapes broadcast and all elements are equal then: an array without dimensions.
+    """Whether shapes broadcast and all broadcast elements are equal: a 0-d array.
 
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> bool(tj.array_equiv(tj.asarray([1, 1]), [[1, 1], [1, 1]]))
@@ -606,9 +610,9 @@ def array_equiv(a1: Any, a2: Any) -> NDArray:
 
 @public
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not a complex one.
+    """Whether the dtype is not complex.
 
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.isrealobj(tj.ones(2))
@@ -619,9 +623,9 @@ def isrealobj(x: Any) -> bool:
 
 @public
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is a complex one.
+    """Whether the dtype is complex.
 
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.iscomplexobj(tj.asarray([1j]))
@@ -632,10 +636,11 @@ def iscomplexobj(x: Any) -> bool:
 
 @public
 def real_if_close(x: Any, tol: float = 100) -> NDArray:
-    """The real part if all imaginary parts are below `tol` units of rounding (or below `tol`, if that is
-    less than 1); else the array itself. Looks at the values, which makes a traced function piecewise.
+    """The real part if all imaginary parts are small, otherwise the array itself.
 
-    Raises ArgumentError for what is no array or number.
+    The bound is `tol` machine epsilons, or `tol` itself if that is at most 1. This is a look at the values,
+    which makes a traced function piecewise.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.real_if_close(tj.asarray([1 + 1e-9j]))
@@ -653,9 +658,9 @@ def real_if_close(x: Any, tol: float = 100) -> NDArray:
 
 @public
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> NDArray:
-    """Elements of the first choice whose condition holds, else of `default`.
+    """Elements of the first choice whose condition is true, otherwise of `default`.
 
-    condlist, choicelist: as many conditions (bool) as choices; all broadcast.
+    condlist, choicelist: equal numbers of conditions (bool) and choices; all broadcast.
     The result has their common shape and dtype.
     Raises ArgumentError for other numbers of choices or none, DTypeError for conditions that are not bool,
     ShapeError if shapes do not broadcast.
@@ -680,11 +685,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> NDArray:
 
 @public
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> NDArray:
-    """A function given in pieces: the last of the conditions that holds says which function applies.
+    """A piecewise defined function: the last condition that is true selects the function.
 
-    condlist: bool arrays of the shape of `x`, or one; funclist: a function or number for each, and perhaps
-    one more for elements where none holds (else 0). Functions get all of `x` and the further arguments, and
-    have to be elementwise. The result has the shape and dtype of `x`.
+    condlist: bool arrays of the shape of `x`, or one; funclist: a function or number for each condition, and
+    optionally one more for elements where no condition is true (by default 0). Functions are called with all
+    of `x` and the further arguments, and must be elementwise. The result has the shape and dtype of `x`.
     Raises ArgumentError for another number of functions.
 
     >>> import tracejit as tj
@@ -693,16 +698,16 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> ND
     NDArray([ 2., 10.], dtype=float32)
     """
     array = dispatch.as_array("piecewise", x)
-    single = not isinstance(condlist, (list, tuple)) or isinstance(condlist[0], (bool, np.bool_))
-    masks = [dispatch.as_array("piecewise", c) for c in ([condlist] if single else condlist)]
+    is_single = not isinstance(condlist, (list, tuple)) or isinstance(condlist[0], (bool, np.bool_))
+    masks = [dispatch.as_array("piecewise", c) for c in ([condlist] if is_single else condlist)]
     functions = list(funclist)
     if len(functions) not in (len(masks), len(masks) + 1):
         what = f"piecewise: {len(functions)} functions for {len(masks)} conditions; one each, or one more"
         raise locate(ArgumentError(what), user_location())
-    pieces = [f(array, *args, **kw) if callable(f) else f for f in functions]
-    result = pieces[len(masks)] if len(pieces) > len(masks) else 0
-    for mask, piece in zip(masks, pieces, strict=False):
-        result = where(mask, piece, result)
+    values = [f(array, *args, **kw) if callable(f) else f for f in functions]
+    result = values[len(masks)] if len(values) > len(masks) else 0
+    for mask, value in zip(masks, values, strict=False):
+        result = where(mask, value, result)
     return dispatch.cast(result, array.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Polynomials as arrays of coefficients, the highest power first (NumPy's `poly1d` order)."""
+"""Polynomials as arrays of coefficients, highest power first (the order of NumPy's `poly1d`)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _zeros(count: int, like: Any) -> Any:
 
 @public
 def polyval(p: Any, x: Any) -> NDArray:
-    """The polynomial with coefficients `p` at `x`, by Horner's rule.
+    """The values at `x` of the polynomial with coefficients `p`, by Horner's rule.
 
-    p: of one dimension; x: of any shape, which the result has. The result has the common dtype.
+    p: one dimension; x: any shape, which is that of the result. The result has the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -57,7 +57,7 @@ def polyval(p: Any, x: Any) -> NDArray:
 def polyadd(a1: Any, a2: Any) -> NDArray:
     """The sum of two polynomials.
 
-    Coefficients of one dimension; the result is as long as the longer one. The result has the common dtype.
+    The coefficients have one dimension. The result has the length of the longer operand and the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -72,7 +72,7 @@ def polyadd(a1: Any, a2: Any) -> NDArray:
 def polysub(a1: Any, a2: Any) -> NDArray:
     """The difference of two polynomials.
 
-    Coefficients of one dimension; the result is as long as the longer one. The result has the common dtype.
+    The coefficients have one dimension. The result has the length of the longer operand and the common dtype.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
@@ -84,18 +84,18 @@ def polysub(a1: Any, a2: Any) -> NDArray:
 
 
 def _as_long(name: str, a1: Any, a2: Any) -> tuple[Any, Any]:
-    """Coefficients filled up with leading zeros to one length."""
+    """Pad coefficients with leading zeros to equal lengths."""
     a, b = _coefficients(name, a1), _coefficients(name, a2)
     length = max(a.size, b.size)
-    filled = [concat([_zeros(length - x.size, x), x]) if x.size < length else x for x in (a, b)]
-    return filled[0], filled[1]
+    padded = [concat([_zeros(length - x.size, x), x]) if x.size < length else x for x in (a, b)]
+    return padded[0], padded[1]
 
 
 @public
 def polymul(a1: Any, a2: Any) -> NDArray:
     """The product of two polynomials.
 
-    Coefficients of one dimension, n and m of them; the result has n + m - 1. The result has the common dtype.
+    For n and m coefficients, of one dimension, the result has n + m - 1, in the common dtype.
     Raises ShapeError for coefficients of more dimensions, ArgumentError for none.
 
     >>> import tracejit as tj
@@ -127,9 +127,9 @@ def polyder(p: Any, m: int = 1) -> NDArray:
 
 @public
 def polyint(p: Any, m: int = 1, k: Any = None) -> NDArray:
-    """The `m`-th antiderivative of a polynomial, with constants of integration `k` (0).
+    """The `m`-th antiderivative of a polynomial, with constants of integration `k` (by default 0).
 
-    k: a number for all, or one for each integration. The result is `m` coefficients longer and floating.
+    k: a number for all integrations, or one for each. The result is `m` coefficients longer and floating.
     Raises ShapeError for coefficients of more dimensions, ArgumentError for a negative `m` or too few `k`.
 
     >>> import tracejit as tj
@@ -158,9 +158,9 @@ def _times(name: str, m: Any) -> int:
 
 @public
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> NDArray:
-    """The matrix of powers of the elements of `x`: falling ones, or `increasing`, `N` columns (square).
+    """The Vandermonde matrix of `x`: decreasing (or `increasing`) powers in `N` columns, by default square.
 
-    x: of one dimension; small integers become int64.
+    x: one dimension; small integers become int64.
     Raises ShapeError for more dimensions, ArgumentError for a negative number of columns.
 
     >>> import tracejit as tj
@@ -189,8 +189,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> NDArray:
 def polydiv(u: Any, v: Any) -> tuple[NDArray, NDArray]:
     """Quotient and remainder of two polynomials.
 
-    Coefficients of one dimension, the first of `v` not 0. The remainder has no leading zeros; for that it is
-    looked at, and a traced function runs piecewise.
+    The coefficients have one dimension; the first one of `v` must not be 0. The remainder has no leading
+    zeros, which needs a look at it, so a traced function runs piecewise.
     Raises ShapeError for coefficients of more dimensions, ArgumentError for none.
 
     >>> import tracejit as tj
@@ -201,84 +201,87 @@ def polydiv(u: Any, v: Any) -> tuple[NDArray, NDArray]:
     if not a.size or not b.size:
         raise locate(ArgumentError("polydiv: a polynomial has at least one coefficient"), user_location())
     dtype = result_type(a, b)
-    rest, factors = dispatch.cast(a, dtype).copy(), []
+    remainder, factors = dispatch.cast(a, dtype).copy(), []
     count = a.size - b.size + 1
     for k in range(count):
-        factors.append(rest[k] / b[0])
-        rest[k : k + b.size] -= factors[-1] * b
-    quotient = stack(factors) if factors else _zeros(1, rest)
-    close = np.isclose(rest.numpy(), 0, rtol=1e-14)
-    leading = int(np.argmin(close)) if not close.all() else close.size - 1
-    return quotient, rest[leading:]
+        factors.append(remainder[k] / b[0])
+        remainder[k : k + b.size] -= factors[-1] * b
+    quotient = stack(factors) if factors else _zeros(1, remainder)
+    is_zero = np.isclose(remainder.numpy(), 0, rtol=1e-14)
+    leading = int(np.argmin(is_zero)) if not is_zero.all() else is_zero.size - 1
+    return quotient, remainder[leading:]
 
 
 @public
 def poly(x: Any) -> NDArray:
-    """The coefficients of the polynomial with these roots, or the characteristic one of a square matrix.
+    """The coefficients of the polynomial with these roots, or of the characteristic polynomial of a matrix.
 
-    The result, one longer than there are roots, is floating; of a real matrix it is real.
+    The result is floating, and one longer than the number of roots; for a real square matrix it is real.
     Raises ShapeError for more dimensions and for matrices that are not square.
 
     >>> import tracejit as tj
     >>> tj.poly(tj.asarray([1.0, 2.0]))
     NDArray([ 1., -3.,  2.], dtype=float32)
     """
-    given = floating("poly", asarray(x))
-    if given.ndim == 2 and given.shape[0] == given.shape[1] and given.size:
-        roots, _ = dispatch.emit(ops.eig, given)
-    elif given.ndim <= 1:
-        roots = given.reshape(-1)
+    array = floating("poly", asarray(x))
+    if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size:
+        roots, _ = dispatch.emit(ops.eig, array)
+    elif array.ndim <= 1:
+        roots = array.reshape(-1)
     else:
-        what = f"poly: takes roots in one dimension or a square matrix, got shape {given.shape}"
+        what = f"poly: takes roots in one dimension or a square matrix, got shape {array.shape}"
         raise locate(ShapeError(what), user_location())
     result = dispatch.full(1, (1,), roots.dtype, roots.device)
     for k in range(roots.size):
         factor = concat([dispatch.full(1, (1,), roots.dtype, roots.device), -roots[k : k + 1]])
         result = convolve(result, factor)
-    is_real = given.ndim == 2 and given.dtype.kind == "f"
-    found: NDArray = dispatch.emit(ops.real, result) if is_real and result.dtype.kind == "c" else result
-    return found
+    is_real = array.ndim == 2 and array.dtype.kind == "f"
+    coefficients: NDArray = (
+        dispatch.emit(ops.real, result) if is_real and result.dtype.kind == "c" else result
+    )
+    return coefficients
 
 
 @public
 def roots(p: Any) -> NDArray:
     """The roots of a polynomial, complex: the eigenvalues of its companion matrix.
 
-    Zeros in front of and behind the coefficients are looked for, so a traced function runs piecewise.
+    This is a look for leading and trailing zeros, so a traced function runs piecewise.
     Raises ShapeError for coefficients of more dimensions.
 
     >>> import tracejit as tj
     >>> tj.roots(tj.asarray([1.0, -3.0, 2.0])).real.round(4)
     NDArray([2., 1.], dtype=float32)
     """
-    given = floating("roots", _coefficients("roots", p))
-    places = np.flatnonzero(given.numpy())
-    if not places.size:
-        return dispatch.full(0, (0,), given.dtype, given.device)
-    first, last = int(places[0]), int(places[-1])
-    inner, zeros = given[first : last + 1], given.size - 1 - last
+    coefficients = floating("roots", _coefficients("roots", p))
+    nonzeros = np.flatnonzero(coefficients.numpy())
+    if not nonzeros.size:
+        return dispatch.full(0, (0,), coefficients.dtype, coefficients.device)
+    first, last = int(nonzeros[0]), int(nonzeros[-1])
+    inner, zeros = coefficients[first : last + 1], coefficients.size - 1 - last
     count = inner.size - 1
     if not count:
-        return _zeros(zeros, given)
-    companion = dispatch.full(0, (count, count), given.dtype, given.device)
+        return _zeros(zeros, coefficients)
+    companion = dispatch.full(0, (count, count), coefficients.dtype, coefficients.device)
     companion[0] = -inner[1:] / inner[0]
     for k in range(count - 1):
         companion[k + 1, k] = 1
-    found, _ = dispatch.emit(ops.eig, companion)
-    return concat([found, _zeros(zeros, found)]) if zeros else found
+    eigenvalues, _ = dispatch.emit(ops.eig, companion)
+    return concat([eigenvalues, _zeros(zeros, eigenvalues)]) if zeros else eigenvalues
 
 
 @public
 def polyfit(
     x: Any, y: Any, deg: int, rcond: None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:
-    """The polynomial of degree `deg` through points in the least squares sense, its highest power first.
+    """The least squares polynomial of degree `deg` for points, highest power first.
 
-    x: (m,); y: (m,), or (m, k) for k polynomials; w: weights of the differences, (m,). With `cov` a pair of
-    the coefficients and their covariances, scaled by the squared differences but for ``cov="unscaled"``.
-    Computed by a QR factorization of scaled powers. The result is floating.
-    Raises ShapeError for points or weights that do not fit, ArgumentError for a negative `deg`, for fewer
-    points than coefficients, `rcond` and `full`.
+    x: (m,); y: (m,), or (m, k) for k polynomials; w: weights of the residuals, (m,). With `cov` the result is
+    a pair of the coefficients and their covariances, scaled by the squared residuals except for
+    ``cov="unscaled"``.
+    Method: a QR factorization of scaled powers. The result is floating.
+    Raises ShapeError for points or weights of other shapes, ArgumentError for a negative `deg`, for fewer
+    points than coefficients, and for `rcond` and `full`.
 
     >>> import tracejit as tj
     >>> tj.polyfit(tj.asarray([0.0, 1.0, 2.0]), tj.asarray([1.0, 3.0, 5.0]), 1).round(4)
@@ -309,15 +312,15 @@ def polyfit(
     scale = dispatch.apply(ops.sqrt, (powers * powers).sum(axis=0))
     q, r = dispatch.emit(ops.qr, powers / scale, complete=False)
     inverse = dispatch.emit(ops.solve, r, dispatch.cast(eye(order), dtype)) / scale[:, None]
-    found = inverse @ (q.T @ target)
+    coefficients = inverse @ (q.T @ target)
     if not cov:
-        return found
-    base: Any = inverse @ inverse.T
+        return coefficients
+    covariance: Any = inverse @ inverse.T
     if cov != "unscaled":
         if points.size <= order:
             what = f'polyfit: covariances need more than {order} points; or give cov="unscaled"'
             raise locate(ArgumentError(what), user_location())
-        rest = target - powers @ found
-        factor = (rest * rest).sum(axis=0) / (points.size - order)
-        base = base * factor if target.ndim == 1 else base[:, :, None] * factor
-    return found, base
+        residuals = target - powers @ coefficients
+        factor = (residuals * residuals).sum(axis=0) / (points.size - order)
+        covariance = covariance * factor if target.ndim == 1 else covariance[:, :, None] * factor
+    return coefficients, covariance

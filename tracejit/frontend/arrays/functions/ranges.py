@@ -1,7 +1,7 @@
 """Arrays computed from positions: ranges, grids, diagonals and triangles.
 
-Everything starts from one operator, `iota`; a grid of indices is a view of it (`positions`), so that it costs
-no memory inside a kernel.
+All are based on one operator, `iota`. A grid of indices is a view of its result (`positions`), so it needs no
+memory in a kernel.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "floa
 
 
 def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
-    """The index along `axis` of each element of an array of `shape`, int64: a broadcast view of an iota."""
+    """Return the index along `axis` of each element of an array of `shape`, int64: a broadcast view."""
     line = dispatch.emit(ops.iota, size=shape[axis], device=device)
     strides = tuple(int(a == axis) for a in range(len(shape)))
     return ArrayCore.new(line._storage, View(0, shape, strides))
 
 
 def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) -> Any:
-    """start, start + step, ...: integers exactly, others computed in float64 and cast once."""
+    """Return start, start + step, ...; floats are computed in float64 and cast at the end."""
     index = dispatch.emit(ops.iota, size=count, device=device)
     if is_floating(dtype) or isinstance(start, float) or isinstance(step, float):
         index = dispatch.cast(index, FLOAT64)
@@ -53,9 +53,10 @@ def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) ->
 
 @public
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> NDArray:
-    """Evenly spaced numbers from `start` (0 if only one is given) up to `stop`, which is left out.
+    """Evenly spaced numbers from `start` up to `stop`, exclusively; a single bound is `stop`, and `start` is
+    0.
 
-    int64 where all are integers, else float32.
+    The default dtype is int64 if all arguments are integers, otherwise float32.
     Raises ArgumentError for a step of 0 or bounds that are no numbers, DTypeError for an unsupported dtype,
     DeviceError for an unknown device.
 
@@ -73,13 +74,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
             )
     if step == 0:
         raise locate(ArgumentError("arange: step must not be 0"), user_location())
-    whole = all(isinstance(bound, int) for bound in (start, stop, step))
-    if whole:
+    is_integer = all(isinstance(bound, int) for bound in (start, stop, step))
+    if is_integer:
         count = len(range(integer("arange", start), integer("arange", stop), integer("arange", step)))
     else:
         count = max(0, math.ceil((stop - start) / step))
-    wanted = chosen_dtype("arange", dtype, INT64 if whole else FLOAT32)
-    return _line(count, start, step, wanted, chosen_device("arange", device))
+    target = chosen_dtype("arange", dtype, INT64 if is_integer else FLOAT32)
+    return _line(count, start, step, target, chosen_device("arange", device))
 
 
 def _check_bounds(name: str, bounds: tuple[Any, ...]) -> None:
@@ -103,11 +104,11 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
+    """`num` evenly spaced numbers from `start` to `stop`, which is excluded without `endpoint` (float32).
 
-    `start` and `stop` may be arrays, which broadcast: the numbers then run along a new axis `axis`, in the
-    floating dtype that the arrays have together. Integer dtypes round down. With `retstep` the result is a
-    pair of the numbers and their distance.
+    `start` and `stop` may be arrays, which broadcast: the numbers are then along a new axis `axis`, in the
+    common floating dtype of the arrays. Integer dtypes round down. With `retstep` the result is a pair of the
+    numbers and their spacing.
     Raises ShapeError for a negative `num` and bounds that do not broadcast, ArgumentError for bounds that are
     no numbers or arrays, DTypeError for an unsupported dtype, DeviceError for an unknown device.
 
@@ -131,26 +132,26 @@ def linspace(
     line = line * step + start if intervals > 0 else line + start
     if endpoint and count > 1:
         line = dispatch.apply(ops.where, index == intervals, stop * 1.0, line)
-    wanted = chosen_dtype("linspace", dtype, default)
-    line = dispatch.cast(dispatch.apply(ops.floor, line) if wanted.kind in "iu" else line, wanted)
+    target = chosen_dtype("linspace", dtype, default)
+    line = dispatch.cast(dispatch.apply(ops.floor, line) if target.kind in "iu" else line, target)
     result = moveaxis(line, 0, axis) if line.ndim > 1 or axis not in (0, -1) else line
     return (result, step) if retstep else result
 
 
 def _float_arrays(start: Any, stop: Any) -> tuple[Any, Any, np.dtype]:
-    """Bounds as arrays of one shape in double precision, and the dtype of what lies between them."""
+    """Return bounds as arrays of one shape in double precision, and the default dtype of the result."""
     bounds = broadcast_arrays(asarray(start), asarray(stop))
     default = promotion.result_type(*(x.dtype for x in bounds), 1.0)
     double = np.dtype("complex128") if default.kind == "c" else FLOAT64
     return dispatch.cast(bounds[0], double), dispatch.cast(bounds[1], double), default
 
 
-def _precision(*given: Any) -> np.dtype:
-    """The dtype of numbers computed from bounds: that of the arrays among them, else single precision."""
-    dtypes = [asarray(x).dtype for x in given if not is_number(x)]
+def _precision(*bounds: Any) -> np.dtype:
+    """Return the default dtype for bounds: that of the arrays among them, otherwise single precision."""
+    dtypes = [asarray(x).dtype for x in bounds if not is_number(x)]
     if dtypes:
         return promotion.result_type(*dtypes, 1.0)
-    return np.dtype("complex64") if any(isinstance(x, complex) for x in given) else FLOAT32
+    return np.dtype("complex64") if any(isinstance(x, complex) for x in bounds) else FLOAT32
 
 
 @public
@@ -163,9 +164,9 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> NDArray:
-    """`num` powers of `base`, whose exponents are evenly spaced from `start` to `stop`; see `linspace`.
+    """`num` powers of `base` with evenly spaced exponents from `start` to `stop`; see `linspace`.
 
-    float32 unless a dtype is given or bounds are arrays of another one.
+    The default dtype is float32, or that of bounds that are arrays.
     Raises what `linspace` raises.
 
     >>> import tracejit as tj
@@ -173,22 +174,22 @@ def logspace(
     NDArray([  1.,  10., 100.], dtype=float32)
     """
     _check_bounds("logspace", (start, stop, base))
-    wanted = chosen_dtype("logspace", dtype, _precision(start, stop, base))
+    target = chosen_dtype("logspace", dtype, _precision(start, stop, base))
     if not is_number(base):
         start, stop, base = broadcast_arrays(asarray(start), asarray(stop), asarray(base))
         base = expand_dims(base, axis=axis)
     double = np.dtype("complex128") if _precision(start, stop).kind == "c" else FLOAT64
-    return dispatch.cast(pow(base, linspace(start, stop, num, endpoint, False, double, axis)), wanted)
+    return dispatch.cast(pow(base, linspace(start, stop, num, endpoint, False, double, axis)), target)
 
 
 @public
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> NDArray:
-    """`num` numbers from `start` to `stop`, each the same multiple of the one before; see `linspace`.
+    """`num` numbers from `start` to `stop` with a constant ratio of neighbours; see `linspace`.
 
-    The bounds have the same sign, and are not 0.
-    float32 unless a dtype is given or bounds are arrays of another one.
+    The bounds must have the same sign, and not be 0.
+    The default dtype is float32, or that of bounds that are arrays.
     Raises ShapeError for bounds that are 0, and what `linspace` raises.
 
     >>> import tracejit as tj
@@ -198,19 +199,19 @@ def geomspace(
     _check_bounds("geomspace", (start, stop))
     if any(type(bound) in (int, float, complex) and bound == 0 for bound in (start, stop)):
         raise locate(ShapeError("geomspace: the bounds must not be 0"), user_location())
-    wanted = chosen_dtype("geomspace", dtype, _precision(start, stop))
+    target = chosen_dtype("geomspace", dtype, _precision(start, stop))
     first, last, _ = _float_arrays(start, stop)
     sign = dispatch.apply(ops.sign, first)
     exponent = dispatch.apply(ops.log, last / sign) - dispatch.apply(ops.log, first / sign)
-    share = linspace(0.0, 1.0, num, endpoint, dtype=FLOAT64)
-    share = share.reshape(share.shape + (1,) * first.ndim)
-    line = first * dispatch.apply(ops.exp, share * exponent)
-    line = dispatch.apply(ops.where, share == 1.0, last, line)
-    return dispatch.cast(moveaxis(line, 0, axis), wanted)
+    fraction = linspace(0.0, 1.0, num, endpoint, dtype=FLOAT64)
+    fraction = fraction.reshape(fraction.shape + (1,) * first.ndim)
+    line = first * dispatch.apply(ops.exp, fraction * exponent)
+    line = dispatch.apply(ops.where, fraction == 1.0, last, line)
+    return dispatch.cast(moveaxis(line, 0, axis), target)
 
 
 def diagonal_of(name: str, k: Any, shape: tuple[int, ...]) -> int:
-    """The number of a diagonal; of those that lie outside of a matrix of this shape, the nearest."""
+    """Return the number of a diagonal, limited to the range for a matrix of this shape."""
     rows, columns = shape
     return min(max(integer(f"{name}: k", k), -rows), columns)
 
@@ -221,7 +222,7 @@ def eye(
 ) -> NDArray:
     """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
 
-    Shape (n_rows, n_cols); n_cols is n_rows if left out.
+    The shape is (n_rows, n_cols); the default of n_cols is n_rows.
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype, DeviceError for an unknown device.
 
@@ -231,9 +232,9 @@ def eye(
              [0, 1]], dtype=int8)
     """
     shape = new_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    where = chosen_device("eye", device)
-    hits = positions(shape, 1, where) == positions(shape, 0, where) + diagonal_of("eye", k, shape)
-    return dispatch.cast(hits, chosen_dtype("eye", dtype, FLOAT32))
+    target = chosen_device("eye", device)
+    is_diagonal = positions(shape, 1, target) == positions(shape, 0, target) + diagonal_of("eye", k, shape)
+    return dispatch.cast(is_diagonal, chosen_dtype("eye", dtype, FLOAT32))
 
 
 def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
@@ -245,16 +246,16 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
     matrix = array.shape[-2:]
     column = positions(matrix, 1, array.device)
     diagonal = positions(matrix, 0, array.device) + diagonal_of(name, k, matrix)
-    kept = column <= diagonal if lower else column >= diagonal
-    return dispatch.apply(ops.where, kept, array, False if array.dtype == BOOL else 0)
+    is_kept = column <= diagonal if lower else column >= diagonal
+    return dispatch.apply(ops.where, is_kept, array, False if array.dtype == BOOL else 0)
 
 
 @public
 def tril(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
 
-    x: two or more dimensions; shape and dtype stay.
-    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+    x: two or more dimensions; shape and dtype are unchanged.
+    Raises ShapeError for fewer dimensions, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.tril(tj.ones((2, 2)))
@@ -268,8 +269,8 @@ def tril(x: Any, /, k: int = 0) -> NDArray:
 def triu(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
 
-    x: two or more dimensions; shape and dtype stay.
-    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+    x: two or more dimensions; shape and dtype are unchanged.
+    Raises ShapeError for fewer dimensions, ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.triu(tj.ones((2, 2)))
@@ -283,10 +284,10 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
 def meshgrid(
     *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[NDArray, ...]:
-    """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
+    """Coordinate arrays of a grid from 1-dimensional arrays; ``"xy"`` exchanges the first two dimensions.
 
-    Each result has one dimension for each array, and the array's dtype. Without `copy` they are views that
-    cannot be written; `sparse` ones have extent 1 in all dimensions but their own.
+    Each result has one dimension for each array, and the dtype of its array. Without `copy` they are
+    read-only views; with `sparse` they have extent 1 in all dimensions but their own.
     Raises ShapeError for arrays of more dimensions, ArgumentError for another `indexing`.
 
     >>> import tracejit as tj
@@ -300,12 +301,12 @@ def meshgrid(
     lines: list[Any] = [asarray(x) for x in arrays]
     if any(x.ndim > 1 for x in lines):
         raise locate(ShapeError("meshgrid: the arrays must have one dimension each"), user_location())
-    places = list(range(len(lines)))
+    axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
-        places[:2] = 1, 0
+        axes[:2] = 1, 0
     grids: tuple[Any, ...] = tuple(
-        line.reshape(tuple(-1 if a == place else 1 for a in range(len(lines))))
-        for line, place in zip(lines, places, strict=True)
+        line.reshape(tuple(-1 if a == axis else 1 for a in range(len(lines))))
+        for line, axis in zip(lines, axes, strict=True)
     )
     if not sparse:
         grids = broadcast_arrays(*grids)

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: every element is the reduction of all up to it.
+"""Cumulative sums and products along an axis: every element is the reduction of all elements up to it.
 
 Dtypes are those of the reduction: bools and small integers are summed in int64 or uint64.
 
@@ -17,7 +17,7 @@ from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import normalize_axis
 from tracejit.frontend.arrays.functions.manipulation import ravel
-from tracejit.frontend.arrays.functions.reductions import wide
+from tracejit.frontend.arrays.functions.reductions import cast_for_sum
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.arrays.views import sliced
 from tracejit.frontend.recording.location import user_location
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def running_sums(x: Any, axis: int) -> Any:
-    """Running sums, of complex numbers by their parts."""
+    """Return cumulative sums, of complex numbers by their real and imaginary parts."""
     if x.dtype.kind != "c":
         return dispatch.emit(ops.cumulative_sum, x, axis=axis)
     parts = (running_sums(dispatch.emit(part, x), axis) for part in (ops.real, ops.imag))
@@ -35,37 +35,37 @@ def running_sums(x: Any, axis: int) -> Any:
 
 
 def running_products(x: Any, axis: int) -> Any:
-    """Running products."""
+    """Return cumulative products."""
     return dispatch.emit(ops.cumulative_prod, x, axis=axis)
 
 
 def _running(
     name: str, scan: Callable[..., Any], start: int, x: Any, axis: Any, dtype: Any, include_initial: bool
 ) -> Any:
-    """A scan as the array API has it: an axis has to be named where there are several."""
+    """Implement a scan as the array API defines it: an array of several dimensions needs an axis."""
     array = dispatch.as_array(name, x)
     if axis is None and array.ndim != 1:
         what = f"{name}: name the axis for an array of {array.ndim} dimensions"
         raise locate(ArgumentError(what), user_location())
     position = normalize_axis(name, 0 if axis is None else axis, array.ndim)
-    result = scan(wide(name, array, dtype), position)
+    result = scan(cast_for_sum(name, array, dtype), position)
     if not include_initial:
         return result
-    extended = list(result.shape)
-    extended[position] += 1
-    grown = dispatch.full(start, tuple(extended), result.dtype, result.device)
-    dispatch.write(sliced(grown, position, 1, None), result)
-    return grown
+    shape = list(result.shape)
+    shape[position] += 1
+    extended = dispatch.full(start, tuple(shape), result.dtype, result.device)
+    dispatch.write(sliced(extended, position, 1, None), result)
+    return extended
 
 
 @public
 def cumulative_sum(
     x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
-    """Running sum along an axis (which may be left out for one dimension); dtypes as for `sum`.
+    """Cumulative sum along an axis, which is optional for one dimension; dtypes are as for `sum`.
 
-    With `include_initial` a 0 stands before the first element, so the axis grows by one.
-    The result has the shape of `x`, but for `include_initial`.
+    With `include_initial` a 0 precedes the first element, so the extent of the axis increases by 1.
+    Otherwise the result has the shape of `x`.
     Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
 
     >>> import tracejit as tj
@@ -79,10 +79,10 @@ def cumulative_sum(
 def cumulative_prod(
     x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
-    """Running product along an axis (which may be left out for one dimension); dtypes as for `prod`.
+    """Cumulative product along an axis, which is optional for one dimension; dtypes are as for `prod`.
 
-    With `include_initial` a 1 stands before the first element, so the axis grows by one.
-    The result has the shape of `x`, but for `include_initial`.
+    With `include_initial` a 1 precedes the first element, so the extent of the axis increases by 1.
+    Otherwise the result has the shape of `x`.
     Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
 
     >>> import tracejit as tj
@@ -93,8 +93,8 @@ def cumulative_prod(
 
 
 def _flattening(name: str, scan: Callable[..., Any], x: Any, axis: Any, dtype: Any) -> Any:
-    """A scan as NumPy has it: without an axis, of the flattened array."""
-    array = wide(name, dispatch.as_array(name, x), dtype)
+    """Implement a scan as NumPy defines it: without an axis the array is flattened."""
+    array = cast_for_sum(name, dispatch.as_array(name, x), dtype)
     if axis is None:
         array, axis = ravel(array), 0
     return scan(array, normalize_axis(name, axis, array.ndim))
@@ -102,9 +102,9 @@ def _flattening(name: str, scan: Callable[..., Any], x: Any, axis: Any, dtype: A
 
 @public(method=True)
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running sums along an axis, or (None) of the flattened array.
+    """Cumulative sums along an axis, or (None) of the flattened array.
 
-    Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
+    Bools and small integers are summed in int64 or uint64, unless a `dtype` is specified.
     Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
@@ -116,10 +116,10 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
 
 @public(method=True)
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running products along an axis, or (None) of the flattened array.
+    """Cumulative products along an axis, or (None) of the flattened array.
 
-    Bools and small integers are multiplied in int64 or uint64, unless `dtype` says otherwise. The gradient
-    does not divide, so that zeros are allowed.
+    Bools and small integers are multiplied in int64 or uint64, unless a `dtype` is specified. The gradient
+    does not divide, so zeros are allowed.
     Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj

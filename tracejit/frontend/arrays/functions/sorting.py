@@ -1,8 +1,8 @@
 """Sorting, searching and sets.
 
-`unique` and the functions of sets but `isin` look at the elements, which makes a traced function piecewise.
-`nonzero`, `argwhere` and `flatnonzero` look at the number of elements: each number is a path. With `size`
-nothing is looked at.
+`unique` and the set functions except `isin` are looks at the elements, which make a traced function
+piecewise. `nonzero`, `argwhere` and `flatnonzero` are looks at the number of elements: each number is a
+separate path of the trace. With `size` they need no look.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 INT64 = np.dtype("int64")
 KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
-"""NumPy's names of methods: all give the same elements, and positions are always stable here."""
+"""NumPy's names of methods. All return the same elements, and positions are always stable here."""
 
 
 # -- sorting -------------------------------------------------------------------------------------------------
 
 
 def _ordered(name: str, x: Any, axis: Any, kind: Any, order: Any) -> tuple[Any, int]:
-    """The array and the axis along which it is sorted: the flattened array if the axis is None."""
+    """Return the array, flattened if the axis is None, and the axis along which it is sorted."""
     if kind not in KINDS:
         raise locate(ArgumentError(f"{name}: kind {kind!r} is none of {KINDS[1:]}"), user_location())
     if order is not None:
@@ -62,8 +62,8 @@ def sort(
 ) -> NDArray:
     """A sorted copy along an axis (None: of the flattened array), ascending, nan last; descending, nan first.
 
-    `kind` and `stable` are NumPy's; equal elements cannot be told apart, so they change nothing.
-    Shape and dtype stay.
+    `kind` and `stable` are NumPy's; they have no effect, because equal elements are indistinguishable.
+    Shape and dtype are unchanged.
     Raises AxisError for an axis out of range, ArgumentError for an unknown `kind` and for `order`.
 
     >>> import tracejit as tj
@@ -89,7 +89,7 @@ def argsort(
     """Positions (int64) of the elements in sorted order along an axis; equal elements keep their order.
 
     Without an axis (None) the array is flattened. See `sort`.
-    The shape stays.
+    The shape is unchanged.
     Raises AxisError for an axis out of range, ArgumentError for an unknown `kind` and for `order`.
 
     >>> import tracejit as tj
@@ -99,45 +99,49 @@ def argsort(
     array, position = _ordered("argsort", x, axis, kind, order)
     if not descending:
         return dispatch.emit(ops.argsort, array, axis=position)
-    backwards = dispatch.emit(ops.argsort, flip(array, axis=position), axis=position)
-    return array.shape[position] - 1 - flip(backwards, axis=position)
+    reverse_order = dispatch.emit(ops.argsort, flip(array, axis=position), axis=position)
+    return array.shape[position] - 1 - flip(reverse_order, axis=position)
 
 
 @public
 def lexsort(keys: Any, axis: int = -1) -> NDArray:
-    """Positions (int64) that sort by several keys of one shape: by the last one, then by those before it.
+    """Positions (int64) that sort by several keys of one shape: by the last key first.
 
-    `keys` is a list of arrays, or one whose first dimension counts the keys.
+    `keys` is a list of arrays, or an array whose first dimension is that of the keys.
     Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for no key.
 
     >>> import tracejit as tj
     >>> tj.lexsort([tj.asarray([2, 1, 3]), tj.asarray([1, 1, 0])])
     NDArray([2, 1, 0], dtype=int64)
     """
-    given = [dispatch.as_array("lexsort", key) for key in keys]
-    if not given:
+    arrays = [dispatch.as_array("lexsort", key) for key in keys]
+    if not arrays:
         raise locate(ArgumentError("lexsort: expected at least one key"), user_location())
-    if any(key.shape != given[0].shape for key in given):
-        shapes = ", ".join(str(key.shape) for key in given)
+    if any(key.shape != arrays[0].shape for key in arrays):
+        shapes = ", ".join(str(key.shape) for key in arrays)
         raise locate(ShapeError(f"lexsort: keys of shapes {shapes} must agree"), user_location())
-    position = normalize_axis("lexsort", axis, given[0].ndim)
-    found = argsort(given[0], axis=position)
-    for key in given[1:]:
-        again = argsort(along(key, found, position), axis=position)
-        found = along(found, again, position)
-    return found
+    position = normalize_axis("lexsort", axis, arrays[0].ndim)
+    order = argsort(arrays[0], axis=position)
+    for key in arrays[1:]:
+        next_order = argsort(gather_along(key, order, position), axis=position)
+        order = gather_along(order, next_order, position)
+    return order
 
 
-def along(x: Any, index: Any, axis: int) -> Any:
-    """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
+def gather_along(x: Any, index: Any, axis: int) -> Any:
+    """Gather ``x[..., index[..., i, ...], ...]`` along an axis.
+
+    Positions must be in range, and the shapes must be equal except along the axis.
+    """
     extent = x.shape[axis]
-    rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
-    first = arange(picked.size // picked.shape[-1] if picked.size else 0, device=x.device) * extent
-    places = reshape(picked, (first.size, picked.shape[-1])) + first[:, None]
-    return moveaxis(reshape(dispatch.emit(ops.gather, ravel(rows), places, axis=0), picked.shape), -1, axis)
+    rows, columns = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
+    first = arange(columns.size // columns.shape[-1] if columns.size else 0, device=x.device) * extent
+    flat = reshape(columns, (first.size, columns.shape[-1])) + first[:, None]
+    return moveaxis(reshape(dispatch.emit(ops.gather, ravel(rows), flat, axis=0), columns.shape), -1, axis)
 
 
-def _kth(name: str, kth: Any, extent: int) -> None:
+def _check_kth(name: str, kth: Any, extent: int) -> None:
+    """Raise ArgumentError for a `kth` out of range."""
     for k in kth if isinstance(kth, tuple | list) else (kth,):
         if not -extent <= integer(f"{name}: kth", k) < extent:
             raise locate(
@@ -150,9 +154,10 @@ def _kth(name: str, kth: Any, extent: int) -> None:
 def partition(
     x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> NDArray:
-    """A copy in which element `kth` along an axis is where sorting puts it, with none larger before it.
+    """A copy in which element `kth` along an axis is in its sorted position, with no larger elements before
+    it.
 
-    All other elements are sorted, too, which fulfils the promise.
+    This implementation sorts all elements.
     Raises ArgumentError for a `kth` out of range, AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -160,7 +165,7 @@ def partition(
     NDArray(2, dtype=int64)
     """
     array, position = _ordered("partition", x, axis, None, order)
-    _kth("partition", kth, array.shape[position])
+    _check_kth("partition", kth, array.shape[position])
     return dispatch.emit(ops.sort, array, axis=position)
 
 
@@ -168,7 +173,7 @@ def partition(
 def argpartition(
     x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> NDArray:
-    """Positions (int64) of the elements of `partition`; here they sort all elements.
+    """Positions (int64) of the elements of `partition`; this implementation sorts all elements.
 
     Raises ArgumentError for a `kth` out of range, AxisError for an axis out of range.
 
@@ -177,7 +182,7 @@ def argpartition(
     NDArray(2, dtype=int64)
     """
     array, position = _ordered("argpartition", x, axis, None, order)
-    _kth("argpartition", kth, array.shape[position])
+    _check_kth("argpartition", kth, array.shape[position])
     return dispatch.emit(ops.argsort, array, axis=position)
 
 
@@ -185,7 +190,7 @@ def argpartition(
 def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[NDArray, NDArray]:
     """The `k` largest (or smallest) elements along an axis in order, and their positions (int64).
 
-    Of equal elements, the first come first; nan counts as the largest.
+    Equal elements keep their order; nan is the largest.
     Raises ArgumentError for a `k` out of range, AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -204,7 +209,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
         )
     order = argsort(array, axis=position, descending=largest)
     first = sliced(order, position, 0, count)
-    return along(array, first, position), first.copy()
+    return gather_along(array, first, position), first.copy()
 
 
 # -- searching -----------------------------------------------------------------------------------------------
@@ -212,11 +217,10 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
 
 @public(method=True)
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> NDArray:
-    """Positions (int64) at which elements of `x2` go into the sorted `x1` so that it stays sorted.
+    """Positions (int64) at which elements of `x2` can be inserted into the sorted `x1` preserving its order.
 
-    With side "left" before elements that are equal, with "right" behind them. `x1` has one dimension;
-    `sorter` is the `argsort` of an `x1` that is not sorted.
-    The result has the shape of `x2`.
+    With side "left" they are before equal elements, with "right" after them. `x1` has one dimension; `sorter`
+    is the `argsort` of an `x1` that is not sorted. The result has the shape of `x2`.
     Raises ShapeError for an `x1` of other dimensions, ArgumentError for another `side`.
 
     >>> import tracejit as tj
@@ -244,8 +248,8 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[NDArray, ...]:
     """Positions (int64) of the elements that are not 0, in C order: one array for each dimension.
 
-    How many there are depends on the values, so a traced function looks at their number. With `size` there
-    are always so many: further ones are dropped, missing ones are `fill_value`; nothing is looked at.
+    Their number depends on the values, and is a look in a traced function. With `size` there is no look, and
+    the number is fixed: further positions are dropped, missing ones are `fill_value`.
     Raises ShapeError for an array without dimensions.
 
     >>> import tracejit as tj
@@ -262,13 +266,15 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     count = integer("nonzero: size", size)
     if count < 0:
         raise locate(ArgumentError(f"nonzero: size {count} is negative"), user_location())
-    seen = cumulative_sum(ravel(array) != 0, dtype=INT64)
-    flat = searchsorted(seen, arange(1, count + 1, device=array.device))
-    missing, found = flat == array.size, []
+    ranks = cumulative_sum(ravel(array) != 0, dtype=INT64)
+    flat = searchsorted(ranks, arange(1, count + 1, device=array.device))
+    is_missing, coordinates = flat == array.size, []
     for extent in reversed(array.shape):
-        found.append(dispatch.apply(ops.where, missing, fill_value, flat % extent if extent else flat))
+        coordinates.append(
+            dispatch.apply(ops.where, is_missing, fill_value, flat % extent if extent else flat)
+        )
         flat = flat // extent if extent else flat
-    return tuple(reversed(found))
+    return tuple(reversed(coordinates))
 
 
 @public
@@ -276,7 +282,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     """Positions (int64) of the elements that are not 0: one row for each, one column for each dimension.
 
     `size` and `fill_value` as for `nonzero`.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.argwhere(tj.asarray([[0, 3], [4, 0]]))
@@ -286,8 +292,8 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     array = dispatch.as_array("argwhere", x)
     if not array.ndim:
         return asarray(np.argwhere(array.numpy()), device=array.device)
-    found = nonzero(array, size=size, fill_value=fill_value)
-    return concat([part[:, None] for part in found], axis=1)
+    coordinates = nonzero(array, size=size, fill_value=fill_value)
+    return concat([part[:, None] for part in coordinates], axis=1)
 
 
 @public
@@ -295,7 +301,7 @@ def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> N
     """Positions (int64) in the flattened array of the elements that are not 0.
 
     `size` and `fill_value` as for `nonzero`.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.flatnonzero(tj.asarray([[0, 3], [4, 0]]))
@@ -308,7 +314,7 @@ def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> N
 
 
 class UniqueAll(NamedTuple):
-    """The result of `unique_all`: distinct values, first positions, the number of each element, counts."""
+    """The result of `unique_all`: distinct values, first positions, the index of each element, counts."""
 
     values: Any
     indices: Any
@@ -317,27 +323,27 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """The result of `unique_counts`: distinct values, and how often each occurs."""
+    """The result of `unique_counts`: distinct values, and the number of occurrences of each."""
 
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
-    """The result of `unique_inverse`: distinct values, and the number of each element among them."""
+    """The result of `unique_inverse`: distinct values, and the index of each element among them."""
 
     values: Any
     inverse_indices: Any
 
 
-def _looked(function: Any, *arrays: Any, **options: Any) -> Any:
-    """NumPy's function on the elements of arrays, its results as arrays."""
+def _call_numpy(function: Any, *arrays: Any, **options: Any) -> Any:
+    """Call NumPy's function on the elements of arrays, which is a look; the results are NDArrays."""
     name = function.__name__
-    given = [dispatch.as_array(name, x) for x in arrays]
-    result = function(*[x.numpy() for x in given], **options)
+    operands = [dispatch.as_array(name, x) for x in arrays]
+    result = function(*[x.numpy() for x in operands], **options)
     if isinstance(result, tuple):
-        return tuple(asarray(np.asarray(part), device=given[0].device) for part in result)
-    return asarray(np.asarray(result), device=given[0].device)
+        return tuple(asarray(np.asarray(part), device=operands[0].device) for part in result)
+    return asarray(np.asarray(result), device=operands[0].device)
 
 
 @public
@@ -354,8 +360,9 @@ def unique(
 ) -> Any:
     """Distinct elements in ascending order, or distinct slices along an axis.
 
-    With flags a tuple: the elements, positions where each is first, which one each element of `x` is,
-    and how often each occurs (int64). The shape depends on values: a traced function runs piecewise.
+    With flags the result is a tuple: the distinct elements, their first positions, the index of each element
+    of `x` among them, and their numbers of occurrences (int64). The shape depends on values: a traced
+    function runs piecewise.
     Raises AxisError for an axis out of range.
 
     >>> import tracejit as tj
@@ -365,7 +372,7 @@ def unique(
     array = dispatch.as_array("unique", x)
     if axis is not None:
         axis = normalize_axis("unique", axis, array.ndim)
-    return _looked(
+    return _call_numpy(
         np.unique,
         array,
         return_index=return_index,
@@ -378,27 +385,28 @@ def unique(
 
 @public
 def unique_all(x: Any, /) -> UniqueAll:
-    """Distinct elements (each nan is one), their first positions, which one each element is, their counts.
+    """Distinct elements (each nan is distinct), their first positions, the index of each element, their
+    counts.
 
     The shape depends on values: a traced function runs piecewise.
     Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_all(tj.asarray([3, 1, 3])).inverse_indices
     NDArray([1, 0, 1], dtype=int64)
     """
-    found = unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    return UniqueAll(*found)
+    results = unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+    return UniqueAll(*results)
 
 
 @public
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """Distinct elements (each nan is one), and how often each occurs.
+    """Distinct elements (each nan is distinct), and the number of occurrences of each.
 
     The shape depends on values: a traced function runs piecewise.
     Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_counts(tj.asarray([3, 1, 3])).counts
@@ -409,11 +417,12 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
 @public
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Distinct elements (each nan is one), and which of them each element of `x` is (in the shape of `x`).
+    """Distinct elements (each nan is distinct), and the index among them of each element of `x`, in its
+    shape.
 
     The shape depends on values: a traced function runs piecewise.
     Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_inverse(tj.asarray([3, 1, 3])).inverse_indices
@@ -424,25 +433,25 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
 @public
 def unique_values(x: Any, /) -> NDArray:
-    """Distinct elements (each nan is one) in ascending order.
+    """Distinct elements (each nan is distinct) in ascending order.
 
     The shape depends on values: a traced function runs piecewise.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_values(tj.asarray([3, 1, 3]))
     NDArray([1, 3], dtype=int64)
     """
-    found: NDArray = unique(x, equal_nan=False)
-    return found
+    values: NDArray = unique(x, equal_nan=False)
+    return values
 
 
 @public
 def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False) -> NDArray:
     """Whether each element of `x1` is among those of `x2` (bool, in the shape of `x1`); nan never is.
 
-    `assume_unique` is NumPy's, and changes nothing.
-    Raises ArgumentError for what is no array or number.
+    `assume_unique` is NumPy's, and has no effect.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.isin(tj.asarray([1, 2, 3]), tj.asarray([3, 1]))
@@ -450,42 +459,42 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False)
     """
     left, right = dispatch.as_operand("isin", x1), dispatch.as_operand("isin", x2)
     common = promotion.common_dtype("isin", (left, right))
-    elements, among = (dispatch.cast(dispatch.as_array("isin", x), common) for x in (left, right))
-    if not among.size:
+    elements, members = (dispatch.cast(dispatch.as_array("isin", x), common) for x in (left, right))
+    if not members.size:
         return dispatch.full(invert, elements.shape, np.dtype(bool), elements.device)
-    ordered = dispatch.emit(ops.sort, ravel(among), axis=0)
-    place = dispatch.apply(ops.minimum, searchsorted(ordered, elements), among.size - 1)
-    found = dispatch.emit(ops.gather, ordered, place, axis=0)
-    return dispatch.apply(ops.not_equal if invert else ops.equal, found, elements)
+    ordered = dispatch.emit(ops.sort, ravel(members), axis=0)
+    position = dispatch.apply(ops.minimum, searchsorted(ordered, elements), members.size - 1)
+    candidate = dispatch.emit(ops.gather, ordered, position, axis=0)
+    return dispatch.apply(ops.not_equal if invert else ops.equal, candidate, elements)
 
 
 @public
 def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices: bool = False) -> Any:
-    """Distinct elements that are in both arrays, ascending; with `return_indices` also where each is first.
+    """Distinct elements that are in both arrays, ascending; with `return_indices` also their first positions.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.intersect1d(tj.asarray([3, 1, 2]), tj.asarray([2, 3]))
     NDArray([2, 3], dtype=int64)
     """
-    return _looked(np.intersect1d, x1, x2, assume_unique=assume_unique, return_indices=return_indices)
+    return _call_numpy(np.intersect1d, x1, x2, assume_unique=assume_unique, return_indices=return_indices)
 
 
 @public
 def union1d(x1: Any, x2: Any, /) -> NDArray:
-    """Distinct elements that are in one of the arrays, ascending.
+    """Distinct elements that are in at least one of the arrays, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.union1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
     NDArray([1, 2, 3], dtype=int64)
     """
-    found: NDArray = _looked(np.union1d, x1, x2)
-    return found
+    values: NDArray = _call_numpy(np.union1d, x1, x2)
+    return values
 
 
 @public
@@ -493,44 +502,44 @@ def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements of `x1` that are not in `x2`, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.setdiff1d(tj.asarray([3, 1, 2]), tj.asarray([2]))
     NDArray([1, 3], dtype=int64)
     """
-    found: NDArray = _looked(np.setdiff1d, x1, x2, assume_unique=assume_unique)
-    return found
+    values: NDArray = _call_numpy(np.setdiff1d, x1, x2, assume_unique=assume_unique)
+    return values
 
 
 @public
 def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
-    """Distinct elements that are in one of the arrays only, ascending.
+    """Distinct elements that are in exactly one of the arrays, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for what is no array or number.
+    Raises ArgumentError for an object that is no array or number.
 
     >>> import tracejit as tj
     >>> tj.setxor1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
     NDArray([1, 2], dtype=int64)
     """
-    found: NDArray = _looked(np.setxor1d, x1, x2, assume_unique=assume_unique)
-    return found
+    values: NDArray = _call_numpy(np.setxor1d, x1, x2, assume_unique=assume_unique)
+    return values
 
 
 @public
 def sort_complex(x: Any, /) -> NDArray:
-    """A sorted copy along the last axis, by the real parts and then the imaginary ones, as complex numbers.
+    """A sorted copy along the last axis, by real parts and then by imaginary parts, as complex numbers.
 
-    Small integers give complex64, all other real numbers complex128.
+    The dtype is complex64 for small integers, complex128 for all other real numbers.
     Raises AxisError for an array without dimensions.
 
     >>> import tracejit as tj
     >>> tj.sort_complex(tj.asarray([2 + 1j, 1, 2 - 1j]))
     NDArray([1.+0.j, 2.-1.j, 2.+1.j], dtype=complex64)
     """
-    found = sort(x)
-    if found.dtype.kind == "c":
-        return found
-    is_small = found.dtype.kind in "iu" and found.dtype.itemsize <= 2
-    return dispatch.cast(found, np.dtype("complex64" if is_small else "complex128"))
+    values = sort(x)
+    if values.dtype.kind == "c":
+        return values
+    is_small = values.dtype.kind in "iu" and values.dtype.itemsize <= 2
+    return dispatch.cast(values, np.dtype("complex64" if is_small else "complex128"))

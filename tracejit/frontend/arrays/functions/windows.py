@@ -1,4 +1,4 @@
-"""Window functions for spectra and filters: NumPy's, as constants of the program; and the function `i0`."""
+"""NumPy's window functions for spectra and filters, as constants of the program, and the function `i0`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _window(name: str, points: Any, *parameters: float) -> Any:
 def bartlett(M: int) -> NDArray:
     """The triangular window of `M` points, 0 at both ends: float32[M].
 
-    Raises ArgumentError for what is no integer.
+    Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.bartlett(5)
@@ -41,7 +41,7 @@ def bartlett(M: int) -> NDArray:
 def blackman(M: int) -> NDArray:
     """Blackman's window of `M` points, ``0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1))``.
 
-    The result is float32[M]. Raises ArgumentError for what is no integer.
+    The result is float32[M]. Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.blackman(3).shape
@@ -54,7 +54,7 @@ def blackman(M: int) -> NDArray:
 def hamming(M: int) -> NDArray:
     """Hamming's window of `M` points, ``0.54 - 0.46 cos(2 pi n / (M - 1))``: float32[M].
 
-    Raises ArgumentError for what is no integer.
+    Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.hamming(3)
@@ -67,7 +67,7 @@ def hamming(M: int) -> NDArray:
 def hanning(M: int) -> NDArray:
     """Von Hann's window of `M` points, ``0.5 - 0.5 cos(2 pi n / (M - 1))``: float32[M].
 
-    Raises ArgumentError for what is no integer.
+    Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.hanning(3)
@@ -78,9 +78,9 @@ def hanning(M: int) -> NDArray:
 
 @public
 def kaiser(M: int, beta: float) -> NDArray:
-    """Kaiser's window of `M` points with the shape `beta`: float32[M].
+    """Kaiser's window of `M` points with the shape parameter `beta`: float32[M].
 
-    Raises ArgumentError for what is no integer.
+    Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.kaiser(3, 0.0)
@@ -90,14 +90,16 @@ def kaiser(M: int, beta: float) -> NDArray:
 
 
 POINTS = 128
-"""Points of the trapezoidal rule for `i0`: exact to double precision up to its overflow, beyond 700."""
+"""Number of intervals of the trapezoidal rule for `i0`, which is exact to double precision up to the
+overflow of `i0`, beyond 700."""
 
 
 @public
 def i0(x: Any, /) -> NDArray:
     """The modified Bessel function of the first kind and order 0, as in Kaiser's window.
 
-    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+    The shape is unchanged; integers become floats.
+    Raises DTypeError for complex numbers.
     Method: the trapezoidal rule for ``exp(x cos t)`` over a half circle, which converges exponentially
     (Trefethen and Weideman, "The exponentially convergent trapezoidal rule", 2014).
 
@@ -111,9 +113,9 @@ def i0(x: Any, /) -> NDArray:
             DTypeError(f"i0: not defined for {array.dtype}; take the absolute value"), user_location()
         )
     kind = array.dtype if is_floating(array.dtype) else np.dtype("float64")
-    size = dispatch.apply(ops.abs, dispatch.cast(array, kind))
+    magnitude = dispatch.apply(ops.abs, dispatch.cast(array, kind))
     angles = np.pi * np.arange(POINTS + 1) / POINTS
     weights = np.where(np.arange(POINTS + 1) % POINTS, 1.0, 0.5) / POINTS
     exponent = dispatch.cast(asarray(np.cos(angles) - 1), kind)
-    terms = dispatch.apply(ops.exp, size[..., None] * exponent) * dispatch.cast(asarray(weights), kind)
-    return dispatch.apply(ops.exp, size) * terms.sum(axis=-1)
+    terms = dispatch.apply(ops.exp, magnitude[..., None] * exponent) * dispatch.cast(asarray(weights), kind)
+    return dispatch.apply(ops.exp, magnitude) * terms.sum(axis=-1)

@@ -1,7 +1,7 @@
 """Saving and loading trees of arrays, atomically, as ``.npz`` or ``.safetensors`` files.
 
-`tree_data` writes a tree as plain data and arrays with names; `archive` and `safetensors` are the formats.
-There is no pickle in a file, and none is read.
+`tree_data` describes a tree as JSON data and named arrays; `archive` and `safetensors` implement the formats.
+Pickle is neither written nor read.
 
 >>> import os, tempfile, tracejit as tj
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,14 +27,14 @@ Path = str | os.PathLike[str]
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write a tree of dicts, lists, tuples, arrays, generators and plain values to a file, atomically.
+    """Write a tree of dicts, lists, tuples, arrays, generators, numbers, strings and None to a file,
+    atomically.
 
-    A name that ends in ``.safetensors`` gives a file in that format, which other libraries read: a dict of
-    arrays is what they see, too; of other trees they see the arrays under names such as ``layers.0.w``. Other
-    names give NumPy's ``.npz``. The file is written beside the old one, flushed to the disk and renamed;
-    both formats have check sums.
-    Looks at all arrays. Raises ArgumentError for anything else in the tree, and for dtypes that the format
-    does not have.
+    A path that ends in ``.safetensors`` selects this format, which other libraries can read: a dict of arrays
+    as such, of other trees the arrays under names such as ``layers.0.w``. Other paths select NumPy's
+    ``.npz``. The data are written to a temporary file in the same folder, flushed to the disk, and the file
+    is renamed. Both formats have checksums. This is a look at all arrays.
+    Raises ArgumentError for other objects in the tree, and for dtypes that the format does not support.
 
     >>> import os, tempfile, tracejit as tj
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -45,11 +45,11 @@ def save(path: Path, tree: Any) -> None:
     """
     target = os.fspath(path)
     form = safetensors if str(target).endswith(safetensors.SUFFIX) else archive
-    write_whole(target, form.writer(tree))
+    write_atomically(target, form.writer(tree))
 
 
-def write_whole(target: str, write: Callable[[BinaryIO], None]) -> None:
-    """Have a file written beside `target`, flushed to the disk, and renamed to it."""
+def write_atomically(target: str, write: Callable[[BinaryIO], None]) -> None:
+    """Call `write` with a temporary file beside `target`, flush it to the disk, and rename it to `target`."""
     target = os.path.realpath(target)
     folder = os.path.dirname(target)
     temporary = os.path.join(folder, f".{os.path.basename(target)}.{secrets.token_hex(6)}.tmp")
@@ -66,17 +66,17 @@ def write_whole(target: str, write: Callable[[BinaryIO], None]) -> None:
         raise
     parent = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(parent)  # the new name
+        os.fsync(parent)  # makes the new name durable
     finally:
         os.close(parent)
 
 
 def load(path: Path) -> Any:
-    """The tree that `save` wrote to a file; of a file that NumPy or safetensors wrote, a dict of its arrays.
+    """Read the tree that `save` wrote to a file; for a file by NumPy or safetensors, a dict of its arrays.
 
-    Raises FileNotFoundError, or ArgumentError if the file has neither format, is damaged, is compressed,
-    holds pickled objects or a dtype that arrays here do not have. It takes no more memory than the file has
-    bytes, and a copy.
+    Raises FileNotFoundError, or ArgumentError if the file has neither format, is damaged or compressed,
+    contains pickled objects, or has an unsupported dtype. The memory used is at most the size of the file
+    plus a copy.
 
     >>> import os, tempfile, numpy as np, tracejit as tj
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -86,10 +86,10 @@ def load(path: Path) -> Any:
     {'x': NDArray([0, 1, 2], dtype=int64)}
     """
     with open(path, "rb") as file:
-        form = safetensors if safetensors.looks_like_it(file) else archive
+        form = safetensors if safetensors.is_safetensors(file) else archive
         try:
             return form.read(file)
-        except Exception as error:  # damaged files make NumPy, zipfile and json raise all kinds
+        except Exception as error:  # NumPy, zipfile and json raise various errors for damaged files
             raise refuse(f"load: {os.fspath(path)} is no file that save wrote ({message(error)})") from error
 
 

@@ -1,8 +1,8 @@
-"""Files in NumPy's format ``.npz``, which NumPy reads too.
+"""Files in NumPy's format ``.npz``, which NumPy can read.
 
-Each array is an entry named by its path in the tree (``tree['layers'][0]['w']``). One more entry,
-``structure``, is a JSON text that says how they nest and holds the plain leaves (see `tree_data`). ZIP has a
-check sum for each entry.
+Each array is an entry named by its path in the tree (``tree['layers'][0]['w']``). The entry ``structure`` is
+a JSON text with the structure of the tree and all leaves that are no arrays (see `tree_data`). ZIP stores a
+checksum for each entry.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tracejit.ir.types import BFLOAT16
 STRUCTURE = "structure"
 MAGIC = b"\x93NUMPY"
 TWO_BYTES = np.dtype("V2")
-"""The dtype of bfloat16 in NumPy's format; no other dtype of arrays is written so."""
+"""The dtype as which bfloat16 is stored in NumPy's format; no other dtype is stored in this way."""
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
-    """A function that writes the tree to a file."""
+    """Return a function that writes the tree to a file."""
     description = TreeDescription(path_of)
     structure = json.dumps(description.describe(tree))
     arrays: dict[str, Any] = {**description.arrays, STRUCTURE: np.array(structure)}
-    return lambda file: np.savez(file, **arrays)  # of no objects, see `TreeDescription`
+    return lambda file: np.savez(file, **arrays)  # without pickle: `TreeDescription` refuses objects
 
 
 def read(handle: BinaryIO) -> Any:
-    """The tree in a file."""
+    """Read the tree in a file."""
     size = os.fstat(handle.fileno()).st_size
     if handle.read(len(MAGIC)) == MAGIC:
         handle.seek(0)
@@ -51,7 +51,10 @@ def read(handle: BinaryIO) -> Any:
 
 
 class _Entries:
-    """The arrays of an archive; each is taken once, so that together they are no larger than the file."""
+    """The arrays of an archive.
+
+    Each is read at most once, so that in total they are no larger than the file.
+    """
 
     def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
         self.archive = archive
@@ -64,7 +67,7 @@ class _Entries:
             raise ValueError("its entries are larger than the file")
 
     def take(self, name: str) -> np.ndarray:
-        """The array of this name."""
+        """Read and remove the array with this name."""
         entry = self.entries.pop(name, None)
         if entry is None:
             raise ValueError(f"it has no array {name!r}, or names it twice")
@@ -73,7 +76,7 @@ class _Entries:
 
 
 def _read_array(content: BinaryIO, size: int) -> np.ndarray:
-    """An array in NumPy's format that takes all of `size` bytes: what its header asks for is there."""
+    """Read an array in NumPy's format. Raises ValueError unless its header describes exactly `size` bytes."""
     version = np.lib.format.read_magic(content)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(content)

@@ -2,11 +2,11 @@
 
     8 bytes         length of the header, little-endian
     header          {"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {...}}
-    bytes           of the arrays, one after the other, without gaps
+    data            of the arrays, in sequence, without gaps
 
-The format is that of the safetensors project. The metadata are texts. Ours are the ``structure`` of the
-tree (see the module of that name), unless it is a dict of arrays, and a check sum of header and bytes.
-What is read is strict: lengths, offsets and shapes must agree, and the header's length is bounded.
+The format is that of the safetensors project. The metadata are strings. tracejit stores the structure of the
+tree (see `tree_data`), unless it is a dict of arrays, and a checksum of header and data. The reader is
+strict: lengths, offsets and shapes must be consistent, and the length of the header is bounded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tracejit.frontend.arrays.io.tree_data import TreeDescription, path_of, refu
 from tracejit.ir.types import BFLOAT16
 
 SUFFIX = ".safetensors"
-LENGTH = 8  # bytes of the header's length
-LARGEST = 100_000_000  # bytes of a header, as in the reference implementation
+LENGTH = 8  # size of the header's length in bytes
+LARGEST = 100_000_000  # maximum size of a header in bytes, as in the reference implementation
 ALIGNMENT = 8
 METADATA, STRUCTURE, CHECKSUM = "__metadata__", "tracejit.structure", "tracejit.crc32"
-FORMAT = {"tracejit.format": "1"}  # with a check sum
+FORMAT = {"tracejit.format": "1"}  # files with a checksum
 
 DTYPES = {
     name: np.dtype(text)
@@ -44,8 +44,8 @@ DTYPES["BF16"] = BFLOAT16
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def looks_like_it(file: BinaryIO) -> bool:
-    """Whether a header in JSON follows eight bytes; the file is at its start again."""
+def is_safetensors(file: BinaryIO) -> bool:
+    """Whether a JSON header follows the first eight bytes. The position of the file is reset to its start."""
     start = file.read(LENGTH + 1)
     file.seek(0)
     return start[LENGTH:] == b"{"
@@ -55,7 +55,7 @@ def looks_like_it(file: BinaryIO) -> bool:
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
-    """A function that writes the tree to a file. Raises ArgumentError for dtypes that the format lacks."""
+    """Return a function that writes the tree to a file. Raises ArgumentError for unsupported dtypes."""
     description = TreeDescription(lambda keys: ".".join(map(str, keys)) or path_of(keys))
     structure = description.describe(tree)
     metadata = FORMAT if _is_flat(tree) else {**FORMAT, STRUCTURE: json.dumps(structure)}
@@ -72,7 +72,7 @@ def writer(tree: Any) -> Callable[[BinaryIO], None]:
 
 
 def _is_flat(tree: Any) -> bool:
-    """Whether the tree is what a file without a structure gives."""
+    """Whether the tree is a dict of arrays, which is the result of reading a file without a structure."""
     return type(tree) is dict and all(type(k) is str and isinstance(x, ArrayCore) for k, x in tree.items())
 
 
@@ -84,14 +84,14 @@ def _write(file: BinaryIO, arrays: dict[str, np.ndarray], metadata: dict[str, st
     header: dict[str, Any] = {}
     position = 0
     for name, array in arrays.items():
-        place = [position, position := position + array.nbytes]
-        header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": place}
+        offsets = [position, position := position + array.nbytes]
+        header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
     header[METADATA] = metadata
     contents = [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
-    total = _checksum(header)
+    checksum = _checksum(header)
     for content in contents:
-        total = zlib.crc32(content, total)
-    text = json.dumps({**header, METADATA: {**metadata, CHECKSUM: f"{total:08x}"}}).encode()
+        checksum = zlib.crc32(content, checksum)
+    text = json.dumps({**header, METADATA: {**metadata, CHECKSUM: f"{checksum:08x}"}}).encode()
     text += b" " * (-len(text) % ALIGNMENT)
     if len(text) > LARGEST:
         raise refuse(f"save: the header of a {SUFFIX} file would have {len(text):,} bytes; use .npz")
@@ -101,15 +101,15 @@ def _write(file: BinaryIO, arrays: dict[str, np.ndarray], metadata: dict[str, st
 
 
 def _checksum(header: dict[str, Any]) -> int:
-    """The check sum of a header, as it is without the check sum."""
+    """Return the checksum of a header that does not contain the checksum."""
     return zlib.crc32(json.dumps(header, sort_keys=True).encode())
 
 
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
-    """An array's entry in the header."""
+class _Entry(NamedTuple):
+    """The entry of an array in the header, with the offsets of its data."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -118,7 +118,7 @@ class _Place(NamedTuple):
 
 
 def read(file: BufferedReader) -> Any:
-    """The tree in a file."""
+    """Read the tree in a file."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(LENGTH), "little")
     if length > min(size - LENGTH, LARGEST):
@@ -127,18 +127,18 @@ def read(file: BufferedReader) -> Any:
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("its metadata are no texts")
-    places = {name: _place(name, entry) for name, entry in header.items()}
-    _check_places(places, size - LENGTH - length)
-    total = metadata.pop(CHECKSUM, None)
-    found = _checksum({**header, METADATA: metadata})
+    entries = {name: _checked_entry(name, entry) for name, entry in header.items()}
+    _check_offsets(entries, size - LENGTH - length)
+    expected = metadata.pop(CHECKSUM, None)
+    checksum = _checksum({**header, METADATA: metadata})
     arrays = {}
-    for name, place in sorted(places.items(), key=lambda item: item[1].start):
-        content = np.empty(place.end - place.start, np.uint8)
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
+        content = np.empty(entry.end - entry.start, np.uint8)
         if file.readinto(content.data) != len(content):
             raise ValueError("it ends too early")
-        found = zlib.crc32(content.data, found)
-        arrays[name] = content.view(place.dtype).reshape(place.shape)
-    if total != f"{found:08x}" and (total is not None or not FORMAT.keys().isdisjoint(metadata)):
+        checksum = zlib.crc32(content.data, checksum)
+        arrays[name] = content.view(entry.dtype).reshape(entry.shape)
+    if expected != f"{checksum:08x}" and (expected is not None or not FORMAT.keys().isdisjoint(metadata)):
         raise ValueError("its check sum is another one")
     if STRUCTURE not in metadata:
         return {name: asarray(arrays[name]) for name in header}
@@ -146,19 +146,19 @@ def read(file: BufferedReader) -> Any:
 
 
 def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A dict of an object in JSON, in which no name comes twice."""
-    found = dict(items)
-    if len(found) != len(items):
+    """Return a JSON object as a dict. Raises ValueError for repeated names."""
+    mapping = dict(items)
+    if len(mapping) != len(items):
         raise ValueError("its header names something twice")
-    return found
+    return mapping
 
 
 def _is_count(x: Any) -> bool:
     return type(x) is int and x >= 0
 
 
-def _place(name: str, entry: Any) -> _Place:
-    """Check an entry of the header, and return it. Raises ValueError."""
+def _checked_entry(name: str, entry: Any) -> _Entry:
+    """Return an entry of the header, checked. Raises ValueError if it is malformed or inconsistent."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"it describes {name!r} as {str(entry)[:80]}")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -170,15 +170,15 @@ def _place(name: str, entry: Any) -> _Place:
         raise ValueError(f"{name!r} has the offsets {str(offsets)[:80]}")
     if math.prod(shape) * DTYPES[kind].itemsize != offsets[1] - offsets[0]:
         raise ValueError(f"{name!r} has another number of bytes than its shape")
-    return _Place(DTYPES[kind], tuple(shape), *offsets)
+    return _Entry(DTYPES[kind], tuple(shape), *offsets)
 
 
-def _check_places(places: dict[str, _Place], size: int) -> None:
-    """Raise ValueError unless the places follow one another and are all of `size` bytes."""
+def _check_offsets(entries: dict[str, _Entry], size: int) -> None:
+    """Raise ValueError unless the data of all arrays are adjacent and fill `size` bytes."""
     position = 0
-    for place in sorted(places.values(), key=lambda place: (place.start, place.end)):
-        if place.start != position:
+    for entry in sorted(entries.values(), key=lambda entry: (entry.start, entry.end)):
+        if entry.start != position:
             raise ValueError("its arrays overlap, or leave gaps")
-        position = place.end
+        position = entry.end
     if position != size:
         raise ValueError(f"its arrays have {position:,} bytes, but it has {size:,}")

@@ -1,10 +1,11 @@
-"""Trees as plain data and arrays with names, and back.
+"""Conversion of trees to JSON data and named arrays, and back.
 
-`describe` gives data that JSON can hold: each part of the tree is a dict with one item that says what it is.
+`describe` returns data that JSON can represent: each node of the tree is a dict with one item, whose key is
+the kind of the node.
 
     {"w": [x, 0.5]}    ->    {"dict": [["w", {"list": [{"array": "w.0", "numpy": false}, {"value": 0.5}]}]]}
 
-`restore` takes nothing else, whatever a file says.
+`restore` accepts only such data, so that the content of a file is never trusted.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ ROOT = "tree"
 
 
 def refuse(message: str) -> TracejitError:
-    """An error about what is to be saved or was loaded, with the user's line."""
+    """Return an error about a saved or loaded tree, with the user's line."""
     return locate(ArgumentError(message), user_location())
 
 
 class TreeDescription:
-    """Describes one tree; its arrays go into `arrays`, under the names that `name_of` makes of keys."""
+    """The description of one tree; `arrays` collects its arrays, under names that `name_of` returns."""
 
     def __init__(self, name_of: Callable[[tuple[Any, ...]], str]) -> None:
         self.name_of = name_of
         self.arrays: dict[str, np.ndarray] = {}
 
     def describe(self, tree: Any, keys: tuple[Any, ...] = ()) -> Any:
-        """The part of the tree that is found by `keys`. Raises ArgumentError for what cannot be saved."""
+        """Describe `tree`, the subtree at the path `keys`.
+
+        Raises ArgumentError for a value that cannot be saved.
+        """
         tree = concrete(tree)
         if isinstance(tree, ArrayCore | np.ndarray | np.generic):
             array = tree.numpy() if isinstance(tree, ArrayCore) else np.asarray(tree)
@@ -49,9 +53,9 @@ class TreeDescription:
         if type(tree) is dict:
             for key in tree:
                 if not isinstance(key, str | int):
-                    at = path_of(keys)
+                    path = path_of(keys)
                     raise refuse(
-                        f"save: {at} has the key {key!r}; keys of saved dicts are strings or integers"
+                        f"save: {path} has the key {key!r}; keys of saved dicts are strings or integers"
                     )
             return {"dict": [[key, self.describe(child, (*keys, key))] for key, child in tree.items()]}
         if type(tree) in (list, tuple):
@@ -63,25 +67,27 @@ class TreeDescription:
         )
 
     def _add(self, array: np.ndarray, keys: tuple[Any, ...]) -> str:
+        """Add an array, and return its unique name."""
         if array.dtype.hasobject:
             raise refuse(
                 f"save: {path_of(keys)} is an array of Python objects, which cannot be saved without pickle"
             )
         name = self.name_of(keys)
         if name in self.arrays:
-            name = path_of(keys)  # which no other keys have
+            name = path_of(keys)  # unique
         self.arrays[name] = array
         return name
 
 
 def path_of(keys: tuple[Any, ...]) -> str:
-    """The path of a leaf in the tree, as one would write it in Python."""
+    """Return the path of a leaf in the tree as a Python expression."""
     return ROOT + "".join(f"[{key!r}]" for key in keys)
 
 
 def restore(data: Any, take: Callable[[Any], np.ndarray]) -> Any:
-    """The tree that was described; `take` gives the array of a name. Raises ValueError or TypeError for what
-    `describe` does not write.
+    """Rebuild a tree from its description; `take` returns the array with a name.
+
+    Raises ValueError or TypeError for data that `describe` does not produce.
     """
     kind, content = next(iter(data.items()))
     if kind == "array":

@@ -1,8 +1,9 @@
-"""`tj.random`: random numbers, for one seed the same eagerly, traced and replayed, for any number of workers.
+"""`tj.random`: reproducible random numbers.
 
-They are counter-based (see `streams`): a number is a pure function of a key and a position. Each device has a
-stream, which `seed` starts again; a `Generator` is one of one's own, which all functions take as `generator`
-and which has them as methods.
+For a given seed, numbers are identical in eager, traced and replayed execution, and for any number of
+workers. The generator is counter-based (see `streams`): a number is a pure function of a key and a position.
+Each device has a stream, which `seed` restarts. A `Generator` is an independent stream, which all functions
+accept as `generator`, and which has them as methods.
 
 >>> import tracejit as tj
 >>> tj.random.seed(7)

@@ -1,7 +1,7 @@
-"""Continuous distributions of one number, each a function of one or two evenly distributed ones.
+"""Continuous univariate distributions, each computed from one or two uniform numbers.
 
-They are *reparameterised*: a result is a smooth function of the parameters and of numbers that do not depend
-on them, so gradients with respect to the parameters are those of this function.
+They are *reparameterised*: a result is a smooth function of the parameters and of random numbers that do not
+depend on them, so gradients with respect to the parameters are those of this function.
 Source of the transforms: Devroye, Non-Uniform Random Variate Generation, 1986, chapter II.2.
 """
 
@@ -17,10 +17,10 @@ from tracejit.frontend.arrays.random.normal_distribution import normal_cdf, norm
 from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
+    accepts_size,
     check,
     check_at_least_zero,
     check_positive,
-    takes_size,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _log(x: Any) -> Any:
     return dispatch.apply(ops.log, x)
 
 
-@takes_size
+@accepts_size
 def uniform(
     low: Any = 0.0,
     high: Any = 1.0,
@@ -42,8 +42,10 @@ def uniform(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers evenly distributed in [low, high), float32 by default; the bounds may be arrays. Where they are
-    large beside their distance, a number may be rounded to `high`, as NumPy's may.
+    """Uniformly distributed numbers in [low, high), float32 by default.
+
+    The bounds may be arrays. If they are large compared to their distance, a number may be rounded to `high`,
+    as in NumPy.
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent or bounds that do
     not broadcast to `shape`.
 
@@ -56,7 +58,7 @@ def uniform(
     return draw.result(draw.unit() * (last - first) + first)
 
 
-@takes_size
+@accepts_size
 def normal(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -68,7 +70,7 @@ def normal(
 ) -> NDArray:
     """Normally distributed numbers with mean `loc` and standard deviation `scale`, float32 by default.
 
-    By Box and Muller's transform, from the two halves of one position (float32) or from two positions
+    Method: the Box-Muller transform, from the two halves of one position (float32) or from two positions
     (float64).
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError for a negative
     extent or parameters that do not broadcast to `shape`.
@@ -83,7 +85,7 @@ def normal(
     return draw.result(draw.normal() * width + centre)
 
 
-@takes_size
+@accepts_size
 def lognormal(
     mean: Any = 0.0,
     sigma: Any = 1.0,
@@ -93,7 +95,7 @@ def lognormal(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers whose logarithm is normally distributed with this mean and standard deviation.
+    """Numbers whose logarithm is normally distributed with mean `mean` and standard deviation `sigma`.
 
     float32 by default.
     Raises ArgumentError for a dtype that is not floating or a negative sigma, ShapeError as `normal` does.
@@ -108,7 +110,7 @@ def lognormal(
     return draw.result(dispatch.apply(ops.exp, draw.normal() * width + centre))
 
 
-@takes_size
+@accepts_size
 def exponential(
     scale: Any = 1.0,
     shape: Any = None,
@@ -117,7 +119,7 @@ def exponential(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Exponentially distributed numbers with mean `scale`, by the inverse of the distribution function.
+    """Exponentially distributed numbers with mean `scale`, by inversion of the distribution function.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -131,7 +133,7 @@ def exponential(
     return draw.result(-_log(draw.open_unit()) * draw.parameters[0])
 
 
-@takes_size
+@accepts_size
 def laplace(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -141,7 +143,7 @@ def laplace(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Laplace's distribution, exponential on both sides of `loc`, by its inverse.
+    """Numbers of the Laplace distribution, exponential on both sides of `loc`, by inversion.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -159,7 +161,7 @@ def laplace(
     return draw.result(where(below, size, -size) * width + centre)
 
 
-@takes_size
+@accepts_size
 def logistic(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -169,7 +171,7 @@ def logistic(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of the logistic distribution, by its inverse, log(u / (1 - u)).
+    """Numbers of the logistic distribution, by inversion: log(u / (1 - u)).
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -185,7 +187,7 @@ def logistic(
     return draw.result(_log(unit / (1 - unit)) * width + centre)
 
 
-@takes_size
+@accepts_size
 def gumbel(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -195,7 +197,7 @@ def gumbel(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Gumbel's distribution (of the largest of many), by its inverse, -log(-log(u)).
+    """Numbers of the Gumbel distribution (of extreme values), by inversion: -log(-log(u)).
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -210,7 +212,7 @@ def gumbel(
     return draw.result(-_log(-_log(draw.open_unit())) * width + centre)
 
 
-@takes_size
+@accepts_size
 def cauchy(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -220,7 +222,7 @@ def cauchy(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Cauchy's distribution, by its inverse, tan(pi (u - 1/2)).
+    """Numbers of the Cauchy distribution, by inversion: tan(pi (u - 1/2)).
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -235,7 +237,7 @@ def cauchy(
     return draw.result(dispatch.apply(ops.tan, (draw.open_unit() - 0.5) * math.pi) * width + centre)
 
 
-@takes_size
+@accepts_size
 def weibull(
     a: Any,
     shape: Any = None,
@@ -244,7 +246,7 @@ def weibull(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Weibull's distribution with exponent `a` and scale 1, by its inverse.
+    """Numbers of the Weibull distribution with shape parameter `a` and scale 1, by inversion.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
@@ -258,7 +260,7 @@ def weibull(
     return draw.result(dispatch.apply(ops.pow, -_log(draw.open_unit()), 1 / draw.parameters[0]))
 
 
-@takes_size
+@accepts_size
 def pareto(
     a: Any,
     shape: Any = None,
@@ -267,7 +269,7 @@ def pareto(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Pareto's second distribution (Lomax's) with exponent `a`, from 0 on, as in NumPy.
+    """Numbers of the Pareto II (Lomax) distribution with exponent `a`, from 0 on, as in NumPy.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
@@ -281,7 +283,7 @@ def pareto(
     return draw.result(dispatch.apply(ops.expm1, -_log(draw.open_unit()) / draw.parameters[0]))
 
 
-@takes_size
+@accepts_size
 def rayleigh(
     scale: Any = 1.0,
     shape: Any = None,
@@ -290,7 +292,7 @@ def rayleigh(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of Rayleigh's distribution (lengths of normal vectors in the plane), by its inverse.
+    """Numbers of the Rayleigh distribution (norms of normal vectors in the plane), by inversion.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
@@ -304,7 +306,7 @@ def rayleigh(
     return draw.result(dispatch.apply(ops.sqrt, _log(draw.open_unit()) * -2.0) * draw.parameters[0])
 
 
-@takes_size
+@accepts_size
 def triangular(
     left: Any,
     mode: Any,
@@ -315,9 +317,10 @@ def triangular(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers between `left` and `right` whose density rises in a line up to `mode` and falls from there.
+    """Numbers of the triangular distribution on [left, right] with its maximum at `mode`.
 
-    By the inverse of the distribution function.
+    The density increases linearly up to `mode`, and decreases linearly from there.
+    Method: inversion of the distribution function.
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless left <= mode <= right and left < right;
     ShapeError as `normal` does.
@@ -334,13 +337,13 @@ def triangular(
     check_at_least_zero(name, "right - mode", last - top)
     check_positive(name, "right - left", last - first)
     unit = draw.open_unit()
-    rises = unit * (last - first) < top - first
+    is_rising = unit * (last - first) < top - first
     rising = dispatch.apply(ops.sqrt, unit * ((last - first) * (top - first)))
     falling = dispatch.apply(ops.sqrt, (1 - unit) * ((last - first) * (last - top)))
-    return draw.result(where(rises, rising + first, last - falling))
+    return draw.result(where(is_rising, rising + first, last - falling))
 
 
-@takes_size
+@accepts_size
 def power(
     a: Any,
     shape: Any = None,
@@ -349,7 +352,7 @@ def power(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers in (0, 1) with density a * x**(a - 1), by the inverse of the distribution function.
+    """Numbers in (0, 1) with density a * x**(a - 1), by inversion of the distribution function.
 
     float32 by default. Source: Devroye, Non-uniform random variate generation, 1986.
     Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
@@ -363,7 +366,7 @@ def power(
     return draw.result(dispatch.apply(ops.pow, draw.open_unit(), 1 / draw.parameters[0]))
 
 
-@takes_size
+@accepts_size
 def wald(
     mean: Any,
     scale: Any,
@@ -373,11 +376,11 @@ def wald(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of the inverse Gaussian distribution with this mean and scale, from a normal and an even one.
+    """Numbers of the inverse Gaussian distribution with mean `mean` and scale `scale`.
 
-    Michael, Schucany and Haas, Generating random variates using transformations with multiple roots, 1976.
-    Which root is taken is decided by the parameters, too, so gradients with respect to them are refused.
-    float32 by default.
+    Each is computed from a normal and a uniform number. Source: Michael, Schucany and Haas, Generating random
+    variates using transformations with multiple roots, 1976. The choice of the root depends on the
+    parameters, so gradients with respect to them are refused. float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `normal`
     does.
 
@@ -390,15 +393,15 @@ def wald(
     draw = Draw("random.wald", shape, dtype, device, generator, mean, scale, within=FLOAT64)
     centre, width = (draw.without_gradient(p) for p in draw.parameters)
     y = centre * draw.normal() ** 2 / (2 * width)
-    ratio = 1 / (1 + y + dispatch.apply(ops.sqrt, y * (y + 2)))  # the smaller root over the mean
+    ratio = 1 / (1 + y + dispatch.apply(ops.sqrt, y * (y + 2)))  # the smaller root divided by the mean
     return draw.result(where(draw.unit() * (1 + ratio) <= 1, ratio, 1 / ratio) * centre)
 
 
-@takes_size
+@accepts_size
 def standard_normal(
     shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
-    """Normally distributed numbers with mean 0 and deviation 1: `normal` with the shape first.
+    """Normally distributed numbers with mean 0 and standard deviation 1: `normal` with the shape first.
 
     float32 by default.
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
@@ -411,11 +414,11 @@ def standard_normal(
     return draw.result(draw.normal())
 
 
-@takes_size
+@accepts_size
 def random(
     shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
-    """Numbers evenly distributed in [0, 1): `uniform` with the shape first.
+    """Uniformly distributed numbers in [0, 1): `uniform` with the shape first.
 
     float32 by default.
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
@@ -428,7 +431,7 @@ def random(
     return draw.result(draw.unit())
 
 
-@takes_size
+@accepts_size
 def truncated_normal(
     lower: Any,
     upper: Any,
@@ -438,10 +441,10 @@ def truncated_normal(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Standard normal numbers, of which only those from `lower` to `upper` occur.
+    """Standard normal numbers, conditioned on the interval from `lower` to `upper`.
 
-    By the inverse of the distribution function in float64, with the quantiles of Wichura's AS 241 (1988); the
-    bounds should not both lie more than 7 deviations on one side. float32 by default.
+    Method: inversion of the distribution function in float64, with the quantiles of Wichura's AS 241 (1988).
+    The bounds should not both be more than 7 standard deviations to the same side of 0. float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless lower < upper, ShapeError as `normal`
     does.
 
@@ -454,8 +457,8 @@ def truncated_normal(
     first, last = draw.parameters
     check(name, "upper - lower", last - first, lambda v: v > 0, "above 0")
     low, high = normal_cdf(first), normal_cdf(last)
-    found = normal_quantile(draw.open_unit() * (high - low) + low)
-    return draw.result(clip(found, first, last))
+    quantile = normal_quantile(draw.open_unit() * (high - low) + low)
+    return draw.result(clip(quantile, first, last))
 
 
 __all__ = [

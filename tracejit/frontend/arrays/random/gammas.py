@@ -1,11 +1,12 @@
-"""The gamma distribution, and those that are made from its numbers.
+"""The gamma distribution, and distributions computed from gamma numbers.
 
-Method: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000, with a number of rounds
-that is fixed: a candidate is accepted with a probability of at least 0.951, so after 10 rounds none is with
-one of less than 2**-43. Then the last candidate stands. Parameters below 1 use that a gamma number of a + 1
-times u**(1/a) is one of a. All is computed in float64.
+Method: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000, with a fixed number of
+proposals. A proposal is accepted with a probability of at least 0.951, so the probability that all 10 are
+rejected is less than 2**-43; the last one is used then. For a parameter a < 1, a gamma number with parameter
+a + 1 is multiplied by u**(1/a). All computations are in float64.
 
-The results have gradients with respect to scales, but not to the parameters that decide what is accepted.
+The results have gradients with respect to scales, but not with respect to parameters that affect the
+acceptance.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from tracejit.frontend.arrays.functions.elementwise import where
 from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
+    accepts_size,
     check,
     check_at_least_zero,
     check_positive,
     first_accepted,
     refuse,
-    takes_size,
 )
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
     from tracejit.frontend.arrays.random.generator import Generator
 
-ROUNDS = 10
+PROPOSALS = 10
 
 
 def _log(x: Any) -> Any:
@@ -41,23 +42,25 @@ def _log(x: Any) -> Any:
 
 
 def _log_gamma_number(draw: Draw, a: Any) -> Any:
-    """The logarithm of a gamma number with parameter `a`, which does not underflow where `a` is small."""
+    """Return the logarithm of a gamma number with parameter `a`; it does not underflow for small `a`."""
     a = draw.without_gradient(a)
-    small = a < 1
+    is_small = a < 1
     is_number = not isinstance(a, ArrayCore)
-    raised = (a + 1 if small else a) if is_number else where(small, a + 1, a)
-    shift = raised - 1 / 3
+    parameter = (a + 1 if is_small else a) if is_number else where(is_small, a + 1, a)
+    shift = parameter - 1 / 3
     spread = 1 / (9 * shift) ** 0.5
-    x = draw.normal((ROUNDS,))
+    x = draw.normal((PROPOSALS,))
     root = x * spread + 1
     log_v = 3 * _log(where(root > 0, root, 1.0))
     v = root * root * root
-    accepted = (root > 0) & (_log(draw.open_unit(rounds=(ROUNDS,))) < x * x / 2 + shift * (1 - v + log_v))
-    found = first_accepted(log_v, accepted) + (_log(shift) if not is_number else _log_of_number(shift))
-    if is_number and not small:
-        return found
+    accepted = (root > 0) & (
+        _log(draw.open_unit(proposals=(PROPOSALS,))) < x * x / 2 + shift * (1 - v + log_v)
+    )
+    log_gamma = first_accepted(log_v, accepted) + (_log(shift) if not is_number else _log_of_number(shift))
+    if is_number and not is_small:
+        return log_gamma
     boost = _log(draw.open_unit()) / a
-    return found + boost if is_number else found + where(small, boost, 0.0)
+    return log_gamma + boost if is_number else log_gamma + where(is_small, boost, 0.0)
 
 
 def _log_of_number(x: Any) -> Any:
@@ -68,7 +71,7 @@ def _gamma_number(draw: Draw, a: Any) -> Any:
     return dispatch.apply(ops.exp, _log_gamma_number(draw, a))
 
 
-@takes_size
+@accepts_size
 def gamma(
     a: Any,
     scale: Any = 1.0,
@@ -78,10 +81,10 @@ def gamma(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of the gamma distribution with parameter `a` (NumPy's `shape`) and this scale; mean a * scale.
+    """Numbers of the gamma distribution with parameter `a` (NumPy's `shape`) and a scale; mean a * scale.
 
-    By Marsaglia and Tsang's rejection (2000) in 10 rounds, of which all fail with a probability below 2**-43.
-    There is a gradient with respect to the scale only. float32 by default.
+    Method: rejection sampling by Marsaglia and Tsang (2000) with 10 proposals, which are all rejected with a
+    probability below 2**-43. There is a gradient with respect to the scale only. float32 by default.
     Raises ArgumentError for a dtype that is not floating, unless a > 0, or for a negative scale; ShapeError
     for a negative extent or parameters that do not broadcast to `shape`.
 
@@ -96,7 +99,7 @@ def gamma(
     return draw.result(_gamma_number(draw, power) * width)
 
 
-@takes_size
+@accepts_size
 def chisquare(
     df: Any,
     shape: Any = None,
@@ -119,7 +122,7 @@ def chisquare(
     return draw.result(2 * _gamma_number(draw, draw.parameters[0] / 2))
 
 
-@takes_size
+@accepts_size
 def standard_t(
     df: Any,
     shape: Any = None,
@@ -148,7 +151,7 @@ def _log_of(x: Any) -> Any:
     return _log(x) if isinstance(x, ArrayCore) else _log_of_number(x)
 
 
-@takes_size
+@accepts_size
 def f(
     dfnum: Any,
     dfden: Any,
@@ -158,7 +161,7 @@ def f(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of the F distribution: quotients of two chi-square numbers by their degrees of freedom.
+    """Numbers of the F distribution: quotients of two chi-square numbers divided by their degrees of freedom.
 
     float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `gamma`
@@ -171,14 +174,17 @@ def f(
     check_positive("random.f", "dfnum", dfnum)
     check_positive("random.f", "dfden", dfden)
     draw = Draw("random.f", shape, dtype, device, generator, dfnum, dfden, within=FLOAT64)
-    over, under = (p / 2 for p in draw.parameters)
+    numerator, denominator = (p / 2 for p in draw.parameters)
     logarithm = (
-        _log_gamma_number(draw, over) - _log_of(over) - _log_gamma_number(draw, under) + _log_of(under)
+        _log_gamma_number(draw, numerator)
+        - _log_of(numerator)
+        - _log_gamma_number(draw, denominator)
+        + _log_of(denominator)
     )
     return draw.result(dispatch.apply(ops.exp, logarithm))
 
 
-@takes_size
+@accepts_size
 def beta(
     a: Any,
     b: Any,
@@ -188,7 +194,7 @@ def beta(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Numbers of the beta distribution, x / (x + y) of two gamma numbers, in logarithms.
+    """Numbers of the beta distribution: x / (x + y) for two gamma numbers, computed from logarithms.
 
     float32 by default.
     Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `gamma`
@@ -208,7 +214,7 @@ def beta(
     )
 
 
-@takes_size
+@accepts_size
 def dirichlet(
     alpha: Any,
     shape: Any = None,
@@ -217,10 +223,10 @@ def dirichlet(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Points of the simplex: gamma numbers with the parameters `alpha` over their sum, in logarithms.
+    """Points of the simplex: gamma numbers with the parameters `alpha`, divided by their sum.
 
-    alpha: array, shape (..., k), all above 0.
-    shape: of the result without the last dimension; None for that of `alpha`. float32 by default.
+    alpha: array of shape (..., k), all above 0.
+    shape: the shape of the result without the last dimension; None for that of `alpha`. float32 by default.
     Raises ArgumentError for a dtype that is not floating, an `alpha` without dimensions or not above 0;
     ShapeError for shapes that do not broadcast.
 
@@ -238,9 +244,9 @@ def dirichlet(
         name, shape, dtype, device, generator, weights[..., 0], within=FLOAT64, tail=weights.shape[-1:]
     )
     logarithms = _log_gamma_number(draw, dispatch.cast(weights, FLOAT64))
-    highest = reductions.max(logarithms, axis=-1, keepdims=True)
-    shares = dispatch.apply(ops.exp, logarithms - highest)
-    return draw.result(shares / reductions.sum(shares, axis=-1, keepdims=True))
+    maximum = reductions.max(logarithms, axis=-1, keepdims=True)
+    scaled = dispatch.apply(ops.exp, logarithms - maximum)  # scaled to avoid overflow
+    return draw.result(scaled / reductions.sum(scaled, axis=-1, keepdims=True))
 
 
 __all__ = ["beta", "chisquare", "dirichlet", "f", "gamma", "standard_t"]

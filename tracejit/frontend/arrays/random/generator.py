@@ -1,9 +1,10 @@
-"""Generators of one's own: a stream of random numbers whose state is an array.
+"""`Generator`, an independent stream of random numbers whose state is an array.
 
-The state is two words, the key and how many numbers were drawn under it. A draw reads it and moves the second
-word on in place, as array code does, so a generator needs nothing of a trace: as an argument, in a container,
-as an attribute of a module or reached by name it gives the same numbers eagerly, traced and replayed, and
-calls that share one are ordered by the engine's variable of its state.
+The state consists of two uint64 elements: the key, and the number of draws under this key. A draw reads the
+state and advances the second element in place, like any array code. A generator therefore needs no support by
+traces: as an argument, in a container, as an attribute of a module or as a global it generates the same
+numbers in eager, traced and replayed execution. The engine's variable of the state orders calls that share a
+generator.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray, zeros
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
-from tracejit.frontend.arrays.random.request import UINT64, is_small, refuse, words_at
+from tracejit.frontend.arrays.random.request import UINT64, bits_at, is_small, refuse
 from tracejit.frontend.arrays.random.streams import WORD
 from tracejit.frontend.recording.look_loops.states import OBJECTS
 from tracejit.frontend.recording.recording import lock
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(init=False, eq=False, repr=False)
 class Generator:
-    """A stream of random numbers of one's own, with a method for each distribution of `tj.random`.
+    """An independent stream of random numbers, with a method for each distribution of `tj.random`.
 
-    seed: an integer, or None for the operating system's randomness. A generator gives the numbers that
-    `tj.random.seed` with this seed gives.
-    Its `state` is an array, so `tj.save` keeps it, and a generator is a tree with this leaf.
+    seed: an integer, or None for a seed from the operating system. A generator produces the same numbers as
+    the functions after `tj.random.seed` with this seed.
+    Its `state` is an array, which `tj.save` stores, and a generator is a tree with this leaf.
     Raises ArgumentError for a seed that is no integer, DeviceError for an unknown device.
 
     >>> import tracejit as tj
@@ -57,18 +58,20 @@ class Generator:
     """Key and counter, uint64[2]: copy it to save it, and write into it, or assign, to restore it."""
 
     def __init__(self, seed: int | None = None, *, device: Any = None) -> None:
-        fresh = seed is None
-        key = int.from_bytes(os.urandom(8), "little") if fresh else integer("random.Generator", seed) % WORD
-        place = chosen_device("random.Generator", device)
-        self.state = asarray(np.array([key, 0], UINT64), device=place)
+        is_random = seed is None
+        key = (
+            int.from_bytes(os.urandom(8), "little") if is_random else integer("random.Generator", seed) % WORD
+        )
+        target = chosen_device("random.Generator", device)
+        self.state = asarray(np.array([key, 0], UINT64), device=target)
 
     def __repr__(self) -> str:
         return f"Generator(state={self.state!r})"
 
     def spawn(self, count: int) -> list[Generator]:
-        """New generators, independent of this one and of each other: their keys are numbers drawn from it.
+        """New generators, independent of this one and of each other, with keys drawn from this one.
 
-        Raises ArgumentError for a count that is no integer or negative.
+        Raises ArgumentError for a count that is negative or no integer.
 
         >>> import tracejit as tj
         >>> one, two = tj.random.Generator(7).spawn(2)
@@ -82,18 +85,18 @@ class Generator:
         return [with_state(stack([keys[i], zeros((), UINT64)])) for i in range(number)]
 
     def _bits(self, count: int, dtype: np.dtype) -> Any:
-        """`count` random words, which no other draw gets; in one step, for other threads."""
+        """Return `count` random numbers of `dtype`, and advance the state, atomically for other threads."""
         state = _checked(self.state)
-        words = _at_once(state, count, dtype) if is_small(count, state.device) else None
-        if words is not None:
-            return computed(words)
+        numbers = _immediate_bits(state, count, dtype) if is_small(count, state.device) else None
+        if numbers is not None:
+            return computed(numbers)
         drawn = []
 
-        def draw(counter: Any, words: int) -> Any:
-            index = dispatch.emit(ops.iota, size=words, device=state.device)
-            key, start = (broadcast_to(word, (words,)) for word in (state[0], counter))
+        def draw(counter: Any, size: int) -> Any:
+            index = dispatch.emit(ops.iota, size=size, device=state.device)
+            key, start = (broadcast_to(element, (size,)) for element in (state[0], counter))
             drawn.append(dispatch.emit(ops.random_bits, key, start, index, dtype=dtype))
-            return counter + words
+            return counter + size
 
         dispatch.in_place("draw", draw, state[1:], count)
         return drawn[0]
@@ -106,28 +109,28 @@ class Generator:
 OBJECTS.add(Generator)
 
 
-def _at_once(state: Any, count: int, dtype: np.dtype) -> np.ndarray | None:
-    """`count` words, and the state moved on, if the state is in memory and nothing under way uses it."""
+def _immediate_bits(state: Any, count: int, dtype: np.dtype) -> np.ndarray | None:
+    """Compute `count` numbers and advance the state, if it is in memory and no task in flight uses it."""
     with lock, memory_lock:
-        held = state._writable()
-        if held is None:
+        elements = state._writable()
+        if elements is None:
             return None
-        key, start = held.tolist()
-        words = words_at(key, start, count, dtype)
-        if words is not None:
-            held[1] = (start + count) % WORD
-        return words
+        key, start = elements.tolist()
+        numbers = bits_at(key, start, count, dtype)
+        if numbers is not None:
+            elements[1] = (start + count) % WORD
+        return numbers
 
 
 def with_state(state: Any) -> Generator:
-    """The generator that goes on from a state (uint64[2])."""
-    made = object.__new__(Generator)
-    made.state = state
-    return made
+    """Return the generator with this state (uint64[2])."""
+    generator = object.__new__(Generator)
+    generator.state = state
+    return generator
 
 
 def _checked(state: Any) -> Any:
-    """A generator's state, which people may have assigned."""
+    """Check the state of a generator, which users may have assigned, and return it."""
     if not isinstance(state, ArrayCore):
         raise refuse(f"random.Generator: state must be an array, got {type(state).__name__}", ArgumentError)
     if state.dtype != UINT64:
@@ -138,14 +141,14 @@ def _checked(state: Any) -> Any:
 
 
 def add_methods(distributions: dict[str, Any]) -> None:
-    """Give generators a method for each of these functions, which have a parameter `generator`."""
+    """Define a method of generators for each of these functions, which have a parameter `generator`."""
     for name, function in distributions.items():
         setattr(Generator, name, _method(name, function))
 
 
 def _method(name: str, function: Any) -> Any:
-    given = inspect.signature(function)
-    own = [p for p in given.parameters.values() if p.name not in ("device", "generator")]
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.name not in ("device", "generator")]
 
     @functools.wraps(function)
     def method(self: Generator, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +157,7 @@ def _method(name: str, function: Any) -> Any:
         return function(*args, generator=self, **kwargs)
 
     receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    method.__signature__ = given.replace(parameters=[receiver, *own])  # type: ignore[attr-defined]
+    method.__signature__ = signature.replace(parameters=[receiver, *parameters])  # type: ignore[attr-defined]
     return method
 
 

@@ -1,7 +1,6 @@
-"""Random orders of the elements along an axis, and choices among them.
+"""Random permutations of the elements along an axis, and choices among them.
 
-An order is where random words of 64 bits are sorted to: two of n are equal with a probability below
-n**2 / 2**65.
+A permutation sorts random 64-bit keys: the probability that two of n keys are equal is below n**2 / 2**65.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.movement import take
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
 from tracejit.frontend.arrays.random.discrete import integers
-from tracejit.frontend.arrays.random.request import FLOAT64, Draw, refuse, takes_size
+from tracejit.frontend.arrays.random.request import FLOAT64, Draw, accepts_size, refuse
 from tracejit.frontend.arrays.random.vectors import check_probabilities
 from tracejit.frontend.recording.number import concrete
 
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def _order(name: str, count: int, device: Any, generator: Generator | None) -> Any:
-    """The numbers below `count` in random order."""
+    """Return the integers below `count` in random order."""
     return argsort(Draw(name, count, None, device, generator).bits())
 
 
 def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Generator | None = None) -> NDArray:
-    """An array with the slices along an axis in random order; of an integer n, the numbers below n.
+    """The slices of an array along an axis in random order; for an integer n, the integers below n.
 
     Raises ArgumentError for a negative integer, AxisError for an axis out of range.
 
@@ -42,21 +41,21 @@ def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Generat
     [0, 1, 2, 3]
     """
     name = "random.permutation"
-    given = dispatch.as_operand(name, concrete(x))
-    if not isinstance(given, ArrayCore):
-        count = integer(name, given)
+    operand = dispatch.as_operand(name, concrete(x))
+    if not isinstance(operand, ArrayCore):
+        count = integer(name, operand)
         if count < 0:
             raise refuse(f"{name}: expected an array or an integer of at least 0, got {count}")
         return _order(name, count, device, generator)
-    along = normalize_axis(name, axis, given.ndim)
-    return take(given, _order(name, given.shape[along], device, generator), axis=along)
+    along = normalize_axis(name, axis, operand.ndim)
+    return take(operand, _order(name, operand.shape[along], device, generator), axis=along)
 
 
 def shuffle(x: Any, axis: int = 0, *, device: Any = None, generator: Generator | None = None) -> None:
-    """Bring the slices of an array along an axis into random order, in place.
+    """Shuffle the slices of an array along an axis in place.
 
-    Raises ArgumentError for what is no NDArray (NumPy's `shuffle` does NumPy's arrays), AxisError for an axis
-    out of range.
+    Raises ArgumentError for an object that is no NDArray (use NumPy's `shuffle` for NumPy arrays), AxisError
+    for an axis out of range.
 
     >>> import tracejit as tj
     >>> x = tj.arange(4)
@@ -69,7 +68,7 @@ def shuffle(x: Any, axis: int = 0, *, device: Any = None, generator: Generator |
     x[...] = permutation(x, axis, device=device, generator=generator)  # type: ignore[index]
 
 
-@takes_size
+@accepts_size
 def choice(
     a: Any,
     shape: Any = (),
@@ -80,26 +79,26 @@ def choice(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Slices of an array along an axis (of an integer n, numbers below n), chosen at random.
+    """Randomly chosen slices of an array along an axis; for an integer n, integers below n.
 
-    shape: how many; in the result it stands in place of the axis.
-    replace: whether one may be chosen again. Without replacement they come in random order.
-    p: the probability of each (None: all the same), shape (n,).
-    With `p`, by the inverse of the distribution function; without replacement, those with the largest log(p)
-    plus Gumbel's numbers (Efraimidis and Spirakis 2006).
-    Raises ArgumentError if there are none, for more than there are without replacement, negative
-    probabilities or a sum that is not 1; ShapeError for a `p` of another shape, AxisError for an axis out of
-    range.
+    shape: the shape of the choices, which replaces the axis in the result.
+    replace: whether a slice may be chosen repeatedly. Without replacement the slices are in random order.
+    p: the probabilities of the slices (None: uniform), shape (n,).
+    Method with `p`: inversion of the distribution function; without replacement, the slices with the largest
+    log(p) plus Gumbel noise (Efraimidis and Spirakis 2006).
+    Raises ArgumentError if there are no slices, for more choices than slices without replacement, for
+    negative probabilities or a sum that is not 1; ShapeError for a `p` of another shape, AxisError for an
+    axis out of range.
 
     >>> import tracejit as tj
     >>> tj.random.choice(tj.asarray([3, 5, 7]), 2, p=tj.asarray([0.0, 1.0, 0.0]))
     NDArray([5, 5], dtype=int64)
     """
     name = "random.choice"
-    given = dispatch.as_operand(name, concrete(a))
-    is_array = isinstance(given, ArrayCore)
-    along = normalize_axis(name, axis, given.ndim) if is_array else 0
-    count = given.shape[along] if is_array else integer(name, given)
+    operand = dispatch.as_operand(name, concrete(a))
+    is_array = isinstance(operand, ArrayCore)
+    along = normalize_axis(name, axis, operand.ndim) if is_array else 0
+    count = operand.shape[along] if is_array else integer(name, operand)
     extents = new_shape(name, shape)
     number = 1
     for n in extents:
@@ -109,15 +108,15 @@ def choice(
     if not replace and number > count:
         raise refuse(f"{name}: cannot choose {number} of {count} elements without replacement")
     options = {"device": device, "generator": generator}
-    chances = None if p is None else check_probabilities(name, "p", p)
-    if chances is not None and chances.shape != (count,):
-        raise refuse(f"{name}: p has shape {chances.shape} for {count} elements", ShapeError)
-    found = _chosen(name, count, number, replace, chances, options).reshape(extents)
-    return take(given, found, axis=along) if is_array else found
+    probabilities = None if p is None else check_probabilities(name, "p", p)
+    if probabilities is not None and probabilities.shape != (count,):
+        raise refuse(f"{name}: p has shape {probabilities.shape} for {count} elements", ShapeError)
+    indices = _chosen(name, count, number, replace, probabilities, options).reshape(extents)
+    return take(operand, indices, axis=along) if is_array else indices
 
 
 def _chosen(name: str, count: int, number: int, replace: bool, p: Any, options: Any) -> Any:
-    """`number` of the numbers below `count`."""
+    """Choose `number` integers below `count`."""
     if p is None:
         if replace:
             return integers(0, max(count, 1), number, **options)

@@ -1,11 +1,11 @@
-"""Poisson and binomial numbers as whole float64 numbers, by a fixed number of steps for each element.
+"""Poisson and binomial numbers, as integers in float64, with a fixed number of steps per element.
 
-Small means: the inverse of the distribution function, a sum of up to 41 probabilities. Others: transformed
-rejection, "The transformed rejection method for generating Poisson random variables" (Hoermann 1993, PTRS)
-and "The generation of binomial random variates" (Hoermann 1993, BTRS), without their squeezes, in as many
-rounds as make failing of all less likely than 2**-40. Rounds and terms are a leading dimension. Logarithms of
-probabilities are Loader's ("Fast and accurate computation of binomial probabilities", 2000), which lose
-no digits where means are large.
+Small means use inversion of the distribution function, a sum of up to 41 probabilities. Others use
+transformed rejection: "The transformed rejection method for generating Poisson random variables" (Hoermann
+1993, PTRS) and "The generation of binomial random variates" (Hoermann 1993, BTRS), without their squeeze
+steps. The number of proposals is such that all are rejected with a probability below 2**-40. Proposals and
+terms form a leading dimension. Logarithms of probabilities are computed as by Loader ("Fast and accurate
+computation of binomial probabilities", 2000), without cancellation for large means.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tracejit.frontend.arrays.functions.elementwise import clip, where
 from tracejit.frontend.arrays.functions.movement import take
 from tracejit.frontend.arrays.random.request import FLOAT64, INT64, Draw, first_accepted
 
-SMALL = 10  # means below this are drawn by the inverse of the distribution function
-TERMS = 40  # and are larger than this with a probability below 2**-42
-POISSON_ROUNDS = 20
-BINOMIAL_ROUNDS = 23
+SMALL = 10  # smaller means use inversion of the distribution function
+TERMS = 40  # with such means, numbers exceed this with a probability below 2**-42
+POISSON_PROPOSALS = 20
+BINOMIAL_PROPOSALS = 23
 
 
 class SamplingMethod(NamedTuple):
-    """A function of the parameters that draws, and parameters for which it is defined."""
+    """A function of the parameters that draws numbers, and substitute parameters for which it is defined."""
 
     draw: Callable[..., Any]
-    other: tuple[float, ...]
+    substitutes: tuple[float, ...]
 
 
 def _log(x: Any) -> Any:
@@ -49,43 +49,50 @@ def _sqrt(x: Any) -> Any:
 
 
 def float64_array(x: Any) -> Any:
-    """A parameter as a float64 array."""
+    """Return a parameter as a float64 array."""
     return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
 def _by_mean(mean: Any, parameters: tuple[Any, ...], small: SamplingMethod, large: SamplingMethod) -> Any:
-    """The numbers of one of two ways of drawing, by whether the mean is small; for arrays, of each where it
-    applies: there both draw, and get parameters of which they can make something.
+    """Draw numbers by one of two methods, depending on the mean.
+
+    For an array of means both methods draw all elements, and the results are merged. Each method receives its
+    substitute parameters for the elements of the other one.
     """
     if not isinstance(mean, ArrayCore):
         return (small if mean < SMALL else large).draw(*map(float64_array, parameters))
     is_small = dispatch.apply(ops.less, mean, SMALL)
-    few = small.draw(*(where(is_small, x, other) for x, other in zip(parameters, small.other, strict=True)))
-    many = large.draw(*(where(is_small, other, x) for x, other in zip(parameters, large.other, strict=True)))
-    return where(is_small, few, many)
+    of_small = small.draw(
+        *(where(is_small, x, y) for x, y in zip(parameters, small.substitutes, strict=True))
+    )
+    of_large = large.draw(
+        *(where(is_small, y, x) for x, y in zip(parameters, large.substitutes, strict=True))
+    )
+    return where(is_small, of_small, of_large)
 
 
 def _inverse(draw: Draw, log_first: Any, log_ratio: Any) -> Any:
-    """The smallest number whose distribution function reaches an evenly distributed number.
+    """Return the smallest integer whose distribution function is at least a uniform number.
 
-    log_first: of the probability of 0; log_ratio: a function of j that gives that of j over that of j - 1.
+    log_first: the logarithm of the probability of 0.
+    log_ratio: a function of j that returns the logarithm of the probability of j divided by that of j - 1.
     """
     j = _terms(draw)
     logarithms = _sums(log_ratio(j)) + log_first
     first = dispatch.apply(ops.exp, log_first)
-    below = _sums(dispatch.apply(ops.exp, logarithms)) + first
+    distribution = _sums(dispatch.apply(ops.exp, logarithms)) + first
     unit = draw.unit(FLOAT64)
-    above = reductions.sum(dispatch.cast(unit > below, FLOAT64), axis=0)
-    return above + dispatch.cast(unit > first, FLOAT64)
+    exceeded = reductions.sum(dispatch.cast(unit > distribution, FLOAT64), axis=0)
+    return exceeded + dispatch.cast(unit > first, FLOAT64)
 
 
 def _sums(x: Any) -> Any:
-    """Sums along the leading dimension."""
+    """Return the cumulative sums along the leading dimension."""
     return scans.cumulative_sum(x, axis=0)
 
 
 def _terms(draw: Draw) -> Any:
-    """1, 2, ..., TERMS along a leading dimension, before those of the result."""
+    """Return 1, 2, ..., TERMS along a dimension that precedes those of the result."""
     numbers = dispatch.cast(dispatch.emit(ops.iota, size=TERMS, device=draw.device), FLOAT64) + 1
     return numbers.reshape((TERMS,) + (1,) * (len(draw.extents) + len(draw.tail)))
 
@@ -103,7 +110,7 @@ _TABLE = np.array([_stirling_error_of(k) for k in range(_EXACT)])
 
 
 def _stirling_error(k: Any) -> Any:
-    """log(k!) less Stirling's approximation, for whole k > 0; 0 for 0 (which callers treat apart)."""
+    """log(k!) minus Stirling's approximation for integers k > 0; 0, a special case of callers, for 0."""
     inverse = 1 / clip(k, float(_EXACT), None)
     square = inverse * inverse
     series = inverse * (
@@ -114,39 +121,39 @@ def _stirling_error(k: Any) -> Any:
 
 
 def _deviance(k: Any, mean: Any) -> Any:
-    """k log(k / mean) + mean - k, for k > 0."""
+    """Return k log(k / mean) + mean - k, for k > 0."""
     d = (k - mean) / mean
     return mean * ((1 + d) * dispatch.apply(ops.log1p, d) - d)
 
 
 def _log_poisson(k: Any, mean: Any) -> Any:
-    """The logarithm of the probability of k."""
+    """Return the logarithm of the probability of k."""
     positive = clip(k, 1.0, None)
-    found = -_deviance(positive, mean) - _stirling_error(positive) - _log(positive * (2 * math.pi)) / 2
-    return where(k == 0, -mean, found)
+    logarithm = -_deviance(positive, mean) - _stirling_error(positive) - _log(positive * (2 * math.pi)) / 2
+    return where(k == 0, -mean, logarithm)
 
 
 def _log_binomial(k: Any, n: Any, p: Any) -> Any:
-    """The logarithm of the probability of k of n."""
-    inner = clip(k, 1.0, None)
-    rest = clip(n - k, 1.0, None)
-    found = (
+    """Return the logarithm of the probability of k successes in n trials."""
+    successes = clip(k, 1.0, None)
+    failures = clip(n - k, 1.0, None)
+    logarithm = (
         _stirling_error(n)
-        - _stirling_error(inner)
-        - _stirling_error(rest)
-        - _deviance(inner, n * p)
-        - _deviance(rest, n * (1 - p))
-        + _log(n / (inner * rest * (2 * math.pi))) / 2
+        - _stirling_error(successes)
+        - _stirling_error(failures)
+        - _deviance(successes, n * p)
+        - _deviance(failures, n * (1 - p))
+        + _log(n / (successes * failures * (2 * math.pi))) / 2
     )
-    ends = where(k == 0, n * dispatch.apply(ops.log1p, -p), n * _log(p))
-    return where((k == 0) | (k == n), ends, found)
+    at_ends = where(k == 0, n * dispatch.apply(ops.log1p, -p), n * _log(p))
+    return where((k == 0) | (k == n), at_ends, logarithm)
 
 
 # -- numbers -------------------------------------------------------------------------------------------------
 
 
 def poisson_number(draw: Draw, mean: Any) -> Any:
-    """Poisson numbers with these means: a Python number or an array."""
+    """Return Poisson numbers with these means, a Python number or an array."""
     small = SamplingMethod(functools.partial(_small_poisson, draw), (1.0,))
     return _by_mean(
         mean, (mean,), small, SamplingMethod(functools.partial(_large_poisson, draw), (2.0 * SMALL,))
@@ -161,23 +168,24 @@ def _large_poisson(draw: Draw, mean: Any) -> Any:
     b = 0.931 + 2.53 * _sqrt(mean)
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
-    u, v = _pair(draw, POISSON_ROUNDS)
+    u, v = _pair(draw, POISSON_PROPOSALS)
     distance = 0.5 - abs(u)
     k = dispatch.apply(ops.floor, (2 * a / distance + b) * u + mean + 0.43)
-    fits = _log(v * inverse_alpha / (a / (distance * distance) + b)) <= _log_poisson(clip(k, 0.0, None), mean)
-    return clip(first_accepted(k, (k >= 0) & fits), 0.0, None)
+    log_ratio = _log(v * inverse_alpha / (a / (distance * distance) + b))
+    is_below = log_ratio <= _log_poisson(clip(k, 0.0, None), mean)
+    return clip(first_accepted(k, (k >= 0) & is_below), 0.0, None)
 
 
 def binomial_number(draw: Draw, n: Any, p: Any) -> Any:
-    """Binomial numbers: of `n` trials with probability `p`, Python numbers or arrays."""
+    """Return binomial numbers of `n` trials with probability `p`, Python numbers or arrays."""
     is_array = isinstance(p, ArrayCore)
-    rarer = where(p > 0.5, 1 - p, p) if is_array else (1 - p if p > 0.5 else p)
+    smaller_p = where(p > 0.5, 1 - p, p) if is_array else (1 - p if p > 0.5 else p)
     small = SamplingMethod(functools.partial(_small_binomial, draw), (1.0, 0.5))
     large = SamplingMethod(functools.partial(_large_binomial, draw), (4.0 * SMALL, 0.5))
-    found = _by_mean(n * rarer, (float64_array(n), float64_array(rarer)), small, large)
+    count = _by_mean(n * smaller_p, (float64_array(n), float64_array(smaller_p)), small, large)
     if is_array:
-        return where(p > 0.5, n - found, found)
-    return n - found if p > 0.5 else found
+        return where(p > 0.5, n - count, count)
+    return n - count if p > 0.5 else count
 
 
 def _small_binomial(draw: Draw, n: Any, p: Any) -> Any:
@@ -195,15 +203,15 @@ def _large_binomial(draw: Draw, n: Any, p: Any) -> Any:
     a = -0.0873 + 0.0248 * b + 0.01 * p
     alpha = (2.83 + 5.1 / b) * spread
     mode = dispatch.apply(ops.floor, (n + 1) * p)
-    u, v = _pair(draw, BINOMIAL_ROUNDS)
+    u, v = _pair(draw, BINOMIAL_PROPOSALS)
     distance = 0.5 - abs(u)
     k = dispatch.apply(ops.floor, (2 * a / distance + b) * u + n * p + 0.5)
-    inside = (k >= 0) & (k <= n)
+    is_valid = (k >= 0) & (k <= n)
     ratio = _log_binomial(clip(k, 0.0, n), n, p) - _log_binomial(mode, n, p)
-    accepted = inside & (_log(v * alpha / (a / (distance * distance) + b)) <= ratio)
+    accepted = is_valid & (_log(v * alpha / (a / (distance * distance) + b)) <= ratio)
     return clip(first_accepted(k, accepted), 0.0, n)
 
 
-def _pair(draw: Draw, rounds: int) -> tuple[Any, Any]:
-    """Two evenly distributed numbers for each round, the first from -1/2 to 1/2."""
-    return draw.open_unit(FLOAT64, (rounds,)) - 0.5, draw.open_unit(FLOAT64, (rounds,))
+def _pair(draw: Draw, proposals: int) -> tuple[Any, Any]:
+    """Return two uniform numbers for each proposal, the first from -1/2 to 1/2."""
+    return draw.open_unit(FLOAT64, (proposals,)) - 0.5, draw.open_unit(FLOAT64, (proposals,))

@@ -1,13 +1,13 @@
-"""The request of a call of a distribution, and the random numbers that it is made from.
+"""The arguments of a call of a distribution, and the random bits from which its result is computed.
 
-A `Draw` holds shape, dtype and parameters, and draws from the stream of a device or from a `Generator`:
+A `Draw` stores shape, dtype and parameters, and draws from the stream of a device or from a `Generator`:
 
     draw = Draw("random.laplace", shape, dtype, device, generator, loc, scale)
     centre, width = draw.parameters              # numbers, or arrays of the result's dtype
-    unit = draw.open_unit()                      # one number for each element
+    unit = draw.open_unit()                      # one uniform number for each element
 
-What always holds: how many positions of the stream a call takes depends on shape, dtype and kinds of the
-parameters only, never on values, so a recording draws what every replay draws.
+Invariant: the number of stream positions that a call consumes depends only on the shape, the dtype and the
+kinds of the parameters, never on values, so a recording and all its replays consume equal numbers.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 INT64, UINT32, UINT64 = np.dtype("int64"), np.dtype("uint32"), np.dtype("uint64")
 DIGITS = {FLOAT16: 11, BFLOAT16: 8, FLOAT32: 24}
-"""Binary digits of a number in [1, 2)."""
+"""Precision of the dtype: binary digits of a number in [1, 2)."""
 
 
 def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitError:
-    """An error with the user's line."""
+    """Return an error with the user's line."""
     return locate(kind(message), user_location())
 
 
 class Draw:
-    """Shape, dtype and parameters of one call, and where its numbers come from.
+    """Shape, dtype and parameters of one call, and the source of its random bits.
 
-    extents:    the shape of the result: the one asked for, or that to which the parameters broadcast.
-    parameters: numbers as they are, arrays in the dtype `within`, which is the result's if it is floating,
-                but float32 for half numbers.
+    extents:    the shape of the result: the requested one, or the broadcast shape of the parameters.
+    parameters: numbers unchanged, arrays in the dtype `within`, the dtype of the computation. By default it
+    is
+                the dtype of a floating result, but float32 for half dtypes.
+    tail:       further trailing dimensions for which bits are drawn.
     """
 
     def __init__(
@@ -72,8 +74,8 @@ class Draw:
         self.name = name
         self.dtype = default if dtype is None else promotion.supported(name, dtype)
         if not (is_floating(self.dtype) if kinds == "f" else self.dtype.kind in kinds):
-            wanted = "a floating one" if kinds == "f" else "an integer"
-            raise refuse(f"{name}: dtype must be {wanted}, not {self.dtype}")
+            expected = "a floating one" if kinds == "f" else "an integer"
+            raise refuse(f"{name}: dtype must be {expected}, not {self.dtype}")
         floating = FLOAT32 if self.dtype in DIGITS else FLOAT64
         self.within = within or (floating if kinds == "f" else FLOAT64)
         self.parameters = [_parameter(name, p, self.within) for p in parameters]
@@ -82,48 +84,51 @@ class Draw:
         self.extents = _extents(name, shape, [p.shape for p in self.parameters if isinstance(p, ArrayCore)])
         self.tail = tail
 
-    def bits(self, dtype: np.dtype = UINT64, rounds: tuple[int, ...] = ()) -> Any:
-        """Random bits, one position for each element; with `rounds`, of further leading dimensions."""
-        shape = (*rounds, *self.extents, *self.tail)
+    def bits(self, dtype: np.dtype = UINT64, proposals: tuple[int, ...] = ()) -> Any:
+        """Draw random bits, one position for each element; `proposals` are further leading dimensions."""
+        shape = (*proposals, *self.extents, *self.tail)
         count = math.prod(shape)
         if self.generator is None:
             return _of_stream(count, dtype, self.device).reshape(shape)
         return self.generator._bits(count, dtype).reshape(shape)
 
-    def unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:
-        """Evenly distributed in [0, 1), with all the bits that the fraction of the result's dtype holds."""
-        wanted = self.within if dtype is None else dtype
-        if wanted == FLOAT32:
+    def unit(self, dtype: np.dtype | None = None, proposals: tuple[int, ...] = ()) -> Any:
+        """Draw uniform numbers in [0, 1), with all bits of the significand of the result's dtype."""
+        computed_in = self.within if dtype is None else dtype
+        if computed_in == FLOAT32:
             digits = DIGITS.get(self.dtype, DIGITS[FLOAT32])
-            return dispatch.cast(self.bits(UINT32, rounds) >> (32 - digits), FLOAT32) * 2.0**-digits
-        return dispatch.cast(self.bits(UINT64, rounds) >> 11, FLOAT64) * 2.0**-53
+            return dispatch.cast(self.bits(UINT32, proposals) >> (32 - digits), FLOAT32) * 2.0**-digits
+        return dispatch.cast(self.bits(UINT64, proposals) >> 11, FLOAT64) * 2.0**-53
 
-    def open_unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:
-        """Evenly distributed in (0, 1), without either end, and symmetric: the middles of 2**23 (float32) or
-        2**52 intervals.
+    def open_unit(self, dtype: np.dtype | None = None, proposals: tuple[int, ...] = ()) -> Any:
+        """Draw uniform numbers in (0, 1), without both ends.
+
+        They are the midpoints of 2**23 (float32) or 2**52 intervals, so the distribution is symmetric.
         """
-        wanted = self.within if dtype is None else dtype
-        if wanted == FLOAT32:
-            return (dispatch.cast(self.bits(UINT32, rounds) >> 9, FLOAT32) + 0.5) * 2.0**-23
-        return (dispatch.cast(self.bits(UINT64, rounds) >> 12, FLOAT64) + 0.5) * 2.0**-52
+        computed_in = self.within if dtype is None else dtype
+        if computed_in == FLOAT32:
+            return (dispatch.cast(self.bits(UINT32, proposals) >> 9, FLOAT32) + 0.5) * 2.0**-23
+        return (dispatch.cast(self.bits(UINT64, proposals) >> 12, FLOAT64) + 0.5) * 2.0**-52
 
-    def normal(self, rounds: tuple[int, ...] = ()) -> Any:
-        """Standard normal numbers, by Box and Muller's transform, from the two halves of one position
-        (float32) or from two positions (float64).
+    def normal(self, proposals: tuple[int, ...] = ()) -> Any:
+        """Draw standard normal numbers by the Box-Muller transform.
+
+        Each uses the two halves of one position (float32) or two positions (float64).
         """
         if self.within == FLOAT32:
-            bits = self.bits(UINT64, rounds)
+            bits = self.bits(UINT64, proposals)
             radius = dispatch.cast(bits >> 32, FLOAT32) * 2.0**-32 + 2.0**-33
             angle = dispatch.cast((bits & 0xFFFFFFFF) >> 8, FLOAT32) * (2 * math.pi * 2.0**-24)
         else:
-            radius = 1 - self.unit(rounds=rounds)
-            angle = self.unit(rounds=rounds) * (2 * math.pi)
+            radius = 1 - self.unit(proposals=proposals)
+            angle = self.unit(proposals=proposals) * (2 * math.pi)
         length = dispatch.apply(ops.sqrt, dispatch.apply(ops.log, radius) * -2.0)
         return length * dispatch.apply(ops.cos, angle)
 
     def without_gradient(self, x: Any) -> Any:
-        """A parameter that decides which of several candidates is taken: the result has no gradient with
-        respect to it, which taking one says.
+        """Mark a parameter on which the choice of a candidate depends.
+
+        A gradient of the result with respect to the parameter raises an error that states the reason.
         """
         if not isinstance(x, ArrayCore):
             return x
@@ -131,18 +136,18 @@ class Draw:
         return dispatch.emit(ops.without_gradient, x, reason=reason)
 
     def result(self, x: Any) -> Any:
-        """`x` in the dtype that was asked for."""
+        """Cast `x` to the requested dtype."""
         return dispatch.cast(x, self.dtype)
 
 
 def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
-    """Random bits of a device's stream."""
+    """Draw random bits from the stream of a device."""
     if is_small(count, device):
         source = stream(device)
         start = source.advance(count)
-        words = words_at(source.key, start, count, dtype)
-        if words is not None:
-            return computed(words)
+        numbers = bits_at(source.key, start, count, dtype)
+        if numbers is not None:
+            return computed(numbers)
         source.give_back(start, count)
     with lock, quiet:
         recording = eager.current()
@@ -154,18 +159,18 @@ def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
 
 
 def is_small(count: int, device: Device) -> bool:
-    """Whether so many words are computed at once, instead of being recorded; see `immediate`."""
+    """Whether `count` numbers are computed immediately instead of being recorded; see `immediate`."""
     return not thread.busy and 0 < count <= eager.SMALL and device is CPU and not config.check
 
 
-def words_at(key: int, start: int, count: int, dtype: np.dtype) -> np.ndarray | None:
-    """The words from position `start` on, computed at once by the kernel; None if that cannot be."""
+def bits_at(key: int, start: int, count: int, dtype: np.dtype) -> np.ndarray | None:
+    """Compute the bits from position `start` on immediately, by the kernel; None if it cannot run."""
     numbers = [direct.Number(x - WORD if x >= WORD // 2 else x, UINT64) for x in (key, start)]
     return direct.compute(ops.random_bits, (*numbers, np.arange(count)), {"dtype": dtype})
 
 
 def _parameter(name: str, x: Any, dtype: np.dtype) -> Any:
-    """A parameter of a distribution: arrays in the dtype of the computation, numbers as they are."""
+    """Return a parameter of a distribution: arrays in the dtype of the computation, numbers unchanged."""
     if isinstance(x, (tuple, list)):
         raise refuse(f"{name}: {x!r} is no parameter of a distribution; pass a shape as shape={x!r}")
     operand = dispatch.as_operand(name, x)
@@ -174,19 +179,19 @@ def _parameter(name: str, x: Any, dtype: np.dtype) -> Any:
     return dispatch.cast(operand, dtype) if isinstance(operand, ArrayCore) else operand
 
 
-def _extents(name: str, shape: Any, given: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of the result, into which the shapes of all parameters broadcast."""
+def _extents(name: str, shape: Any, parameter_shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of the result. Raises ShapeError unless all parameters broadcast to it."""
     if shape is None:
-        return dispatch.broadcast_shape(name, given)
-    wanted = new_shape(name, shape)
-    if any(dispatch.broadcast_shape(name, [wanted, one]) != wanted for one in given):
-        shapes = " and ".join(map(str, given))
-        raise refuse(f"{name}: parameters of shape {shapes} do not fit into shape={wanted}", ShapeError)
-    return wanted
+        return dispatch.broadcast_shape(name, parameter_shapes)
+    extents = new_shape(name, shape)
+    if any(dispatch.broadcast_shape(name, [extents, one]) != extents for one in parameter_shapes):
+        shapes = " and ".join(map(str, parameter_shapes))
+        raise refuse(f"{name}: parameters of shape {shapes} do not fit into shape={extents}", ShapeError)
+    return extents
 
 
-def takes_size(function: F) -> F:
-    """Let a distribution take `size`, NumPy's name, for `shape`."""
+def accepts_size(function: F) -> F:
+    """Wrap a distribution to accept `size`, NumPy's name of `shape`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -202,26 +207,27 @@ def takes_size(function: F) -> F:
 # -- domains -------------------------------------------------------------------------------------------------
 
 
-def check(name: str, what: str, x: Any, holds: Any, expected: str) -> None:
-    """Raise ArgumentError unless `holds` is true of a parameter: of a number, and of all elements of an array
-    that can be looked at. A traced array cannot; wrong values in one give nan or wrong numbers.
+def check(name: str, what: str, x: Any, is_valid: Any, expected: str) -> None:
+    """Raise ArgumentError unless `is_valid` is true of a parameter: a number, or all elements of an array.
+
+    A traced array is not checked; its invalid elements lead to nan or wrong numbers.
     """
     if isinstance(x, ArrayCore):
         if thread.trace is not None:
             return
         x = x.numpy()
     elif type(x) is NumberProxy:
-        if not holds(x):  # a guard
+        if not is_valid(x):  # a guard
             raise refuse(f"{name}: expected {what} {expected}, got {x}")
         return
     elif not isinstance(x, int | float | np.ndarray | np.generic):
-        return  # `Draw` says what is wrong with it
+        return  # `Draw` raises the error
     with np.errstate(invalid="ignore"):
-        fine = np.asarray(holds(x))
-    if not fine.all():
+        valid = np.asarray(is_valid(x))
+    if not valid.all():
         values = np.asarray(x)
-        bad = values[~fine].flat[0] if values.ndim else values[()]
-        raise refuse(f"{name}: expected {what} {expected}, got {bad}")
+        invalid = values[~valid].flat[0] if values.ndim else values[()]
+        raise refuse(f"{name}: expected {what} {expected}, got {invalid}")
 
 
 def check_at_least_zero(name: str, what: str, x: Any) -> None:
@@ -235,7 +241,7 @@ def check_positive(name: str, what: str, x: Any) -> None:
 
 
 def check_probability(name: str, what: str, x: Any) -> None:
-    """Check that a parameter lies between 0 and 1; see `check`."""
+    """Check that a parameter is between 0 and 1; see `check`."""
     check(name, what, x, lambda v: (v >= 0) & (v <= 1), "between 0 and 1")
 
 
@@ -243,10 +249,10 @@ def check_probability(name: str, what: str, x: Any) -> None:
 
 
 def first_accepted(candidates: Any, accepted: Any) -> Any:
-    """The first candidate along axis 0 that is accepted, or the last one if none is."""
-    rounds = accepted.shape[0]
-    number = dispatch.emit(ops.iota, size=rounds, device=accepted.device).reshape(
-        (rounds,) + (1,) * (accepted.ndim - 1)
+    """Return the first accepted candidate along axis 0, or the last one if none is accepted."""
+    count = accepted.shape[0]
+    number = dispatch.emit(ops.iota, size=count, device=accepted.device).reshape(
+        (count,) + (1,) * (accepted.ndim - 1)
     )
-    chosen = dispatch.apply(ops.where, accepted, number, rounds - 1).min(axis=0)
+    chosen = dispatch.apply(ops.where, accepted, number, count - 1).min(axis=0)
     return dispatch.apply(ops.where, number == chosen, candidates, 0).sum(axis=0)

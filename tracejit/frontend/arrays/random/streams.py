@@ -1,11 +1,11 @@
-"""Streams of random numbers: what a seed starts, and each device has one of.
+"""Streams of random numbers, one per device, and their seeds.
 
-A *stream* is a key and a counter. A draw of n numbers takes the positions counter .. counter + n - 1 and
-moves the counter on; element i is a pure function of key and position (Philox 4x32-10), whoever computes it,
-in whatever order. In a trace the positions are relative to the counter at the launch, and a replay moves the
-stream by the recorded total.
+A *stream* is a key and a counter. A draw of n numbers consumes the positions counter .. counter + n - 1 and
+advances the counter. Each number is a pure function of key and position (Philox 4x32-10), independent of the
+worker that computes it and of the order. In a trace, positions are relative to the counter at the launch, and
+a replay advances the stream by the recorded total.
 
-Each device has a stream of its own; it starts from the operating system's randomness unless `seed` is called.
+Each device has its own stream, seeded by the operating system unless `seed` is called.
 
 >>> import tracejit as tj
 >>> tj.random.seed(7)
@@ -35,7 +35,7 @@ UINT64 = np.dtype("uint64")
 
 
 class Stream:
-    """A key and how many numbers were drawn under it; threads that share one get disjoint positions.
+    """A key and the number of consumed positions; threads that share a stream get disjoint positions.
 
     >>> import tracejit as tj
     >>> stream = tj.random.Stream(seed=1)
@@ -50,7 +50,7 @@ class Stream:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Start again: from an integer, or from the operating system's randomness.
+        """Restart the stream from an integer, or with None from a seed of the operating system.
 
         >>> import tracejit as tj
         >>> stream = tj.random.Stream(seed=1)
@@ -64,7 +64,7 @@ class Stream:
             self.counter = 0
 
     def advance(self, count: int) -> int:
-        """Take `count` positions; the first of them. An interrupt takes none.
+        """Consume `count` positions, and return the first of them. An interrupt consumes none.
 
         >>> import tracejit as tj
         >>> stream = tj.random.Stream(seed=1)
@@ -83,7 +83,7 @@ class Stream:
             raise
 
     def give_back(self, start: int, count: int) -> None:
-        """Positions that were taken last, and not used, are free again.
+        """Return positions that were consumed last, and not used, to the stream.
 
         >>> import tracejit as tj
         >>> stream = tj.random.Stream(seed=1)
@@ -112,16 +112,16 @@ def stream(device: Any = None) -> Stream:
     >>> tj.random.stream().counter
     4
     """
-    place = chosen_device("random.stream", device)
+    target = chosen_device("random.stream", device)
     with _streams_lock:
-        return _streams.setdefault(place, Stream(_seed_of(place)))
+        return _streams.setdefault(target, Stream(_seed_of(target)))
 
 
 def _seed_of(device: Device) -> int | None:
-    """The key of a device's stream: the seed for ``cpu:0``, for others the seed mixed with their number.
+    """Return the key of a device's stream: the seed for index 0, otherwise the seed mixed with the index.
 
-    Equal keys would give equal dropout masks everywhere. The mixing is that of SplitMix64 (Steele, Lea and
-    Flood 2014).
+    Equal keys would produce equal dropout masks on all devices. The mixing function is that of SplitMix64
+    (Steele, Lea and Flood 2014).
     """
     if _seed[0] is None or not device.index:
         return _seed[0]
@@ -132,10 +132,10 @@ def _seed_of(device: Device) -> int | None:
 
 
 def seed(value: int | None) -> None:
-    """Start all streams again from an integer, or with None from the operating system's randomness.
+    """Restart all streams from an integer, or with None from seeds of the operating system.
 
-    Inside a traced function this makes the function piecewise.
-    Raises ArgumentError for what is no integer.
+    A call in a traced function makes the function piecewise.
+    Raises ArgumentError for a value that is no integer.
 
     >>> import tracejit as tj
     >>> tj.random.seed(7)
@@ -151,7 +151,7 @@ def seed(value: int | None) -> None:
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:
-    """Key and counter (uint64 numbers of the recording) for `count` numbers, which the stream skips then."""
+    """Consume `count` positions, and return the key and the counter as uint64 numbers of the recording."""
     draw = getattr(recording, "draw", None)
     if draw is not None:
         return draw(source, count)

@@ -1,4 +1,4 @@
-"""Distributions of vectors, and choices among classes."""
+"""Multivariate distributions, and distributions of classes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tracejit.frontend.arrays.random.rejection import binomial_number
 from tracejit.frontend.arrays.random.request import (
     FLOAT64,
     Draw,
+    accepts_size,
     check,
     check_at_least_zero,
     refuse,
-    takes_size,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 METHODS = ("cholesky", "eigh", "svd")
 
 
-@takes_size
+@accepts_size
 def multivariate_normal(
     mean: Any,
     cov: Any,
@@ -42,12 +42,13 @@ def multivariate_normal(
 ) -> NDArray:
     """Normally distributed vectors: the mean plus a root of the covariance times standard normal numbers.
 
-    mean: shape (..., n); cov: (..., n, n), symmetric; shape: of the result without the last dimension.
-    method: which root: of Cholesky's factorization (``cov`` must be positive definite), or of the one by
-    eigenvalues or singular values (then zero eigenvalues are allowed).
-    Gradients with respect to both are those of this function. float32 by default.
-    Raises ArgumentError for a dtype that is not floating or an unknown method, ShapeError for shapes that do
-    not fit, LinAlgError for a covariance that is not positive definite.
+    mean: shape (..., n); cov: (..., n, n), symmetric.
+    shape: the shape of the result without the last dimension.
+    method: the factorization for the root: Cholesky's (`cov` must be positive definite), or that by
+    eigenvalues or singular values (zero eigenvalues are allowed).
+    Gradients with respect to both parameters are those of this function. float32 by default.
+    Raises ArgumentError for a dtype that is not floating or an unknown method, ShapeError for incompatible
+    shapes, LinAlgError for a covariance that is not positive definite.
 
     >>> import tracejit as tj
     >>> tj.random.multivariate_normal(tj.zeros(2), tj.eye(2), shape=5).shape
@@ -71,7 +72,7 @@ def multivariate_normal(
 
 
 def _root(cov: Any, method: str) -> Any:
-    """A matrix whose product with its transpose is `cov`."""
+    """Return a matrix whose product with its transpose is `cov`."""
     if method == "cholesky":
         return linalg.cholesky(cov)
     if method == "eigh":
@@ -81,7 +82,7 @@ def _root(cov: Any, method: str) -> Any:
     return vectors * dispatch.apply(ops.sqrt, where(values > 0, values, 0.0))[..., None, :]
 
 
-@takes_size
+@accepts_size
 def categorical(
     logits: Any,
     axis: int = -1,
@@ -90,11 +91,12 @@ def categorical(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Classes, int64, with probabilities softmax(logits) along an axis: where logits plus Gumbel's numbers
-    are largest. A class of logit -inf is not chosen.
+    """Classes, int64, with probabilities softmax(logits) along an axis.
 
-    shape: of the result; that of logits without the axis must broadcast to it (None: is it).
-    Source: Gumbel, Statistical Theory of Extreme Values, 1954; `jax.random.categorical`.
+    shape: the shape of the result, to which that of `logits` without the axis must broadcast (None: the
+    latter). A class with logit -inf is never chosen.
+    Method: the position of the largest sum of a logit and Gumbel noise (Gumbel, Statistical Theory of Extreme
+    Values, 1954; `jax.random.categorical`).
     Raises AxisError for an axis out of range, ShapeError for shapes that do not broadcast.
 
     >>> import tracejit as tj
@@ -109,7 +111,7 @@ def categorical(
     return reductions.argmax(scores + noise, axis=-1)
 
 
-@takes_size
+@accepts_size
 def multinomial(
     n: Any,
     pvals: Any,
@@ -119,12 +121,12 @@ def multinomial(
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """The count of each class in `n` trials with these probabilities; int64 by default.
+    """The number of outcomes of each class in `n` trials with these probabilities; int64 by default.
 
-    n: a number or an array; pvals: shape (..., classes), of which the last one is what the others leave of 1.
-    shape: of the result without the last dimension.
-    By binomial numbers, halving the classes again and again (Devroye 1986, chapter XI.1).
-    Raises ArgumentError for a dtype that is no integer one, a negative n, negative probabilities or a sum
+    n: a number or an array; pvals: shape (..., classes), with a sum of 1 along the last dimension.
+    shape: the shape of the result without the last dimension.
+    Method: binomial numbers for recursively halved sets of classes (Devroye 1986, chapter XI.1).
+    Raises ArgumentError for a dtype that is no integer dtype, a negative n, negative probabilities or a sum
     that is not 1; ShapeError for shapes that do not broadcast.
 
     >>> import tracejit as tj
@@ -133,36 +135,40 @@ def multinomial(
     ((4, 3), [20, 20, 20, 20])
     """
     name = "random.multinomial"
-    chances = check_probabilities(name, "pvals", pvals)
+    probabilities = check_probabilities(name, "pvals", pvals)
     check_at_least_zero(name, "n", n)
-    draw = Draw(name, shape, dtype, device, generator, n, chances[..., 0], kinds="iu")
+    draw = Draw(name, shape, dtype, device, generator, n, probabilities[..., 0], kinds="iu")
     trials = broadcast_to(dispatch.as_array(name, draw.parameters[0]), draw.extents)
-    counts = _split(draw, dispatch.cast(trials, FLOAT64), [chances[..., i] for i in range(chances.shape[-1])])
-    return draw.result(stack(counts, axis=-1))
+    classes = [probabilities[..., i] for i in range(probabilities.shape[-1])]
+    outcomes = _outcomes(draw, dispatch.cast(trials, FLOAT64), classes)
+    return draw.result(stack(outcomes, axis=-1))
 
 
-def _split(draw: Draw, trials: Any, chances: list[Any]) -> list[Any]:
-    """Counts of classes among trials."""
-    if len(chances) == 1:
+def _outcomes(draw: Draw, trials: Any, probabilities: list[Any]) -> list[Any]:
+    """Draw the number of outcomes of each class, given the number of trials for all these classes."""
+    if len(probabilities) == 1:
         return [trials]
-    middle = len(chances) // 2
-    first, second = sum(chances[1:middle], chances[0]), sum(chances[middle + 1 :], chances[middle])
+    middle = len(probabilities) // 2
+    first = sum(probabilities[1:middle], probabilities[0])
+    second = sum(probabilities[middle + 1 :], probabilities[middle])
     total = first + second
     share = where(total > 0, first / where(total > 0, total, 1.0), 0.5)
-    found = binomial_number(draw, trials, share)
-    return _split(draw, found, chances[:middle]) + _split(draw, trials - found, chances[middle:])
+    in_first = binomial_number(draw, trials, share)
+    return _outcomes(draw, in_first, probabilities[:middle]) + _outcomes(
+        draw, trials - in_first, probabilities[middle:]
+    )
 
 
 def check_probabilities(name: str, what: str, p: Any) -> Any:
-    """Probabilities along the last dimension as a float64 array."""
-    found = dispatch.cast(dispatch.as_array(name, p), FLOAT64)
-    if not found.ndim or not found.shape[-1]:
+    """Return probabilities along the last dimension as a float64 array, checked for their range and sum."""
+    array = dispatch.cast(dispatch.as_array(name, p), FLOAT64)
+    if not array.ndim or not array.shape[-1]:
         raise refuse(
-            f"{name}: expected {what} with at least one probability, got shape {found.shape}", ShapeError
+            f"{name}: expected {what} with at least one probability, got shape {array.shape}", ShapeError
         )
-    check(name, what, found, lambda v: v >= 0, "of at least 0")
-    check(name, f"a sum of {what}", reductions.sum(found, axis=-1), lambda v: abs(v - 1) < 1e-5, "of 1")
-    return found
+    check(name, what, array, lambda v: v >= 0, "of at least 0")
+    check(name, f"a sum of {what}", reductions.sum(array, axis=-1), lambda v: abs(v - 1) < 1e-5, "of 1")
+    return array
 
 
 __all__ = ["categorical", "multinomial", "multivariate_normal"]
