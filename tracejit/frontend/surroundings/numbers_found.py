@@ -20,6 +20,7 @@ import builtins
 import collections
 import functools
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from tracejit.frontend.python.bytecode import facts
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.ranges.builtin_range import range_of_body, range_of_called
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.surroundings.chosen_elements import choose
 
 
 def _converted(kind: type, value: Any, more: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -53,8 +55,13 @@ def _int(value: Any = 0, /, *more: Any, **options: Any) -> Any:
 
 
 def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
-    """Return ``min(x, y)`` or ``max(x, y)`` of numbers of one type in a traced body."""
+    """Return ``min(x, y)`` or ``max(x, y)`` of numbers of one type, or of array elements, in a traced
+    body.
+    """
     trace = thread.trace
+    if trace is not None and not options and any(isinstance(value, ArrayCore) for value in values):
+        chosen = choose(function, values, sys._getframe(1))
+        return function(*values) if chosen is None else chosen
     is_one_type = len({type(unproxied(value)) for value in values}) == 1
     if trace is None or options or not is_one_type or not all(map(is_number, values)):
         return function(*values, **options)

@@ -161,6 +161,22 @@ def calls_directly(caller: types.FrameType, callee: types.FrameType) -> bool:
     return isinstance(value, types.FunctionType) and value.__code__ is callee.f_code
 
 
+def value_loaded_between(frame: types.FrameType, offset: int, low: int, high: int) -> Any:
+    """Return the value that the code before an instruction has loaded on the stack between two depths, from a
+    variable and its attributes; `GONE` if something else is there.
+    """
+    loads = _loads(steps_to(frame.f_code, offset)[:-1], low, high)
+    return _loaded_value(frame, loads) if loads else GONE
+
+
+def callee_at(frame: types.FrameType, offset: int) -> Any:
+    """Return the callee of the call at an instruction, if it is in a variable or an attribute; else
+    `GONE`.
+    """
+    loads = called_at(frame.f_code, offset)
+    return _loaded_value(frame, loads) if loads else GONE
+
+
 def _loaded_value(frame: types.FrameType, loads: Sequence[dis.Instruction]) -> Any:
     """Return the value that loads of a constant, or of a variable and its attributes, have in a frame."""
     first, *attributes = loads

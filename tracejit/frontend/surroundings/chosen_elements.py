@@ -1,0 +1,138 @@
+"""``max(x, y)`` and ``min(x, y)`` of array elements in a traced body, without a look.
+
+    table[i, j] = max(table[i, j], table[i, j - 1] + 1)        where(b > a, b, a), stored in the table
+
+Python compares the operands and returns one of them, so the body would look at the comparison. The graph can
+select the same value, but not the same *object*: an element is a view, through which later writes to the
+array are visible. So the result is selected only if the code uses it up in the same expression: in
+arithmetic, a comparison, another such choice, or by storing it in an element of an array. Else the body
+looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit.frontend.arrays.functions.elementwise import greater, less, where
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.bytecode import stack_steps
+from tracejit.frontend.recording.look_loops.frames import callee_at, value_loaded_between
+
+COMPARISONS: dict[Any, Callable[..., Any]] = {max: greater, min: less}
+"""The comparison by which Python replaces the chosen operand with the next one."""
+
+USES = ("BINARY_OP", "COMPARE_OP", "UNARY_NEGATIVE")
+"""Instructions that compute a new array from an operand."""
+
+STORE, CALL = "STORE_SUBSCR", "CALL"
+
+POPS = {"BINARY_OP": 2, "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1, STORE: 3}
+"""How many operands instructions pop that only compute or store."""
+
+
+def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.FrameType) -> Any:
+    """Return ``function(*operands)``, `max` or `min`, as a selection by the graph; None if it has to be a
+    look.
+
+    frame: the user's frame that calls the function.
+    """
+    kind = _kind_of(operands)
+    if kind is None:
+        return None
+    use = use_of_result(frame.f_code, frame.f_lasti)
+    while use.name == CALL:  # of a choice among others?
+        if not _is_choice(callee_at(frame, use.offset)):
+            return None
+        use = use_of_result(frame.f_code, use.offset)
+    if use.name == STORE:
+        container = value_loaded_between(frame, use.offset, use.depth, use.depth + 1)
+        if not isinstance(container, NDArray) or container.dtype != kind:
+            return None
+    elif use.name is None or not all(isinstance(operand, NDArray) for operand in operands):
+        return None  # a Python number promotes differently from an array
+    chosen = operands[0]
+    for operand in operands[1:]:
+        chosen = where(COMPARISONS[function](operand, chosen), operand, chosen)
+    return chosen
+
+
+def _kind_of(operands: Sequence[Any]) -> np.dtype | None:
+    """Return the dtype of elements of one dtype, maybe with Python numbers that it can represent; else
+    None.
+    """
+    arrays = [operand for operand in operands if isinstance(operand, NDArray)]
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) != 1 or any(array.shape != () for array in arrays):
+        return None
+    (dtype,) = dtypes
+    if dtype.kind not in "biuf" or len({array.device for array in arrays}) > 1:
+        return None
+    numbers = [operand for operand in operands if not isinstance(operand, NDArray)]
+    if dtype.kind == "f":
+        fits = all(type(n) in (int, float) and abs(n) <= 2048 and float(n).is_integer() for n in numbers)
+    else:
+        info = np.iinfo(dtype) if dtype.kind in "iu" else None
+        fits = all(info is not None and type(n) is int and info.min <= n <= info.max for n in numbers)
+    return dtype if fits else None
+
+
+def _is_choice(function: Any) -> bool:
+    """Whether a function is `max` or `min` of a traced body."""
+    return isinstance(function, functools.partial) and function.args[:1] in ((max,), (min,))
+
+
+class Use(NamedTuple):
+    """The instruction that uses up a value.
+
+    name:   its name; None if the value may be kept.
+    offset: its offset.
+    depth:  the depth of the stack with the value on top.
+    """
+
+    name: str | None
+    offset: int = 0
+    depth: int = 0
+
+
+@functools.lru_cache(maxsize=256)
+def use_of_result(code: types.CodeType, offset: int) -> Use:
+    """Return the instruction that uses up the result of the call at an offset.
+
+    >>> def f(x, y): return max(x, y) * 2
+    >>> import dis
+    >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
+    >>> use_of_result(f.__code__, calls[0]).name
+    'BINARY_OP'
+    >>> def f(x, y): return max(x, y)
+    >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
+    >>> use_of_result(f.__code__, calls[0]).name is None
+    True
+    """
+    depth = None
+    for instruction, before, after in stack_steps(code):
+        if instruction.offset <= offset:
+            depth = after
+            continue
+        name = instruction.opname
+        if depth is None or before is None or after is None or instruction.is_jump_target:
+            break
+        if name == "PRECALL":  # its pops are those of the call
+            continue
+        if name in POPS or name == CALL:
+            lowest = after - 1 if name == CALL else before - POPS[name]
+            if lowest < depth:  # the value is among the operands
+                is_used = name in USES or name == CALL or (name == STORE and lowest == depth - 1)
+                return Use(name if is_used else None, instruction.offset, depth)
+        elif name.startswith("BUILD_"):
+            if after <= depth:
+                break
+        elif not name.startswith("LOAD_") and name not in ("PUSH_NULL", "NOP"):
+            break
+        elif name in ("LOAD_ATTR", "LOAD_METHOD") and before == depth:
+            break  # an attribute of the value
+    return Use(None)
