@@ -229,6 +229,7 @@ def _loads(steps: Sequence[StackStep], low: int, high: int) -> list[dis.Instruct
     """Return the last instructions that pushed a constant, or a variable and its attributes, between two
     depths of the stack; empty if something else is there.
     """
+    steps = [single for step in steps for single in _single_loads(step)]
     start = max((k for k, step in enumerate(steps) if step.before == low), default=len(steps))
     loads: list[dis.Instruction] = []
     for instruction, before, _after in steps[start:]:
@@ -240,6 +241,15 @@ def _loads(steps: Sequence[StackStep], low: int, high: int) -> list[dis.Instruct
             return []
         loads.append(instruction)
     return loads
+
+
+def _single_loads(step: StackStep) -> list[StackStep]:
+    """Return a step as loads of one variable each: from Python 3.13 on, an instruction may load two."""
+    instruction, before, after = step
+    if instruction.opname != "LOAD_FAST_LOAD_FAST" or before is None:
+        return [step]
+    first, second = (instruction._replace(opname="LOAD_FAST", argval=name) for name in instruction.argval)
+    return [StackStep(first, before, before + 1), StackStep(second, before + 1, after)]
 
 
 @functools.lru_cache(maxsize=256)
