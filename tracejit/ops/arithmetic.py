@@ -49,9 +49,7 @@ def _abs_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
 
 
 def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
-    """Gradient of `sign`: zero for real numbers; for complex numbers that of x / abs(x), of constant
-    magnitude.
-    """
+    """Gradient of `sign`: zero for real numbers; for complex numbers that of x / abs(x)."""
     if x.dtype.kind != "c":
         return None
     magnitude = abs(x)

@@ -141,8 +141,7 @@ def maps(op: Op, mapped: Sequence[bool]) -> bool:
 def batch(
     builder: Builder, node: Node, inputs: Sequence[Value], mapped: Sequence[bool], size: int
 ) -> tuple[Value, ...]:
-    """Append to `builder` the nodes that compute `node` for a batch of `size` examples; return mapped
-    results.
+    """Append nodes that compute `node` for a batch of `size` examples; return the mapped results.
 
     `inputs` replace the inputs of the node. If `size` is 0, the results are empty arrays. Raises
     ArgumentError if the operator has no batching rule.

@@ -257,9 +257,7 @@ def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[
 
 
 def _gather_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    """Sum the cotangents over all ranks and keep this rank's shard: each rank has cotangents for all
-    operands.
-    """
+    """Sum the cotangents, which each rank has for all operands, over all ranks; keep this rank's shard."""
     (x,), (ct,) = node.inputs, _dense(node.outputs, cotangents)
     shard = reduce_scatter(ct, combine="sum", **node.attrs)
     return [shard.reshape(x.shape)]

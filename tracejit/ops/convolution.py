@@ -60,9 +60,7 @@ def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation
 
 
 def check_images(name: str, types: Sequence[ArrayType]) -> None:
-    """Check that `types` are 4-D arrays of one floating dtype on one device, with no empty axis but the
-    first.
-    """
+    """Check for 4-D arrays of one floating dtype on one device, with no empty axis except the first."""
     for x in types:
         check_array(name, x)
         check_dtype(name, x.dtype, FLOATING)
@@ -76,9 +74,7 @@ def check_images(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
-    """Check that `steps` (stride, dilation, window) are pairs of positive integers, and padding not
-    negative.
-    """
+    """Check that `steps` (stride, dilation, window) are pairs of positive integers; check the padding."""
     for kind, pair in steps.items():
         if len(pair) != 2 or any(n < 1 for n in pair):
             raise ArgumentError(f"{name}: {kind} {pair} must be two positive integers")
@@ -107,9 +103,7 @@ def _result_shape(
     dilation: Pair,
     groups: int,
 ) -> tuple[int, ...]:
-    """The shape of the result of a convolution of shapes `x` and `w`; raises ShapeError if they do not
-    match.
-    """
+    """The shape of the result of a convolution of shapes `x` and `w`; raises ShapeError if there is none."""
     if x[1] != w[1] * groups or w[0] % groups:
         raise ShapeError(
             f"{name} with {groups} group{'s' * (groups != 1)} of an input {tuple(x)} by a weight {tuple(w)}: "

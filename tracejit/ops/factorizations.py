@@ -178,9 +178,7 @@ def _adjoint(x: Sym) -> Sym:
 
 
 def _product(*factors: Sym) -> Sym:
-    """Multiply matrices from left to right; a complex product is four products of real and imaginary
-    parts.
-    """
+    """Multiply matrices from left to right; a complex product consists of four real products."""
     result = factors[0]
     for factor in factors[1:]:
         if factor.dtype.kind == "c":

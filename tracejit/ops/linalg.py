@@ -53,9 +53,7 @@ def _matmul_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
 
 
 def _matmul_batch(node: BatchNode) -> Sym:
-    """Batching of `matmul`: if only one operand is mapped, one product with the rows or columns of all
-    examples.
-    """
+    """Batching of `matmul`: if one operand is mapped, a product of the rows or columns of all examples."""
     (a, b), (a_mapped, b_mapped) = node.inputs, node.mapped
     if a_mapped and b_mapped:
         return a @ b

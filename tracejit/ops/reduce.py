@@ -268,8 +268,7 @@ def scan(
     gradient: Callable[[Sym, Sym, Sym, int], Sym],
     identity: Identity | None = None,
 ) -> Operator:
-    """Declare and register the inclusive scan of a reduction; its gradient rule is ``gradient(ct, x, y,
-    axis)``.
+    """Declare and register the inclusive scan of a reduction; the gradient is ``gradient(ct, x, y, axis)``.
 
     identity: the initial value, if it differs from the identity of the reduction.
     """

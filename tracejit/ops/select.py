@@ -115,9 +115,7 @@ def _infer_after(*types: ArrayType) -> ArrayType:
 
 
 def _after_batch(node: BatchNode) -> Sym:
-    """Batching of `after`: a value that is not mapped stays unmapped, and waits for the first example's
-    mark.
-    """
+    """Batching of `after`: an unmapped value stays unmapped, and waits for the first example's mark."""
     (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
     if x_mapped:
         return after(*node.mapped_operands())

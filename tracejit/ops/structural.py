@@ -48,9 +48,7 @@ _numbers = itertools.count()
 
 
 def keep_callback(function: Callable[..., object]) -> int:
-    """Store `function` in `CALLBACKS` under a new number, the attribute `id` of a `callback` node; return
-    it.
-    """
+    """Store `function` in `CALLBACKS`; return its key, the attribute `id` of a `callback` node."""
     number = next(_numbers)
     CALLBACKS[number] = function
     return number

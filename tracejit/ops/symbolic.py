@@ -246,9 +246,7 @@ def literal(x: Sym) -> float | None:
 
 
 def by_components(function: Callable[[Sym], Sym], x: Sym) -> Sym:
-    """Apply a linear function to `x`, separately to real and imaginary parts: kernels add real numbers
-    only.
-    """
+    """Apply a linear function to `x`, by real and imaginary parts if complex: kernels add real numbers."""
     if x.dtype.kind != "c":
         return function(x)
     return _apply("complex", function(_apply("real", x)), function(_apply("imag", x)))

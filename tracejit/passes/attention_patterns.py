@@ -105,9 +105,7 @@ class AttentionPattern(NamedTuple):
         return computed.isdisjoint(wrt) and not any(mask.base in active for mask in self.masks)
 
     def pull_back(self, builder: Builder, cotangent: Value) -> list[Value]:
-        """Append the gradient of the operator; return the cotangents of the operands, from that of the
-        result.
-        """
+        """Append the gradient of the operator for the given cotangent; return those of the operands."""
         node = self.emit(builder)
         with building(builder, self.product.location):
             assert ops.attention.gradient is not None
@@ -133,9 +131,7 @@ class AttentionPattern(NamedTuple):
         )
 
     def mask(self) -> tuple[Sym, int]:
-        """Combine all masks to one, (masks, rows or 1, keys); also return the attribute `spread` of the
-        operator.
-        """
+        """Combine all masks to one, (masks, rows or 1, keys); return it and the attribute `spread`."""
         *batch, queries, keys = self.product.inputs[0].type.shape
         varies = [any(mask.view.strides[axis] for mask in self.masks) for axis in range(len(batch) + 1)]
         mask_axes = [axis for axis, n in enumerate(batch) if n > 1 and varies[axis]]
@@ -263,9 +259,7 @@ class AttentionSearch:
         return Node(node.op, node.inputs[:-1], node.outputs, attrs | {"causal": True}, node.location)
 
     def is_causal(self, mask: Mask) -> bool:
-        """Whether a mask is causal in all matrices: it keeps the scores of query i for the keys 0 to i
-        only.
-        """
+        """Whether a mask is causal in all matrices: query i attends to the keys 0 to i only."""
         if any(mask.view.strides[:-2]):
             return False
         view = View(mask.view.offset, mask.view.shape[-2:], mask.view.strides[-2:])
@@ -284,9 +278,7 @@ class AttentionSearch:
         return node is not None and node.op is ops.matmul
 
     def unscale(self, scores: Value) -> tuple[Node, Value | float, Value] | None:
-        """The node that multiplies or divides `scores` by a number, the number, and the scores before; or
-        None.
-        """
+        """The node that scales `scores` by a number, the number, and the scores before; None without."""
         node = self.producers.get(scores)
         if node is None or node.op not in (ops.multiply, ops.divide):
             return None
@@ -301,9 +293,7 @@ class AttentionSearch:
         return node, factor if known is None else known, x
 
     def row_reduction(self, value: Value, op: Op, x: Value) -> list[Node] | None:
-        """The nodes that compute `value` as a reduction of each row of `x` by `op`, broadcast along the
-        row; or None.
-        """
+        """The nodes of a reduction `op` of the rows of `x`, broadcast along the rows to `value`; or None."""
         nodes: list[Node] = []
         base, view = self.base_of(value, nodes)
         node, shape = produced_by(self.producers, base, op), x.type.shape

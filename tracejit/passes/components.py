@@ -100,7 +100,7 @@ class Twins:
         return Graph(inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
 
     def weights(self, passed: Graph) -> dict[Node, int]:
-        """The number of twins that each node of `passed` represents, where that is more than one."""
+        """The number of components that each node of `passed` represents, where it is more than one."""
         return {
             passed.nodes[p]: 1 + len(kind.twins)
             for kind, positions, _ in self._components_in(passed)
@@ -322,8 +322,7 @@ def _components(graph: Graph, steps: Sequence[_Step]) -> list[tuple[Component, l
 
 
 class _Names:
-    """Small integers that represent types, attributes and kinds of copies in keys, because hashing these is
-    slow.
+    """Integers that represent types, attributes and kinds of copies in keys, as hashing these is slow.
 
     Most equal ones are the same object, so they are looked up by identity first.
     """
@@ -338,9 +337,7 @@ class _Names:
         return self._add(id(type), type) if number is None else number
 
     def of_step(self, what: Node | Copied) -> Hashable | None:
-        """A key that is equal for steps which apply the same operators to their inputs; None if there is
-        no twin.
-        """
+        """A key that is equal for steps with the same operators; None if the step has no twin."""
         if isinstance(what, Node):
             return None if _has_no_twin(what) else (what.op, self.of_attributes(what.attrs), what.location)
         identity = id(what.kind)

@@ -52,9 +52,7 @@ def _key(node: Node, operands: list[int]) -> Hashable:
 
 
 def attributes_key(attrs: Mapping[str, Any]) -> Hashable:
-    """Return a key that is equal exactly for equal attributes; graphs in attributes are compared by
-    identity.
-    """
+    """Return a key that is equal exactly for equal attributes; graphs are compared by identity."""
     return tuple([(name, _exact(attrs[name])) for name in sorted(attrs)]) if attrs else ()
 
 

@@ -37,9 +37,7 @@ class Diagonal(NamedTuple):
 def diagonal(
     producers: Mapping[Value, Node], value: Value, view: View, depth: int = MAX_DEPTH
 ) -> Diagonal | None:
-    """The `Diagonal` of the elements that a two-dimensional `view` selects of `value`; None if it is not
-    one.
-    """
+    """The `Diagonal` of a two-dimensional `view` of `value`; None if it is not known to be one."""
     node = producers.get(value)
     if node is None or not depth:
         return None

@@ -42,8 +42,9 @@ class ReverseStep:
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
     ) -> Sequence[Value | None]:
-        """Return the cotangents of the inputs, from those of the outputs (not all None). Only the cotangents
-        of inputs in `active` are used.
+        """Return the cotangents of the inputs, from those of the outputs, which are not all None.
+
+        Only the cotangents of inputs in `active` are used.
         """
         raise NotImplementedError
 

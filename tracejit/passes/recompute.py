@@ -56,9 +56,7 @@ def recompute(graph: Graph) -> Graph:
 
 
 class _Lives:
-    """The producers of values, their depths, and the position of the last late use of each value that has
-    one.
-    """
+    """The producers of values, their depths, and the positions of last late uses."""
 
     def __init__(self, graph: Graph):
         self.producers = producers_of(graph.nodes)
@@ -155,9 +153,7 @@ class _Rewriter:
         return Node(node.op, inputs, node.outputs, node.attrs, node.location)
 
     def copy(self, value: Value, user: Node) -> Value:
-        """The recomputed version of a value, emitted for `user` if it is new; the value itself if it is
-        kept.
-        """
+        """The recomputed version of a value, emitted for `user` if new; a kept value itself."""
         if value.type.on_host or self.lives.base(value) not in self.recomputed:
             return value
         if value not in self.copies:
@@ -169,9 +165,7 @@ class _Rewriter:
         return self.copies[value]
 
     def delayed(self, inputs: list[Value], user: Node) -> list[Value]:
-        """Return `inputs`, the largest of which is delayed until shortly before the operands of `user` are
-        computed.
-        """
+        """Return `inputs`, with the largest delayed until shortly before the operands of `user`."""
         arrays = [v for v in inputs if not v.type.on_host]
         if not arrays:
             return inputs

@@ -116,9 +116,7 @@ class Rewriter:
 
 
 def rule(*operators: Op) -> Callable[[Rewrite], Rewrite]:
-    """Register a rule for `operators`: ``rule(rewriter, *operands, **attributes)`` returns a value or
-    None.
-    """
+    """Register a rule; ``rule(rewriter, *operands, **attributes)`` returns the replacement, or None."""
 
     def register(function: Rewrite) -> Rewrite:
         for op in operators:
@@ -184,9 +182,7 @@ def _has_type_of_first(x: Value, other: Value) -> bool:
 
 
 def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool) -> None:
-    """Register that ``x op n`` (if `both`, also ``n op x``) is x, where n is ``numbers(dtype of x)``, if
-    not None.
-    """
+    """Register that ``x op n`` (if `both`, also ``n op x``) is x for the number n = ``numbers(x.dtype)``."""
 
     def drop_neutral(r: Rewriter, x: Value, y: Value) -> Value | None:
         neutral = numbers(x.type.dtype)
@@ -249,8 +245,7 @@ def _is_reduced(r: Rewriter, x: Value) -> bool:
 
 @rule(ops.divide)
 def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """x / 2**k is x * 2**-k if both powers are normal numbers: rounding is the same, and a product is
-    cheaper.
+    """x / 2**k is x * 2**-k if both powers are normal numbers: equal rounding, but a product is cheaper.
 
     A mean remains a quotient: it needs one division for an entire sum, and its divisor is often the batch
     size, on which the structure of a kernel should not depend.
@@ -293,9 +288,7 @@ def _double_negation(r: Rewriter, x: Value) -> Value | None:
 
 @rule(ops.square, ops.abs)
 def _ignore_sign(r: Rewriter, x: Value) -> Value | None:
-    """The square or absolute value of -x or abs(x) is that of x, except that -x wraps for unsigned
-    numbers.
-    """
+    """The square or absolute value of -x or abs(x) is that of x; but -x wraps for unsigned numbers."""
     wraps = r.op is ops.abs and x.type.dtype.kind == "u"
     inner = (None if wraps else r.match(x, ops.negative)) or r.match(x, ops.abs)
     is_same = inner is not None and inner.inputs[0].type.dtype == x.type.dtype  # not so of complex numbers
@@ -370,9 +363,7 @@ def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: in
 
 @rule(ops.matmul)
 def _empty_product(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """Replace a product that is empty, or sums over an empty dimension, by zeros; its kernels need
-    operands.
-    """
+    """Replace a product without elements, or of sums without terms, by zeros; its kernels need elements."""
     if x.type.size and y.type.size:
         return None
     type = ops.matmul.infer(x.type, y.type)
@@ -469,9 +460,7 @@ def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Val
 
 @rule(ops.fft)
 def _one_axis_at_a_time(r: Rewriter, x: Value, *, axes: tuple[int, ...], inverse: bool) -> Value | None:
-    """Split a transform along several axes if kernels transform one; the last axis comes first, as in
-    NumPy.
-    """
+    """Split a transform along several axes if kernels transform one; as in NumPy, the last comes first."""
     if len(axes) < 2 or tuning_of(x.type.device).several_axes:
         return None
     for axis in reversed(axes):

@@ -161,9 +161,7 @@ class _Sums:
         return slices if len(slices) >= max(2, len(terms) - 1) else []
 
     def part_of(self, value: Value) -> Summand | None:
-        """The thin product that produces `value`, directly or through a view, if there are no other
-        readers.
-        """
+        """The thin product that produces `value`, directly or through a view, without other readers."""
         producer = self.read_once(value)
         view_node = producer if producer is not None and producer.op is ops.view else None
         product = producer if view_node is None else self.read_once(view_node.inputs[0])

@@ -52,9 +52,7 @@ class Weights:
         self.known: dict[tuple[Value, bool, int], Value] = {}
 
     def of(self, w: Value, transposed: bool, node: Node) -> tuple[list[Node], Value]:
-        """Return new nodes that transform `w` for the convolution `node`, none if it is known, and the
-        result.
-        """
+        """Return the nodes that transform `w` for the convolution `node`, if not known, and the result."""
         stride = node.attrs["stride"][0]
         transformed = self.known.get((w, transposed, stride))
         if transformed is not None:

@@ -82,7 +82,7 @@ def test_an_analysis_agrees(function, shape, monkeypatch):
     def checked(self, group, node):
         found = follows(self, group, node)
         if found:
-            program = computed(copied(self.body(fusion.united([group], node))))
+            program = computed(copied(self.body(fusion.merged_nodes([group], node))))
             assert sizes(fusion.open_domain(program)) == sizes(group.domain)
             seen.append(node.op.name)
         return found
@@ -150,7 +150,7 @@ def test_what_does_not_change_is_analysed_once(monkeypatch, nothing_known):
         counts.append(len(asked))
     assert counts[0] > counts[1] > counts[2] == 0
     assert texts[0] == texts[2] != texts[1]
-    monkeypatch.setattr(fusion, "KEPT", 2)
+    monkeypatch.setattr(fusion, "CACHE_SIZE", 2)
     fusion.fuse(graph(11))
     assert len(fusion._PROGRAMS) <= len(fusion._ANALYSES) == 2
 
@@ -165,7 +165,7 @@ def test_the_steps_of_a_loop_share_analyses_however_few_are_kept(monkeypatch, no
     asked, analyse, counts = [], fusion.analyse, []
     monkeypatch.setattr(fusion, "analyse", lambda *given: asked.append(given) or analyse(*given))
     for kept in (256, 0):
-        monkeypatch.setattr(fusion, "KEPT", kept)
+        monkeypatch.setattr(fusion, "CACHE_SIZE", kept)
         nothing_known()
         asked.clear()
         fused = fusion.fuse(graph)

@@ -19,7 +19,7 @@ from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import clean
-from tracejit.passes.fusion.fuse import NODES, OPERANDS, Missed, fuse
+from tracejit.passes.fusion.fuse import MAX_NODES, MAX_OPERANDS, Missed, fuse
 from tracejit.passes.memory.aliases import overwrites
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import plan
@@ -217,14 +217,14 @@ def test_readers_come_before_the_write_in_place():
 def test_sizes_are_capped():
     b = Builder()
     out = chain(b, b.input(X), 150)
-    assert max(len(names(n)) for n in kernels(fuse(b.graph([out])))) <= NODES
+    assert max(len(names(n)) for n in kernels(fuse(b.graph([out])))) <= MAX_NODES
     b = Builder()
     total = b.input(X)
     for _ in range(60):
         total = b.emit(ops.add, total, b.input(X))
     nodes = kernels(fuse(b.graph([total])))
     assert len(nodes) > 1
-    assert all(len(n.inputs) + len(n.outputs) <= OPERANDS for n in nodes)
+    assert all(len(n.inputs) + len(n.outputs) <= MAX_OPERANDS for n in nodes)
 
 
 def test_a_reshaped_input_is_no_copy():

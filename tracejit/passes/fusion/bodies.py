@@ -50,8 +50,7 @@ _numbers = itertools.count(1)  # numbers are never reused, even if the key was e
 
 
 class Keys:
-    """Keys of bodies that consist of one graph's nodes; bodies of equal structure and locations have equal
-    keys.
+    """Keys of bodies that consist of one graph's nodes; equal for equal structure and locations.
 
     Fusion looks up the body of a group each time the group grows. Therefore each node, apart from its
     operands, is hashed once per graph, and is represented by a small integer from then on.

@@ -26,7 +26,7 @@ from tracejit.passes.remask import long_lived
 FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})
 
-DEPTH = 3
+MAX_DEPTH = 3
 """The greatest number of operators in a chain of light nodes."""
 
 
@@ -104,9 +104,7 @@ class FreeNodes:
         return self.producers.get(value) in self.nodes
 
     def through_view(self, value: Value) -> bool:
-        """Whether an array is computed by free nodes that include a view or another node that moves
-        elements.
-        """
+        """Whether free nodes that include a view, or another node that moves elements, compute an array."""
         node = self.producers.get(value)
         if node is None or value.type.on_host or node not in self:
             return False
@@ -141,9 +139,7 @@ class FreeNodes:
         raise AssertionError("BLAS reads contiguous operands")
 
     def base_of(self, value: Value) -> tuple[Value, View | None]:
-        """The base of a chain of free views, and the composed view (None if the chain is not a single
-        view).
-        """
+        """The base of a chain of free views, and the composed view, or None if it is not a single view."""
         view: View | None = View.of_shape(value.type.shape)
         while self.produces(value) and self.producers[value].op is ops.view:
             node = self.producers[value]
@@ -153,9 +149,7 @@ class FreeNodes:
         return value, view
 
     def is_gram(self, matmul: Node) -> bool:
-        """Whether a product is that of an array and its transpose, of which half is computed and then
-        mirrored.
-        """
+        """Whether a product is that of an array and its transpose; half of it is computed, then mirrored."""
         (a, first), (b, second) = map(self.base_of, matmul.inputs)
         if a is not b or first is None or second is None or not is_floating(a.type.dtype):
             return False
@@ -189,9 +183,7 @@ class FreeNodes:
         return list(readers)
 
     def leaves(self, value: Value, members: set[Node]) -> bool:
-        """Whether `value` is a result, or needed by a node outside `members`, directly or through free
-        nodes.
-        """
+        """Whether `value` is a result, or is used outside `members`, directly or through free nodes."""
         users = self.users.get(value, {})
         if value in self.results or (not users and CAN_FAIL in self.producers[value].op.traits):
             return True
@@ -224,7 +216,7 @@ class FreeNodes:
         is_smaller = (
             node.output.type.dtype.itemsize < source.type.dtype.itemsize and source not in self.long_lived
         )
-        if depth > DEPTH or is_smaller or source.type.size != node.output.type.size:
+        if depth > MAX_DEPTH or is_smaller or source.type.size != node.output.type.size:
             return False
         producer = self.producers.get(operand)
         is_viewed = producer is not None and (producer.op is ops.view or producer in self.viewed)

@@ -8,7 +8,7 @@ many of them as possible, the latest first) if the resulting group is
   does not become a single large unit of work,
 - convex: no path leaves the group and returns to it (see `groups`); reading a storage before it is
   overwritten counts as a path, so fusion never makes an in-place write impossible,
-- small: at most `NODES` operators, `OPERANDS` arrays and `AGAIN` recomputed operators,
+- small: at most `MAX_NODES` operators, `MAX_OPERANDS` arrays and `MAX_RECOMPUTED` recomputed operators,
 - safe: a node that can fail does not share a kernel with a write that must not happen after a failure.
 
 When all groups are formed, values that a kernel also stores in an array are read from the array (see
@@ -45,18 +45,18 @@ from tracejit.passes.fusion.stored import ReadBack, check_stores
 from tracejit.passes.products import would_be_one_unit
 from tracejit.tuning import tuning_of
 
-NODES = 64
+MAX_NODES = 64
 """The greatest number of operators in a kernel: more take long to compile and spill registers."""
 
-OPERANDS = 24
+MAX_OPERANDS = 24
 """The greatest number of arrays that a kernel accesses: each needs a pointer and run-time alias checks."""
 
-AGAIN = 16
+MAX_RECOMPUTED = 16
 """The greatest number of operators that a kernel recomputes for other elements. In iterations of
 ``x - x[k] * x[:, k, None]``, the result of each iteration is needed at more indices than that of the next.
 """
 
-KEPT = 256
+CACHE_SIZE = 256
 """The number of kernel bodies that are cached for later graphs, each as a program and as an analysis."""
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict()
@@ -98,11 +98,11 @@ def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
 
 def _evict() -> None:
     """Evict the oldest cache entries. Called between graphs, because the steps of a loop share entries."""
-    if len(_NUMBERS) > NODES * KEPT:
+    if len(_NUMBERS) > MAX_NODES * CACHE_SIZE:
         for cache in (_PROGRAMS, _ANALYSES, _NUMBERS):
             cache.clear()
     for entries in (_PROGRAMS, _ANALYSES):
-        while len(entries) > KEPT:
+        while len(entries) > CACHE_SIZE:
             entries.popitem(last=False)
 
 
@@ -228,16 +228,14 @@ class _Fuser:
         origins: Sequence[Value],
         earlier: Sequence[FusionGroup],
     ) -> Fit | None:
-        """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if fusion is not
-        possible.
-        """
-        if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
+        """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if there is none."""
+        if sum(len(g.members) for g in groups) >= MAX_NODES or not self.partition.is_convex(groups, earlier):
             return None
-        if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > OPERANDS:
+        if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > MAX_OPERANDS:
             return None
-        if is_elementwise(groups, node) and not self.looks_inside(groups, node):
+        if is_elementwise(groups, node) and not self.views_values_of(groups, node):
             return Fit(count, node.output.type.shape)
-        nodes = united(groups, node)
+        nodes = merged_nodes(groups, node)
         try:
             check_stores(groups, node, origins, self.free, self.group_of)
             if len(groups) == 1 and self.follows(groups[0], node):
@@ -246,8 +244,8 @@ class _Fuser:
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
             program = self.program(self.body(nodes))
-            if computed_again(program) > AGAIN:
-                raise Unfusable(f"more than {AGAIN} operators would be computed again")
+            if n_recomputed(program) > MAX_RECOMPUTED:
+                raise Unfusable(f"more than {MAX_RECOMPUTED} operators would be recomputed")
             domain = open_domain(program)
             return Fit(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
@@ -255,12 +253,13 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[FusionGroup], node: Node, origins: Sequence[Value]) -> int:
-        """An upper bound of the number of arrays that a kernel of `groups` and `node` accesses; it is exact
-        if the bound exceeds the limit.
+        """The number of arrays that a kernel of `groups` and `node` accesses, or an upper bound.
+
+        The number is exact if it exceeds the limit.
         """
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
-        if bound <= OPERANDS:
+        if bound <= MAX_OPERANDS:
             return bound
         producers, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
         return sum(
@@ -331,11 +330,9 @@ class _Fuser:
             return False
         return True
 
-    def looks_inside(self, groups: Sequence[FusionGroup], node: Node) -> bool:
-        """Whether `node`, or a member if there are several groups, reads a value of the groups through
-        views.
-        """
-        readers = [node] if len(groups) == 1 else united(groups, node)
+    def views_values_of(self, groups: Sequence[FusionGroup], node: Node) -> bool:
+        """Whether `node`, or a member of several groups, reads a value of the groups through views."""
+        readers = [node] if len(groups) == 1 else merged_nodes(groups, node)
         views = [v for reader in readers for v in reader.inputs if self.free.through_view(v)]
         return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
@@ -424,13 +421,13 @@ def open_domain(program: LoopProgram) -> Domain | None:
     return None if program.domain.pieces or is_ordered(program) else program.domain
 
 
-def computed_again(program: LoopProgram) -> int:
+def n_recomputed(program: LoopProgram) -> int:
     """The number of operators that a kernel recomputes for other elements."""
     applied = [term.node for term in program.terms if term.kind is APPLY]
     return len(applied) - len(set(applied))
 
 
-def united(groups: Sequence[FusionGroup], node: Node) -> list[Node]:
+def merged_nodes(groups: Sequence[FusionGroup], node: Node) -> list[Node]:
     """The nodes of `groups`, in the order of the graph, followed by `node`."""
     return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
 

@@ -154,9 +154,7 @@ class Partition:
             self._spread(later, first.before | first.bits)
 
     def ordered(self) -> list[FusionGroup]:
-        """All groups in topological order; groups without mutual dependencies are ordered by their last
-        node.
-        """
+        """All groups in topological order; independent groups are ordered by their last node."""
         n_predecessors = dict.fromkeys(self.groups, 0)
         for group in self.groups:
             for later in group.after:

@@ -32,7 +32,7 @@ from tracejit.passes.producers import is_zero
 from tracejit.passes.products import would_be_tiled
 from tracejit.tuning import tuning_of
 
-SHARERS = 4
+MIN_SHARERS = 4
 """The least number of products that share a transposed factor for a copy to be profitable: the copy costs
 about as much as the packing in two of them.
 """
@@ -88,7 +88,7 @@ class _Preparation:
                 return (self.chain(node, *updates),)
         if node.op is ops.update:
             self.separate(node, inputs)
-        if node.op is ops.matmul and self.sharers[node.inputs[1]] >= SHARERS and would_be_tiled(node):
+        if node.op is ops.matmul and self.sharers[node.inputs[1]] >= MIN_SHARERS and would_be_tiled(node):
             inputs[1] = self.copy_of(inputs[1], node)
         pieces = pieces_of(node)
         if pieces > 1:
@@ -115,9 +115,7 @@ class _Preparation:
             inputs[1] = self.builder.emit(ops.copy, inputs[1], location=node.location)
 
     def overlaps(self, inputs: list[Value], target: View) -> bool:
-        """Whether an update reads, through views, elements of its base other than those that it
-        overwrites.
-        """
+        """Whether an update reads, through views, elements of its base that it does not overwrite."""
         base, x = inputs
         view: View | None = View.of_shape(x.type.shape)
         while x is not base and x in self.producers and self.producers[x].op is ops.view:

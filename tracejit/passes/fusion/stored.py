@@ -168,9 +168,7 @@ class ReadBack:
         return next(stores, None)
 
     def readers(self, direct: Iterable[Node]) -> list[FusionGroup]:
-        """The groups of `direct` readers, or of the users of free ones; empty if a reader is not in a
-        kernel.
-        """
+        """The groups of `direct` readers, or of users of free ones; empty if one is not in a kernel."""
         groups: dict[FusionGroup, None] = {}
         pending = list(direct)
         for node in pending:

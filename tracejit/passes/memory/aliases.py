@@ -107,9 +107,7 @@ def contents(graph: Graph) -> dict[Value, Span]:
 
 
 def roots(graph: Graph) -> dict[Value, Span]:
-    """Map each array value to its span in the first value of its buffer, in a legal graph (see
-    `legalize`).
-    """
+    """Map each array value to its span in the first value of its buffer; the graph is legal."""
     spans: dict[Value, Span] | None = graph.notes.get("roots")
     if spans is None:
         spans = graph.notes["roots"] = _spans(graph, overwrites)

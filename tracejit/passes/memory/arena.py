@@ -110,9 +110,7 @@ class ArenaLayout:
         return [hole for hole in self._holes if not hole.users & unknown]
 
     def _best_fit(self, size: int, holes: list[Hole]) -> list[Hole]:
-        """The smallest run of adjacent holes that fits, or else the run at the end of the arena, which
-        can grow.
-        """
+        """The smallest run of adjacent holes that fits, or else the run at the end, which can grow."""
         best, best_size = None, 0
         start, total, end = 0, 0, 0
         for position, hole in enumerate(holes):

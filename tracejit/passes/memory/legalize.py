@@ -106,9 +106,7 @@ def _copy(value: Value, location: str | None = None) -> Node:
 
 
 def _write_late(graph: Graph) -> Graph:
-    """Move readers of the old contents of storages, and index checks, before the nodes that overwrite
-    them.
-    """
+    """Move readers of old contents of storages, and index checks, before the nodes that overwrite them."""
     definition = {value: p for p, node in enumerate(graph.nodes) for value in node.outputs}
     spans = contents(graph)
     readers: dict[Value, list[int]] = defaultdict(list)
@@ -130,9 +128,7 @@ def _write_late(graph: Graph) -> Graph:
 
 
 def _first_writer(graph: Graph, definition: dict[Value, int], value: Value) -> int | None:
-    """The first node that writes the buffer that finally contains `value`; None if it is an unmodified
-    input.
-    """
+    """The first node that writes the final buffer of `value`; None if it is an unmodified input."""
     writer = None
     while value in definition:
         position = definition[value]

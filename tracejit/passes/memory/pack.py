@@ -35,9 +35,7 @@ Times = Sequence[tuple[int, int]]
 
 
 class Packed(NamedTuple):
-    """The offsets of the buffers by root, the total size in bytes, and the tasks for which each task
-    waits.
-    """
+    """The offsets of buffers by root, the total size in bytes, and the tasks for which each task waits."""
 
     offsets: dict[Value, int]
     size: int
@@ -108,9 +106,7 @@ class _Packer:
         return functools.reduce(lambda bits, t: bits | self.ancestors[t] | 1 << t, self.after[task], 0)
 
     def assign(self, task: int, root: Value, ended: int, inherited: set[Value]) -> None:
-        """Assign an offset to `root`, which `task` writes first; `inherited`: buffers that `task`
-        overwrites.
-        """
+        """Assign an offset to `root`, first written by `task`, which has overwritten `inherited`."""
         known = self.ancestors[task] | ended
         dead = self.inheritable(task, root, known, inherited)
         if dead is not None:

@@ -67,8 +67,7 @@ class Place(NamedTuple):
 
 
 class PlannedTask(NamedTuple):
-    """A task: its node, the tasks for which it waits, (output, operand) pairs that share memory, and its
-    cost.
+    """A task: its node, the tasks it waits for, (output, operand) pairs that share memory, and its cost.
 
     parts: the factor by which its units of work are smaller than usual.
     """
@@ -101,9 +100,7 @@ class MemoryPlan(NamedTuple):
 
 
 def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
-    """Compute the memory plan of a legal graph; `aliases`: groups of positions of inputs that share
-    storage.
-    """
+    """Compute the memory plan of a legal graph; `aliases`: positions of inputs that share storage."""
     nodes = [node for node in graph.nodes if is_task(node)]
     spans = roots(graph)
     buffers = _claimed(graph, spans)

@@ -248,9 +248,7 @@ class _WindowLoop:
             self.values[q, k] = value
 
     def _is_transposed_factor(self, q: int) -> bool:
-        """Whether view `q` is a transposed factor of a product whose kernel would read a copy of it in
-        place.
-        """
+        """Whether view `q` is a transposed factor of a product that would read a copy in place."""
         if self.nodes[q].attrs["view"].strides[:1] != (1,):
             return False
         factor = Wire(WireKind.INNER, (q, 0))

@@ -52,9 +52,7 @@ MAX_MULTIPLICATIONS = 1 << 19
 """The greatest number of multiplications of matrix products in an iteration."""
 
 LONG, LONG_SCALE = 2000, 64
-"""Runs of more than `LONG` operators, which take seconds to compile, are rolled up to `LONG_SCALE` times
-the work.
-"""
+"""Runs of more than `LONG` operators compile for seconds: they may have `LONG_SCALE` times the work."""
 
 IN_REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """The traits of operators that are fused into kernels whose values stay in registers."""
@@ -179,8 +177,7 @@ class _Level:
             self.first_tokens.add(key[0])
 
     def _first_run(self, position: int, end: int, below: int) -> tuple[tuple[int, ...], int, int] | None:
-        """The first innermost run from `position` on that begins before `end` with a period less than
-        `below`.
+        """The first innermost run that begins in `position` to `end` with a period less than `below`.
 
         Returns the tokens of an iteration, the number of operators of the run, and its end; None without a
         run.
@@ -289,9 +286,7 @@ class _Level:
 
 
 def _check_work(body: list[Node], operators: int) -> None:
-    """Raise `Unlike` for iterations with work for several workers, or whose values are better kept in
-    registers.
-    """
+    """Raise `Unlike` for iterations with work for several workers, or with values that fit in registers."""
     check_size(body, LONG_SCALE if operators > LONG else 1)
     if (
         len(body) <= MAX_BODY_NODES
@@ -335,9 +330,7 @@ class _Tokens:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _number(self, item: Any, describe: Callable[[Any], Hashable]) -> int:
-        """The number of ``describe(item)``, cached by identity: `describe` is slow, and many nodes share
-        a type.
-        """
+        """The number of ``describe(item)``, cached by identity: `describe` is slow, and items recur."""
         cached = self._known.get(id(item))
         if cached is None:
             number = self._numbers.setdefault(describe(item), len(self._numbers))

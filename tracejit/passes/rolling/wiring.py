@@ -86,9 +86,7 @@ class RecordedGraph:
         self.is_plain = _is_plain(nodes)
 
     def base_of(self, value: Value) -> tuple[Value, View] | None:
-        """The base of a chain of views that defines `value`, and the composed view; None if it is not a
-        view.
-        """
+        """The base of the chain of views that defines `value`, and the composed view; None without."""
         definition = self.defined.get(value)
         node = None if definition is None else self.nodes[definition[0]]
         if node is None or node.op is not ops.view:
@@ -104,9 +102,7 @@ class RecordedGraph:
 
 
 def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
-    """The wiring of at most `most` iterations from `start`; raises `Unlike` if fewer than `least` are
-    equal.
-    """
+    """The wiring of up to `most` iterations from `start`; raises `Unlike` if it is less than `least`."""
     nodes = recorded.nodes
     if not recorded.is_plain:
         check_plain(nodes[start : start + period])
@@ -215,9 +211,7 @@ def _n_affine(numbers: Sequence[int], step: int) -> int:
 
 
 def _source(recorded: RecordedGraph, start: int, period: int, values: Sequence[Value]) -> tuple[Wire, int]:
-    """The source of an operand with these values in the iterations, and for how many iterations it is
-    valid.
-    """
+    """The source of an operand with these values, and the number of iterations for which it is valid."""
     first, second = values[0], values[1]
     n_values = len(values)
     if first is second:
@@ -250,9 +244,7 @@ def _source(recorded: RecordedGraph, start: int, period: int, values: Sequence[V
 
 
 def _views(recorded: RecordedGraph, start: int, values: Sequence[Value]) -> tuple[Wire, int]:
-    """The source of an operand that is a view, emitted before the loop, of the same array in each
-    iteration.
-    """
+    """The source of an operand that is a view, defined before the loop, of one array."""
     views: list[View] = []
     base: Value | None = None
     for value in values:
