@@ -121,7 +121,7 @@ def test_threads_use_one_call_in_turn():
 
 
 def test_the_number_of_calls_that_are_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(direct, "KEPT", 8)
+    monkeypatch.setattr(direct, "MAX_CALLS", 8)
     calls = direct._Calls(direct.matmul, {})
     for n in range(1, 30):
         a = np.ones((n, 1), np.float32)

@@ -21,8 +21,9 @@ MAX_LITERALS = 1024  # size of each cache of numbers
 EXACT_FLOAT = 1 << 53  # integers of up to this magnitude have an exact float64
 
 WEAK_KINDS = {bool: "biufV", int: "iufV", float: "fV", np.float64: "fV"}
-"""For each type of numbers, the kinds of dtypes that its numbers adopt without a change of category. "V" is
-NumPy's kind of bfloat16."""
+"""For each number type, the kinds of dtypes that can represent its numbers without changing their category.
+
+"V" is NumPy's kind of bfloat16."""
 
 with np.errstate(all="ignore"):
     QUIET = contextvars.copy_context()
@@ -33,8 +34,9 @@ _numbers: dict[tuple[Any, np.dtype], direct.Number] = {}
 
 
 def at_hand(x: Any) -> Any:
-    """Return the elements of a small array that was computed immediately, else None; see `elements_of` for
-    operands that are no arrays."""
+    """Return the elements of a small array that was computed immediately, else None.
+
+    For operands that are not arrays see `elements_of`."""
     if type(x) is ArrayCore.concrete:
         a = x._memory if type(x._storage) is ComputedStorage else None
         return a if a is not None and a.size <= eager.SMALL else None

@@ -32,7 +32,7 @@ def cpu(index: int = 0) -> Device:
     """The CPU device with this index; each one is created at its first use.
 
     Each has its own workers, memory and stream of random numbers; the processors are shared.
-    Raises DeviceError for a negative index, ArgumentError for an index that is no integer.
+    Raises DeviceError for a negative index, ArgumentError for an index that is not an integer.
 
     >>> import tracejit as tj
     >>> print(tj.zeros(2, device=tj.cpu(1)).device)
@@ -46,7 +46,7 @@ def gpu(index: int = 0) -> Device:
 
     Supported are the operators that become generated kernels: elementwise operators, reductions, indexing and
     copies. Others raise an error. Kernels run on a stream of the GPU; a look copies to the host.
-    Raises DeviceError if the driver or the GPU is missing, ArgumentError for an index that is no integer.
+    Raises DeviceError if the driver or the GPU is missing, ArgumentError for an index that is not an integer.
 
     >>> import tracejit as tj
     >>> try:

@@ -153,9 +153,7 @@ def _compare_wide(
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
-    """Compare a signed with a uint64 array exactly, as NumPy does: negative elements are less than all
-    others.
-    """
+    """Compare a signed with a uint64 array exactly, as NumPy does: negative elements are the smallest."""
     signed = x1 if x1.dtype.kind == "i" else x2
     truth = bool(op.evaluate(-1, 0) if signed is x1 else op.evaluate(0, -1))
     result = apply(op, *(emit(astype, x, dtype=promotion.UINT64) if x is signed else x for x in (x1, x2)))

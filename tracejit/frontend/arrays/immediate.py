@@ -257,10 +257,10 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
 
 def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
     """Concatenate arrays of one dtype along `axis`."""
-    parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
-    if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
+    elements: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
+    if any(e is None or e.dtype != dtype for e in elements) or sum(p.size for p in elements) > eager.SMALL:
         return None
-    out: np.ndarray = np.ascontiguousarray(np.concatenate(parts, axis))
+    out: np.ndarray = np.ascontiguousarray(np.concatenate(elements, axis))
     return computed(out) if still_computed(arrays) else None
 
 

@@ -48,23 +48,25 @@ def is_mask(index: Any) -> bool:
 
 def expanded(x: ArrayCore, index: Any) -> list[Any]:
     """Return the index as a list, with ``...`` expanded and missing dimensions appended."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if BASIC.issuperset(map(type, parts)) and len(parts) <= x.ndim:
-        return parts + [_ALL] * (x.ndim - len(parts))
-    parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
+    components = list(index) if isinstance(index, tuple) else [index]
+    if BASIC.issuperset(map(type, components)) and len(components) <= x.ndim:
+        return components + [_ALL] * (x.ndim - len(components))
+    components = [np.asarray(p) if isinstance(p, list) else p for p in components]
     used = sum(
-        (p.ndim if _is_array(p) and is_mask(p) else 1) for p in parts if p is not None and p is not Ellipsis
+        (p.ndim if _is_array(p) and is_mask(p) else 1)
+        for p in components
+        if p is not None and p is not Ellipsis
     )
     if used > x.ndim:
         raise locate(
             OutOfBoundsError(f"index: {used} indices for an array of {x.ndim} dimensions, shape {x.shape}"),
             user_location(),
         )
-    dots = [i for i, p in enumerate(parts) if p is Ellipsis]
+    dots = [i for i, p in enumerate(components) if p is Ellipsis]
     if len(dots) > 1:
         raise locate(OutOfBoundsError("index: at most one ellipsis (...) is allowed"), user_location())
-    at = dots[0] if dots else len(parts)
-    return [*parts[:at], *[_ALL] * (x.ndim - used), *parts[at + 1 :]]
+    at = dots[0] if dots else len(components)
+    return [*components[:at], *[_ALL] * (x.ndim - used), *components[at + 1 :]]
 
 
 def _integer(part: Any) -> int:
@@ -91,11 +93,11 @@ def _slice(part: slice, extent: int) -> tuple[int, int, int]:
     return slice(*bounds).indices(extent)
 
 
-def view_of(x: ArrayCore, parts: list[Any]) -> View:
+def view_of(x: ArrayCore, components: list[Any]) -> View:
     """Return the view that a fully expanded basic index selects."""
     view, dimension = x._view, 0
     offset, shape, strides = view.offset, [], []
-    for part in parts:
+    for part in components:
         if part is None:
             shape.append(1)
             strides.append(0)
@@ -132,41 +134,41 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
 
 def _has_integers_only(index: Any) -> bool:
     """Whether a basic index consists of integers only: its result is a scalar in NumPy, not a view."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if INTEGER.issuperset(map(type, parts)):
+    components = index if isinstance(index, tuple) else (index,)
+    if INTEGER.issuperset(map(type, components)):
         return True
-    return not any(p is None or p is Ellipsis or isinstance(p, slice) for p in parts)
+    return not any(p is None or p is Ellipsis or isinstance(p, slice) for p in components)
 
 
 def getitem(x: ArrayCore, index: Any) -> Any:
     """Return ``x[index]``: a view for slices, a new array for single elements and for arrays as indices."""
-    parts = expanded(x, index)
-    if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
-        replaced = numbers_as_arrays(x, parts)
+    components = expanded(x, index)
+    if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
+        replaced = numbers_as_arrays(x, components)
         if replaced is not None:
             result = _selected(*replaced, is_split(index))
-            if result.shape or not _has_integers_only(index):  # otherwise it is no view in NumPy, either
+            if result.shape or not _has_integers_only(index):  # otherwise it is not a view in NumPy, either
                 thread.trace.picks.note(result._storage, x._storage)
             return result
-        view = ArrayCore.concrete(x._storage, view_of(x, parts))
+        view = ArrayCore.concrete(x._storage, view_of(x, components))
         return dispatch.element(view) if not view.shape and _has_integers_only(index) else view
     computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed
-    x, parts = expand_scalar_masks(x, parts)
+    x, components = expand_scalar_masks(x, components)
     if (
-        isinstance(parts[0], ArrayCore)
-        and is_mask(parts[0])
-        and all(isinstance(p, slice) and p == _ALL for p in parts[1:])
+        isinstance(components[0], ArrayCore)
+        and is_mask(components[0])
+        and all(isinstance(p, slice) and p == _ALL for p in components[1:])
     ):
-        check_mask(x, parts[0], 0)
-        picked_later = selection.select(x, parts[0])
+        check_mask(x, components[0], 0)
+        picked_later = selection.select(x, components[0])
         if picked_later is not None:
             return picked_later
-    return _gather(x, masks_to_integers(x, parts), is_split(index))
+    return _gather(x, masks_to_integers(x, components), is_split(index))
 
 
-def numbers_as_arrays(x: ArrayCore, parts: list[Any]) -> tuple[ArrayCore, list[Any]] | None:
+def numbers_as_arrays(x: ArrayCore, components: list[Any]) -> tuple[ArrayCore, list[Any]] | None:
     """Replace run-time numbers that vary from call to call by arrays in a basic index.
 
     Return the array to index and its new index, which selects elements anew in each call, or None if there
@@ -177,19 +179,19 @@ def numbers_as_arrays(x: ArrayCore, parts: list[Any]) -> tuple[ArrayCore, list[A
     if trace is None:
         return None
     source, axis, changed = x, 0, False
-    for i, part in enumerate(parts):
+    for i, part in enumerate(components):
         if type(part) is slice and NumberProxy in (type(part.start), type(part.stop)):
             rows = _rows_between(trace, part, x.shape[axis], x.device)
             if rows is not None:
                 source = dispatch.emit(gather, source, rows, axis=axis)
-                parts = [*parts[:i], _ALL, *parts[i + 1 :]]
+                components = [*components[:i], _ALL, *components[i + 1 :]]
                 changed = True
         elif trace.varies(part) and -x.shape[axis] <= part._value < x.shape[axis]:
             index = dispatch.full(part, (), INT64, x.device, "index")
-            parts = [*parts[:i], index, *parts[i + 1 :]]
+            components = [*components[:i], index, *components[i + 1 :]]
             changed = True
         axis += part is not None
-    return (source, parts) if changed else None
+    return (source, components) if changed else None
 
 
 def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
@@ -211,15 +213,15 @@ def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
     return dispatch.emit(check_index, rows, extent=extent, axis=0)
 
 
-def expand_scalar_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+def expand_scalar_masks(x: Any, components: list[Any]) -> tuple[Any, list[Any]]:
     """Expand each 0-d mask to one dimension of extent 1, and `x` by one at the position of the mask."""
-    view, expanded_parts, axis = x._view, [], 0
-    for part in parts:
+    view, expanded_components, axis = x._view, [], 0
+    for part in components:
         if _is_array(part) and is_mask(part) and part.ndim == 0:
             view, part = view.expand(axis), part.reshape((1,))
-        expanded_parts.append(part)
+        expanded_components.append(part)
         axis += part.ndim if _is_array(part) and is_mask(part) else part is not None
-    return x if view is x._view else ArrayCore.concrete(x._storage, view), expanded_parts
+    return x if view is x._view else ArrayCore.concrete(x._storage, view), expanded_components
 
 
 def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
@@ -236,11 +238,11 @@ def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
         )
 
 
-def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
+def masks_to_integers(x: ArrayCore, components: list[Any]) -> list[Any]:
     """Convert boolean masks to integer arrays, as NumPy's ``nonzero`` does: a look at their values."""
     out: list[Any] = []
     axis = 0
-    for part in parts:
+    for part in components:
         if part is None:
             out.append(part)
             continue
@@ -256,9 +258,11 @@ def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
 
 def is_split(index: Any) -> bool:
     """Whether an ellipsis separates integers and arrays of an index, which are then not adjacent."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
-    by_value = [i for i, p in enumerate(parts) if not (p is None or p is Ellipsis or isinstance(p, slice))]
+    components = list(index) if isinstance(index, tuple) else [index]
+    at = next((i for i, p in enumerate(components) if p is Ellipsis), len(components))
+    by_value = [
+        i for i, p in enumerate(components) if not (p is None or p is Ellipsis or isinstance(p, slice))
+    ]
     return bool(by_value) and by_value[0] < at < by_value[-1]
 
 
@@ -295,14 +299,15 @@ class Picked:
         return (*self.outer, *self.position.shape, *self.inner)
 
 
-def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
+def picked(x: ArrayCore, components: list[Any], split: bool) -> Picked:
     """Return the elements that an expanded index with integer arrays selects; for `split` see `is_split`."""
-    indexed = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
+    indexed = [i for i, p in enumerate(components) if not (p is None or isinstance(p, slice))]
     adjacent = not split and indexed == list(range(indexed[0], indexed[-1] + 1))
-    arrays = [i for i in indexed if type(parts[i]) is not int]  # integers only select a subarray
-    view = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
-    remaining = [i for i, p in enumerate(parts) if type(p) is not int]  # the parts with a dimension in `view`
-    indices = [index_array(parts[i], x) for i in arrays]
+    arrays = [i for i in indexed if type(components[i]) is not int]  # integers only select a subarray
+    view = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(components)])
+    # The components with a dimension in `view`:
+    remaining = [i for i, p in enumerate(components) if type(p) is not int]
+    indices = [index_array(components[i], x) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
     axes = [remaining.index(i) for i in arrays]
     lead = [a for a, i in enumerate(remaining) if i not in arrays and i < indexed[0]] if adjacent else []
@@ -316,16 +321,16 @@ def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
     return Picked(view.permute([*lead, *axes, *tail]), len(lead), extents, position)
 
 
-def _selected(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+def _selected(x: ArrayCore, components: list[Any], split: bool) -> Any:
     """Return the elements that an index without masks selects: a gather if it has arrays, else a view."""
-    if any(map(is_advanced, parts)):
-        return _gather(x, parts, split)
-    return ArrayCore.concrete(x._storage, view_of(x, parts))
+    if any(map(is_advanced, components)):
+        return _gather(x, components, split)
+    return ArrayCore.concrete(x._storage, view_of(x, components))
 
 
-def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+def _gather(x: ArrayCore, components: list[Any], split: bool) -> Any:
     """Index with integer arrays by one gather along a merged dimension; for `split` see `is_split`."""
-    elements = picked(x, parts, split)
+    elements = picked(x, components, split)
     source = ArrayCore.concrete(x._storage, elements.view)
     merged = source.reshape((*elements.outer, math.prod(elements.extents), *elements.inner))
     return dispatch.emit(gather, merged, elements.position, axis=elements.lead)

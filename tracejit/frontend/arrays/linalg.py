@@ -641,9 +641,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
 
 
 def _ordered_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    normalize_axes("linalg.norm", tuple(given), ndim)  # raises for axes out of range or repeated
-    return tuple(normalize_axis("linalg.norm", a, ndim) for a in given)
+    sequence = axis if isinstance(axis, (tuple, list)) else (axis,)
+    normalize_axes("linalg.norm", tuple(sequence), ndim)  # raises for axes out of range or repeated
+    return tuple(normalize_axis("linalg.norm", a, ndim) for a in sequence)
 
 
 @public

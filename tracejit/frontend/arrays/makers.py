@@ -28,7 +28,8 @@ FLOAT64, COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
 def _of_numbers(*numbers: Any) -> np.dtype | None:
     """Return NumPy's dtype of floating and complex Python numbers.
 
-    Return None if all are integers, or one is no Python number: the creation function then infers the dtype.
+    Return None if all are integers, or one is not a Python number: the creation function then infers the
+    dtype.
     """
     if not all(isinstance(x, (bool, int, float, complex)) for x in numbers):
         return None
@@ -43,9 +44,7 @@ def _floating(*numbers: Any) -> np.dtype | None:
 
 
 def _maker(function: Callable[..., Any], dtype_of: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Wrap `function` to use the dtype that `dtype_of` returns for its arguments unless the caller passes
-    one.
-    """
+    """Wrap `function`: without a dtype it uses that which `dtype_of` returns for the arguments."""
 
     @functools.wraps(function)
     def make(*args: Any, **options: Any) -> Any:
@@ -66,9 +65,7 @@ def _always_double(arguments: dict[str, Any]) -> np.dtype:
 
 
 def _dtype_of(obj: Any) -> Any:
-    """Return the dtype that NumPy infers for `obj`, or None; for unsupported objects `asarray` raises the
-    error.
-    """
+    """Return the dtype that NumPy infers for `obj`; None if it must be inferred, or refused, by `asarray`."""
     if isinstance(obj, list | tuple):
         kinds = [kind for item in obj if (kind := _dtype_of(item)) is not None]
         return np.result_type(*kinds) if kinds else FLOAT64
@@ -159,12 +156,12 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "empty_like": _like(creation.empty_like),
     "eye": eye,
     "fromfunction": _maker(grids.fromfunction, _always_double),
-    "full": _maker(creation.full, lambda given: _of_numbers(given["fill_value"])),
+    "full": _maker(creation.full, lambda bound: _of_numbers(bound["fill_value"])),
     "full_like": _like(creation.full_like),
-    "geomspace": _maker(ranges.geomspace, lambda given: _floating(given["start"], given["stop"])),
+    "geomspace": _maker(ranges.geomspace, lambda bound: _floating(bound["start"], bound["stop"])),
     "identity": _maker(grids.identity, _always_double),
-    "linspace": _maker(ranges.linspace, lambda given: _floating(given["start"], given["stop"])),
-    "logspace": _maker(ranges.logspace, lambda given: _floating(given["start"], given["stop"])),
+    "linspace": _maker(ranges.linspace, lambda bound: _floating(bound["start"], bound["stop"])),
+    "logspace": _maker(ranges.logspace, lambda bound: _floating(bound["start"], bound["stop"])),
     "ndarray": ndarray,
     "ones": _maker(creation.ones, _always_double),
     "ones_like": _like(creation.ones_like),

@@ -92,8 +92,7 @@ def _unary(op: Op) -> Callable[..., Any]:
 
 
 class NDArray(Methods):
-    """A mutable n-dimensional array, recorded and computed lazily. Create one with `tj.asarray`, `tj.zeros`,
-    ...
+    """A mutable n-dimensional array, recorded and computed lazily, as created by `tj.asarray` or `tj.zeros`.
 
     >>> import tracejit as tj
     >>> x = tj.arange(6).reshape(2, 3)
@@ -266,7 +265,7 @@ class NDArray(Methods):
     def transpose(self, *axes: Any) -> NDArray:
         """Dimensions in another order (a view); reversed by default.
 
-        Raises AxisError if the axes are no permutation of all dimensions.
+        Raises AxisError if the axes are not a permutation of all dimensions.
 
         >>> import tracejit as tj
         >>> tj.ones((2, 3, 4)).transpose(1, 0, 2).shape
@@ -390,8 +389,7 @@ class NDArray(Methods):
         return dispatch.emit(ops.astype, self, dtype=target)
 
     def view(self, dtype: Any = None) -> NDArray:
-        """The bits of the elements reinterpreted as another dtype; without a dtype, another view of the
-        array.
+        """The bits of the elements reinterpreted as another dtype; without one, another view of the array.
 
         With a dtype of another size, the extent of the last axis changes accordingly. Unlike in NumPy, an
         array of another dtype has its own memory: it is read-only, and does not reflect later writes. It has

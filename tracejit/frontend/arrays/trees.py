@@ -143,7 +143,7 @@ def step(kind: type, key: Any) -> str:
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves in order, and the structure that `unflatten` needs.
 
-    A leaf is any object that is no dict, list, tuple, named tuple, dataclass or None.
+    A leaf is any object that is not a dict, list, tuple, named tuple, dataclass or None.
 
     >>> import tracejit as tj
     >>> tj.tree.flatten({"w": [1, 2]})[0]

@@ -39,7 +39,7 @@ def apply_along_axis(
     The function is called in Python for each line, with the line, `args` and `options`; a traced function
     records all calls. Array functions with an `axis`, or `tj.vmap`, are faster.
     Raises ShapeError if there are no lines, AxisError for an axis out of range, ArgumentError for an object
-    that is no function.
+    that is not a function.
 
     >>> import tracejit as tj
     >>> tj.apply_along_axis(lambda line: line.max(), 1, tj.asarray([[1, 7], [3, 4]]))

@@ -63,7 +63,7 @@ def size(x: Any, /, axis: int | None = None) -> int:
 def copy(x: Any, /) -> NDArray:
     """A new array with the elements of `x`.
 
-    Shape and dtype are unchanged. Raises ArgumentError for an object that is no array or number.
+    Shape and dtype are unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.copy(tj.ones(2))

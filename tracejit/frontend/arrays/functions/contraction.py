@@ -55,7 +55,7 @@ def einsum(*operands: Any, optimize: Any = True, **options: Any) -> NDArray:
     begins with "einsum_path"; for all other values the order is greedy. `dtype` is that of the result, by
     default the common dtype of the operands.
     Raises ShapeError if extents or numbers of dimensions do not match the labels, ArgumentError for text that
-    is no summation, for unsupported options, and for an object that is no array or number.
+    is not a summation, for unsupported options, and for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> a = tj.asarray([[1, 2], [3, 4]])
@@ -302,7 +302,7 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", **options: Any) -> tup
     """NumPy's order in which `einsum` may contract its operands, and a text with its cost.
 
     Only shapes are used. Arguments are those of `einsum`; the path may be its `optimize`.
-    Raises ValueError for text that is no summation or operands that do not match it.
+    Raises ValueError for text that is not a summation or operands that do not match it.
 
     >>> import tracejit as tj
     >>> a = tj.ones((4, 4))

@@ -51,9 +51,9 @@ def check_order(name: str, order: str) -> None:
 
 @public(names="asanyarray")
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> NDArray:
-    """An array from a number, nested lists or a NumPy array (copied); an NDArray itself if it needs no
-    change.
+    """An array of the data: a number, nested lists or a NumPy array, which are copied, or an NDArray.
 
+    An NDArray that needs no change is returned itself.
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
     copies; ``copy=False`` raises ArgumentError if a copy is needed. To share memory, use `from_dlpack`.
     Without `device`, an NDArray remains on its device, and other data are created on the default device.
@@ -227,8 +227,8 @@ def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array with undefined elements (float32 by default).
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.empty((2, 3)).shape
@@ -290,8 +290,8 @@ def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of zeros (float32 by default).
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.zeros(2)
@@ -305,8 +305,8 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of ones (float32 by default).
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.ones(2, dtype=tj.int32)
@@ -360,8 +360,8 @@ def zeros_like(
 ) -> NDArray:
     """Zeros with the shape, dtype and device of `x`, unless specified.
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.zeros_like(tj.asarray([True, True]))
@@ -383,8 +383,8 @@ def ones_like(
 ) -> NDArray:
     """Ones with the shape, dtype and device of `x`, unless specified.
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.ones_like(tj.zeros(2))
@@ -406,8 +406,8 @@ def empty_like(
 ) -> NDArray:
     """An array with undefined elements and the shape, dtype and device of `x`, unless specified.
 
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.empty_like(tj.zeros((2, 3))).shape

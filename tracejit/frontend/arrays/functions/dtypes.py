@@ -60,8 +60,8 @@ def _queried(name: str, query: Callable[..., T], *dtypes: Any) -> T:
         return query(*dtypes)
     except (TypeError, ValueError) as error:
         kind: type[TracejitError] = DTypeError if isinstance(error, TypeError) else ArgumentError
-        given = ", ".join(map(repr, dtypes)) or "nothing"
-        raise locate(kind(f"{name}: {message(error)} (got {given})"), user_location()) from error
+        shown = ", ".join(map(repr, dtypes)) or "nothing"
+        raise locate(kind(f"{name}: {message(error)} (got {shown})"), user_location()) from error
 
 
 @public
@@ -70,7 +70,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
 
     The shape is unchanged. A float out of the range of an integer dtype becomes its nearest limit, nan
     becomes 0.
-    Raises DTypeError for an unsupported dtype, ArgumentError for an object that is no array or number,
+    Raises DTypeError for an unsupported dtype, ArgumentError for an object that is not an array or number,
     DeviceError for an unknown device.
 
     >>> import tracejit as tj
@@ -142,7 +142,7 @@ def finfo(type: Any, /) -> np.finfo[Any]:
 def iinfo(type: Any, /) -> np.iinfo[Any]:
     """Limits of an integer dtype, or of the dtype of an array.
 
-    Raises ArgumentError for a dtype that is no integer dtype.
+    Raises ArgumentError for a dtype that is not an integer dtype.
 
     >>> import tracejit as tj
     >>> tj.iinfo(tj.int8).max
@@ -155,7 +155,7 @@ def iinfo(type: Any, /) -> np.iinfo[Any]:
 def promote_types(type1: Any, type2: Any, /) -> np.dtype:
     """The smallest dtype to which both can be cast safely.
 
-    Raises DTypeError for an object that is no dtype.
+    Raises DTypeError for an object that is not a dtype.
 
     >>> import tracejit as tj
     >>> tj.promote_types(tj.int32, tj.float32)

@@ -1,6 +1,6 @@
 """The public elementwise functions: one for each operator whose declaration has an arity.
 
-There is no list of functions: name, operands, dtypes, promotion and docstring are derived from the
+There is not a list of functions: name, operands, dtypes, promotion and docstring are derived from the
 declaration (`tracejit.ops`), and NumPy's name of the function from the ufunc that defines its meaning. A
 declared operator is therefore public.
 
@@ -163,7 +163,7 @@ def positive(x: Any, /) -> NDArray:
     """A copy of the operand, which must not be bool.
 
     Shape and dtype are unchanged.
-    Raises ArgumentError for bool and for an object that is no array or number.
+    Raises ArgumentError for bool and for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.positive(tj.asarray([-1, 2]))
@@ -189,7 +189,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 
     All three broadcast; x1 and x2 are promoted to one dtype; a nonzero number in the condition is true.
     The result has the broadcast shape.
-    Raises ShapeError if they do not, ArgumentError for an object that is no array or number and for two
+    Raises ShapeError if they do not, ArgumentError for an object that is not an array or number and for two
     arguments.
 
     >>> import tracejit as tj
@@ -212,7 +212,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
 
     `x`, `min` and `max` broadcast and are promoted as in NumPy; nan is unchanged. A Python integer outside
     the range of the dtype imposes no limit. The result has the broadcast shape.
-    Raises ShapeError if they do not, ArgumentError for an object that is no array or number.
+    Raises ShapeError if they do not, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
@@ -235,7 +235,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
 def real(x: Any, /) -> NDArray:
     """The real part: float32 or float64 for complex numbers; real arrays are returned unchanged.
 
-    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.real(tj.asarray([1 + 2j, 3]))
@@ -249,7 +249,7 @@ def real(x: Any, /) -> NDArray:
 def imag(x: Any, /) -> NDArray:
     """The imaginary part: float32 or float64 for complex numbers; zeros for real arrays.
 
-    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.imag(tj.asarray([1 + 2j, 3]))
@@ -265,7 +265,7 @@ def imag(x: Any, /) -> NDArray:
 def conj(x: Any, /) -> NDArray:
     """The complex conjugate; real arrays are returned unchanged.
 
-    Shape and dtype are unchanged. Raises ArgumentError for an object that is no array or number.
+    Shape and dtype are unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.conj(tj.asarray([1 + 2j, 3]))
@@ -280,7 +280,7 @@ def stop_gradient(x: Any, /) -> NDArray:
     """A copy of the operand through which no gradient is propagated.
 
     Shape and dtype are unchanged.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))

@@ -270,8 +270,7 @@ def ix_(*sequences: Any) -> tuple[NDArray, ...]:
 
 @public
 def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ...]:
-    """Convert positions in the flattened array to an index of an array of this shape: one array per
-    dimension.
+    """Convert positions in the flattened array to an index: one array per dimension of `shape`.
 
     order: the order of the flattened array, "C" or "F". Negative positions count from the end. The indices
     are int64.

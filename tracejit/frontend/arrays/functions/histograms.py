@@ -56,8 +56,7 @@ def _summed_by(values: Any, index: Any, extent: int) -> Any:
 
 @public
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
-    """The number of occurrences of each integer from 0 on (int64), or the sum of the weights of each
-    (float64).
+    """The number of occurrences (int64), or the sum of weights (float64), of each integer from 0 on.
 
     The length of the result is the largest integer plus 1, at least `minlength`; this is a look at `x`, with
     which a traced function runs piecewise. With `length` the result has this length, larger integers are

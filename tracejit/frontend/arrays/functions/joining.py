@@ -56,7 +56,7 @@ def _expanded(arrays: tuple[Any, ...], new_axes: Sequence[tuple[int, ...]]) -> A
 def atleast_1d(*arrays: Any) -> Any:
     """Views of the arrays with at least one dimension: one view for one array, otherwise a tuple.
 
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_1d(3)
@@ -70,7 +70,7 @@ def atleast_2d(*arrays: Any) -> Any:
     """Views of the arrays with at least two dimensions: one view for one array, otherwise a tuple.
 
     New dimensions are leading ones.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_2d(tj.zeros(3)).shape
@@ -84,7 +84,7 @@ def atleast_3d(*arrays: Any) -> Any:
     """Views of the arrays with at least three dimensions: one view for one array, otherwise a tuple.
 
     Shape (n,) becomes (1, n, 1), shape (m, n) becomes (m, n, 1).
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.atleast_3d(tj.zeros(3)).shape
@@ -323,7 +323,7 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
     """Split an array along an axis, into a number of nearly equal views, or before the indices in a list.
 
-    Raises AxisError for an axis out of range, ArgumentError for no sections or indices that are no integers.
+    Raises AxisError for an axis out of range, ArgumentError for no sections or indices that are not integers.
 
     >>> import tracejit as tj
     >>> [part.shape for part in tj.array_split(tj.zeros(7), 3)]
@@ -353,7 +353,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
     """Split an array along an axis, into a number of equal views, or before the indices in a list.
 
     Raises ShapeError if the views would not be equal, AxisError for an axis out of range, ArgumentError for
-    indices that are no integers.
+    indices that are not integers.
 
     >>> import tracejit as tj
     >>> [part.tolist() for part in tj.split(tj.arange(5), [1, 3])]
@@ -466,7 +466,7 @@ def tile(x: Any, reps: Any, /) -> NDArray:
     """The array repeated `reps` times along each dimension.
 
     The shorter one of the shape and `reps` is extended by leading ones. The result is a new array.
-    Raises ShapeError for negative numbers, ArgumentError for a value that is no integer.
+    Raises ShapeError for negative numbers, ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.tile(tj.asarray([1, 2]), (2, 2))

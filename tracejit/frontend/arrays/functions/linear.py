@@ -34,7 +34,7 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     Shapes (..., n, k) and (..., k, m) produce (..., n, m), in the common dtype. For bools the result is
     whether any product is true.
     Raises ShapeError if the extents k differ, leading ones do not broadcast, or an operand has no dimension;
-    ArgumentError for an object that is no array or number.
+    ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
@@ -101,11 +101,11 @@ def _complex_product(a: Any, b: Any) -> Any:
 
 @public(method=True)
 def dot(x1: Any, x2: Any, /) -> NDArray:
-    """NumPy's dot: a product with a number, or the sum over the last axis of `x1` and the last but one of
-    `x2`.
+    """NumPy's dot: a product with a number, or sums over the last axis of `x1` and the second-last of `x2`.
 
     The result has the common dtype.
-    Raises ShapeError if the summed extents differ, ArgumentError for an object that is no array or number.
+    Raises ShapeError if the summed extents differ, ArgumentError for an object that is not an array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
@@ -124,7 +124,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
 
     The result has the common dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.outer(tj.asarray([1, 2]), tj.asarray([10, 20]))
@@ -141,7 +141,7 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
 
     The result has the remaining dimensions of `x1`, then those of `x2`, and the common dtype.
     Raises ShapeError if extents or numbers of axes do not agree, AxisError for an axis out of range or given
-    twice, ArgumentError for an object that is no array or number.
+    twice, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.tensordot(tj.ones((2, 3, 4)), tj.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
@@ -193,7 +193,7 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     Complex elements of `x1` are conjugated.
     The result has the broadcast shape without the axis, and the common dtype.
     Raises ShapeError if extents along the axis differ or an operand has no dimension, AxisError for an axis
-    out of range or given twice, ArgumentError for an object that is no array or number.
+    out of range or given twice, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.vecdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
@@ -226,7 +226,7 @@ def inner(x1: Any, x2: Any, /) -> NDArray:
     """Sums of products over the last dimensions of both operands, or a product with a number.
 
     The result has the other dimensions of `x1`, then those of `x2`, and the common dtype.
-    Raises ShapeError if the last extents differ, ArgumentError for an object that is no array or number.
+    Raises ShapeError if the last extents differ, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.inner(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
@@ -245,7 +245,7 @@ def vdot(x1: Any, x2: Any, /) -> NDArray:
     """The sum of products of two arrays of one size, both flattened: a 0-d array of the common dtype.
 
     Complex elements of `x1` are conjugated.
-    Raises ShapeError if the sizes differ, ArgumentError for an object that is no array or number.
+    Raises ShapeError if the sizes differ, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.vdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
@@ -313,7 +313,7 @@ def kron(x1: Any, x2: Any, /) -> NDArray:
 
     The operand with fewer dimensions is extended by leading ones; extents multiply. The result has the common
     dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.kron(tj.asarray([1, 10]), tj.asarray([[1, 2], [3, 4]]))
@@ -354,8 +354,8 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     """The sums of the diagonals of the matrices in two dimensions; dtypes as for `sum`.
 
     `offset` is the distance from the main diagonal, positive above it. The other dimensions are kept.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.trace(tj.asarray([[1, 2], [3, 4]]))
@@ -374,7 +374,7 @@ def cross(
     The axes of the vectors are `axisa` and `axisb`, that of the result is `axisc`; `axis` sets all three.
     The result has the common dtype.
     Raises ShapeError for vectors of another length (append a 0 to those of 2), AxisError for an axis out of
-    range, ArgumentError for an object that is no array or number.
+    range, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.cross(tj.asarray([1, 0, 0]), tj.asarray([0, 1, 0]))

@@ -111,7 +111,7 @@ def ravel(x: Any, /, order: str = "C") -> NDArray:
 
     With the order ``"F"`` the first index varies fastest; ``"A"`` selects this order for an array that is
     stored in it; ``"K"`` is the order of the elements in memory.
-    Raises ArgumentError for an object that is no array or number, and for other orders.
+    Raises ArgumentError for an object that is not an array or number, and for other orders.
 
     >>> import tracejit as tj
     >>> tj.ravel(tj.asarray([[1, 2], [3, 4]]))
@@ -131,7 +131,7 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
     """Remove the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
 
     Raises ShapeError for an axis of another extent, AxisError for an axis out of range or given twice,
-    ArgumentError for an object that is no array or number.
+    ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.squeeze(tj.zeros((1, 3, 1)), axis=0).shape
@@ -158,8 +158,8 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
 def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
     """Insert dimensions of extent 1 (a view) at the positions `axis` of the result.
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.expand_dims(tj.zeros(3), axis=(0, -1)).shape
@@ -177,8 +177,8 @@ def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
 def broadcast_to(x: Any, /, shape: Any) -> NDArray:
     """The array broadcast to `shape`: a read-only view.
 
-    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for an object that is no array
-    or number. Writing to the result raises ReadOnlyError.
+    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for an object that is not an
+    array or number. Writing to the result raises ReadOnlyError.
 
     >>> import tracejit as tj
     >>> tj.broadcast_to(tj.asarray([1, 2]), (2, 2))
@@ -213,7 +213,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     """Views of all arrays with their common broadcast shape; expanded views are read-only.
 
-    Raises ShapeError if they do not broadcast, ArgumentError for an object that is no array or number.
+    Raises ShapeError if they do not broadcast, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> [x.shape for x in tj.broadcast_arrays(tj.zeros((2, 1)), tj.zeros(3))]
@@ -231,7 +231,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
 def permute_dims(x: Any, /, axes: Any) -> NDArray:
     """Dimensions in another order (a view).
 
-    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for an object that is no
+    Raises AxisError if `axes` is not a permutation of all dimensions, ArgumentError for an object that is no
     array or number.
 
     >>> import tracejit as tj
@@ -252,7 +252,7 @@ def permute_dims(x: Any, /, axes: Any) -> NDArray:
 def transpose(x: Any, /, axes: Any = None) -> NDArray:
     """Dimensions reversed, or in the order `axes` (a view).
 
-    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for an object that is no
+    Raises AxisError if `axes` is not a permutation of all dimensions, ArgumentError for an object that is no
     array or number.
 
     >>> import tracejit as tj
@@ -267,7 +267,7 @@ def transpose(x: Any, /, axes: Any = None) -> NDArray:
 def matrix_transpose(x: Any, /) -> NDArray:
     """The last two dimensions exchanged (a view).
 
-    Raises ShapeError for fewer than 2 dimensions, ArgumentError for an object that is no array or number.
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.matrix_transpose(tj.zeros((5, 2, 3))).shape
@@ -286,8 +286,8 @@ def matrix_transpose(x: Any, /) -> NDArray:
 def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     """Two dimensions exchanged (a view).
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.swapaxes(tj.zeros((2, 3, 4)), 0, 2).shape
@@ -306,7 +306,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     """Move dimensions to other positions, with the others in order (a view).
 
     Raises AxisError for axes out of range, given twice, or lists of unequal length, ArgumentError for an
-    object that is no array or number.
+    object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.moveaxis(tj.zeros((2, 3, 4)), 0, -1).shape
@@ -343,8 +343,8 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
 def flip(x: Any, /, axis: Any = None) -> NDArray:
     """Reverse the order of elements along the axes, by default along all (a view).
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.flip(tj.arange(3))

@@ -41,7 +41,7 @@ def _filled(x: Any, value: float) -> Any:
 
 
 def _present(name: str, x: Any, where: Any) -> Any:
-    """Return a mask of the elements that are no nan and for which `where` is true."""
+    """Return a mask of the elements that are not nan and for which `where` is true."""
     present = ~isnan(x)
     return present if where is True else present & reductions.mask(name, where, x.shape)
 
@@ -138,7 +138,7 @@ def _extreme(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: 
 def nanmax(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
-    """Largest element over axes that is no nan; nan if all elements are.
+    """Largest element over axes that is not nan; nan if all elements are.
 
     Arguments, dtype and errors are those of `max`. Raises what that raises.
 
@@ -153,7 +153,7 @@ def nanmax(
 def nanmin(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
-    """Smallest element over axes that is no nan; nan if all elements are.
+    """Smallest element over axes that is not nan; nan if all elements are.
 
     Arguments, dtype and errors are those of `min`. Raises what that raises.
 
@@ -183,7 +183,7 @@ def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
 
 @public
 def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Position (int64) of the first largest element that is no nan, along an axis or of all elements.
+    """Position (int64) of the first largest element that is not nan, along an axis or of all elements.
 
     Raises ShapeError if there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
     the result is computed, if all are nan.
@@ -197,7 +197,7 @@ def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 
 @public
 def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Position (int64) of the first smallest element that is no nan, along an axis or of all elements.
+    """Position (int64) of the first smallest element that is not nan, along an axis or of all elements.
 
     Raises ShapeError if there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
     the result is computed, if all are nan.
@@ -216,7 +216,7 @@ def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def nanmean(
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
 ) -> NDArray:
-    """Arithmetic mean over axes of the elements that are no nan; nan if there are none.
+    """Arithmetic mean over axes of the elements that are not nan; nan if there are none.
 
     Arguments, dtype and errors are those of `mean`. Raises what that raises.
 
@@ -243,7 +243,7 @@ def nanvar(
     mean: Any = None,
     correction: float | None = None,
 ) -> NDArray:
-    """Variance over axes of the elements that are no nan; nan for at most `ddof` of them.
+    """Variance over axes of the elements that are not nan; nan for at most `ddof` of them.
 
     Arguments, dtype and errors are those of `var`. Raises what that raises.
 
@@ -274,7 +274,7 @@ def nanstd(
     mean: Any = None,
     correction: float | None = None,
 ) -> NDArray:
-    """Standard deviation over axes of the elements that are no nan: the square root of `nanvar`.
+    """Standard deviation over axes of the elements that are not nan: the square root of `nanvar`.
 
     Arguments, dtype and errors are those of `var`. Raises what that raises.
 

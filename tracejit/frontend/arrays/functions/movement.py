@@ -80,7 +80,7 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> NDArra
 
     The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if other extents differ, AxisError for an axis out of range, ArgumentError for an empty
-    list or an object that is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
+    list or an object that is not a list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
@@ -109,7 +109,7 @@ def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
 
     The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for an empty list or
-    an object that is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
+    an object that is not a list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.stack([tj.asarray([1, 2]), tj.asarray([3, 4])], axis=1)
@@ -131,7 +131,7 @@ def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
 def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
     """The slices of an array along an axis, without this dimension (views).
 
-    Raises AxisError for an axis out of range, ArgumentError for an object that is no array or number.
+    Raises AxisError for an axis out of range, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.unstack(tj.asarray([[1, 2], [3, 4]]), axis=1)[0]
@@ -148,8 +148,8 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
 
     Without an axis the array is rolled as if flattened. A single shift applies to all axes.
     The result is a new array of the same shape and dtype.
-    Raises ArgumentError if numbers of shifts and axes differ or a shift is no integer, AxisError for an axis
-    out of range.
+    Raises ArgumentError if numbers of shifts and axes differ or a shift is not an integer, AxisError for an
+    axis out of range.
 
     >>> import tracejit as tj
     >>> tj.roll(tj.arange(5), 2)
@@ -197,8 +197,8 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
     The shape of `indices` replaces the axis in the result. Positions out of range raise OutOfBoundsError;
     with the mode ``"wrap"`` they are taken modulo the extent, with ``"clip"`` they are limited to the first
     and the last element, negative ones to the first. The dtype is that of `x`.
-    Raises OutOfBoundsError for indices that are no integers, AxisError for an axis out of range,
-    ArgumentError for another mode, and for an object that is no array or number.
+    Raises OutOfBoundsError for indices that are not integers, AxisError for an axis out of range,
+    ArgumentError for another mode, and for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.take(tj.asarray([10, 20, 30]), tj.asarray([2, 0]))

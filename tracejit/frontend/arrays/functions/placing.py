@@ -358,7 +358,7 @@ def diagflat(x: Any, /, k: int = 0) -> NDArray:
     """The matrix with the flattened array as its k-th diagonal and zeros elsewhere.
 
     The dtype is that of `x`.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.diagflat([[1, 2]])

@@ -113,7 +113,7 @@ def rint(x: Any, /) -> NDArray:
     """Round to the nearest integer, ties to even, as a floating-point number.
 
     The shape is unchanged; integers become floats.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.rint(tj.asarray([0.5, 1.5, -2.7]))
@@ -161,7 +161,7 @@ def gcd(x1: Any, x2: Any, /) -> NDArray:
     """The greatest common divisor of integers, non-negative; for 0 and 0 it is 0.
 
     The result has the broadcast shape and the common dtype.
-    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is no integer.
+    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.gcd(tj.asarray([12, -20]), 18)
@@ -175,7 +175,7 @@ def lcm(x1: Any, x2: Any, /) -> NDArray:
     """The least common multiple of integers, non-negative; if one is 0, it is 0.
 
     The result has the broadcast shape and the common dtype.
-    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is no integer.
+    Raises ShapeError if shapes do not broadcast, DTypeError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.lcm(tj.asarray([4, 6]), 10)
@@ -195,7 +195,7 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, ...]:
 def bitwise_count(x: Any, /) -> NDArray:
     """The number of set bits in the magnitude of integers: uint8.
 
-    The shape is unchanged. Raises DTypeError for a value that is no integer.
+    The shape is unchanged. Raises DTypeError for a value that is not an integer.
 
     Source: Warren, Hacker's Delight, 2nd edition, section 5-1 (sums of neighbouring fields).
 
@@ -221,7 +221,7 @@ def float_power(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second, in float64 or complex128.
 
     The result has the broadcast shape.
-    Raises ShapeError if shapes do not broadcast, ArgumentError for an object that is no array or number.
+    Raises ShapeError if shapes do not broadcast, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.float_power(tj.asarray([1, 2, 3]), -2)
@@ -272,8 +272,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> NDArray:
 
 @public
 def heaviside(x1: Any, x2: Any, /) -> NDArray:
-    """The Heaviside step function: 0 where x1 is negative, 1 where it is positive, x2 where it is 0; nan for
-    nan.
+    """The Heaviside step function: 0 for negative x1, 1 for positive x1, x2 where x1 is 0; nan for nan.
 
     The result has the broadcast shape and the common floating dtype.
     Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
@@ -306,7 +305,7 @@ def sinc(x: Any, /) -> NDArray:
     """``sin(pi x) / (pi x)``, which is 1 at 0.
 
     The shape is unchanged; integers become float64.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.sinc(tj.asarray([0.0, 0.5]))
@@ -354,7 +353,7 @@ def angle(z: Any, deg: bool = False) -> NDArray:
 
     It is between -pi and pi; for real numbers 0 or pi. The shape is unchanged, the dtype is that of the real
     part.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.angle(tj.asarray([1j, -1.0]), deg=True)
@@ -382,7 +381,7 @@ def ldexp(x1: Any, x2: Any, /) -> NDArray:
     """``x1 * 2**x2`` for integers x2.
 
     The result has the broadcast shape and the floating dtype of x1.
-    Raises ShapeError if shapes do not broadcast, DTypeError for an exponent that is no integer.
+    Raises ShapeError if shapes do not broadcast, DTypeError for an exponent that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.ldexp(tj.asarray([0.5, 3.0]), tj.asarray([2, -1]))
@@ -446,7 +445,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
     Shape and dtype are unchanged; complex numbers are treated by their parts. ``copy=False`` modifies the
     array itself and returns it.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.nan_to_num(tj.asarray([tj.nan, 1.0, tj.inf]), posinf=9.0)
@@ -513,7 +512,7 @@ def _everywhere(x: Any, truth: bool) -> Any:
 def isreal(x: Any, /) -> NDArray:
     """Test each number for an imaginary part of 0.
 
-    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.isreal(tj.asarray([1 + 1j, 2]))
@@ -527,7 +526,7 @@ def isreal(x: Any, /) -> NDArray:
 def iscomplex(x: Any, /) -> NDArray:
     """Test each number for an imaginary part other than 0.
 
-    The shape is unchanged. Raises ArgumentError for an object that is no array or number.
+    The shape is unchanged. Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.iscomplex(tj.asarray([1 + 1j, 2]))
@@ -573,7 +572,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> NDArray:
     """Whether shapes and all elements are equal: a 0-d array, usable as a bool.
 
     equal_nan: whether nan equals nan.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> bool(tj.array_equal(tj.asarray([1, 2]), [1, 2]))
@@ -594,7 +593,7 @@ def _same(x: Any, y: Any, equal_nan: bool) -> Any:
 def array_equiv(a1: Any, a2: Any) -> NDArray:
     """Whether shapes broadcast and all broadcast elements are equal: a 0-d array.
 
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> bool(tj.array_equiv(tj.asarray([1, 1]), [[1, 1], [1, 1]]))
@@ -612,7 +611,7 @@ def array_equiv(a1: Any, a2: Any) -> NDArray:
 def isrealobj(x: Any) -> bool:
     """Whether the dtype is not complex.
 
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.isrealobj(tj.ones(2))
@@ -625,7 +624,7 @@ def isrealobj(x: Any) -> bool:
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is complex.
 
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.iscomplexobj(tj.asarray([1j]))
@@ -640,7 +639,7 @@ def real_if_close(x: Any, tol: float = 100) -> NDArray:
 
     The bound is `tol` machine epsilons, or `tol` itself if that is at most 1. This is a look at the values,
     which makes a traced function piecewise.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.real_if_close(tj.asarray([1 + 1e-9j]))

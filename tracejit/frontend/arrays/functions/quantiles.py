@@ -112,7 +112,7 @@ def _gathered(ordered: Any, index: Any) -> Any:
 
 
 def _numbers(rows: Any) -> Any:
-    """Return the number of elements of each row that are no nan, with a last dimension of extent 1."""
+    """Return the number of elements of each row that are not nan, with a last dimension of extent 1."""
     return count_nonzero(~isnan(rows), axis=-1, keepdims=True)
 
 
@@ -263,8 +263,7 @@ def quantile(
     keepdims: bool = False,
     weights: Any = None,
 ) -> NDArray:
-    """Quantiles over axes: the values below which a fraction `q` of the elements is; nan if any element is
-    nan.
+    """Quantiles over axes: the values below which a fraction `q` of the elements is; nan if any is nan.
 
     q: a number from 0 to 1, or an array or list of up to two dimensions, which come first in the result.
     method: one of NumPy's: "linear" (interpolated between the neighbours), "inverted_cdf", "hazen", ...
@@ -316,7 +315,7 @@ def nanquantile(
     keepdims: bool = False,
     weights: Any = None,
 ) -> NDArray:
-    """Quantiles over axes of the elements that are no nan; nan if there are none.
+    """Quantiles over axes of the elements that are not nan; nan if there are none.
 
     Arguments, shape, dtype and errors are those of `quantile`. Raises what that raises.
 
@@ -338,7 +337,7 @@ def nanpercentile(
     keepdims: bool = False,
     weights: Any = None,
 ) -> NDArray:
-    """Percentiles over axes of the elements that are no nan: `nanquantile` with `q` from 0 to 100.
+    """Percentiles over axes of the elements that are not nan: `nanquantile` with `q` from 0 to 100.
 
     Arguments, shape, dtype and errors are those of `quantile`. Raises what that raises.
 
@@ -379,7 +378,7 @@ def median(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims:
     """The middle element over axes, or the mean of the middle two; nan if any is nan, or there are none.
 
     The dtype is that of `mean`. `overwrite_input` is NumPy's, and has no effect.
-    Raises AxisError for an axis out of range, ArgumentError for an object that is no array or number.
+    Raises AxisError for an axis out of range, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.median(tj.asarray([[3.0, 1.0, 2.0], [1.0, 1.0, 7.0]]), axis=1)
@@ -390,10 +389,10 @@ def median(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims:
 
 @public
 def nanmedian(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims: bool = False) -> NDArray:
-    """`median` of the elements that are no nan; nan if there are none.
+    """`median` of the elements that are not nan; nan if there are none.
 
     The dtype is that of `mean`. `overwrite_input` is NumPy's, and has no effect.
-    Raises AxisError for an axis out of range, ArgumentError for an object that is no array or number.
+    Raises AxisError for an axis out of range, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.nanmedian(tj.asarray([1.0, tj.nan, 3.0]))

@@ -53,11 +53,10 @@ def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) ->
 
 @public
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> NDArray:
-    """Evenly spaced numbers from `start` up to `stop`, exclusively; a single bound is `stop`, and `start` is
-    0.
+    """Evenly spaced numbers from `start` (0 if there is only one bound) up to, but without, `stop`.
 
     The default dtype is int64 if all arguments are integers, otherwise float32.
-    Raises ArgumentError for a step of 0 or bounds that are no numbers, DTypeError for an unsupported dtype,
+    Raises ArgumentError for a step of 0 or bounds that are not numbers, DTypeError for an unsupported dtype,
     DeviceError for an unknown device.
 
     >>> import tracejit as tj
@@ -223,8 +222,8 @@ def eye(
     """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
 
     The shape is (n_rows, n_cols); the default of n_cols is n_rows.
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are not integers, DTypeError for
+    an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.eye(2, dtype=tj.int8)
@@ -255,7 +254,7 @@ def tril(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
 
     x: two or more dimensions; shape and dtype are unchanged.
-    Raises ShapeError for fewer dimensions, ArgumentError for an object that is no array or number.
+    Raises ShapeError for fewer dimensions, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.tril(tj.ones((2, 2)))
@@ -270,7 +269,7 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
 
     x: two or more dimensions; shape and dtype are unchanged.
-    Raises ShapeError for fewer dimensions, ArgumentError for an object that is no array or number.
+    Raises ShapeError for fewer dimensions, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.triu(tj.ones((2, 2)))

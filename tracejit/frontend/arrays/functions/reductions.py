@@ -118,8 +118,8 @@ def sum(
     Bools and small integers are summed in int64 or uint64, unless a `dtype` is specified.
     where: a mask of the summed elements that broadcasts to `x`.
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number, DTypeError for an unsupported dtype, ShapeError for a mask that does not broadcast.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number, DTypeError for an unsupported dtype, ShapeError for a mask that does not broadcast.
 
     >>> import tracejit as tj
     >>> tj.sum(tj.asarray([[1, 2], [3, 4]]), axis=0)
@@ -148,8 +148,8 @@ def prod(
     """Product over axes, and of `initial`; without elements it is 1. Dtypes and `where` are as for `sum`.
 
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number, DTypeError for an unsupported dtype.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number, DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
     >>> tj.prod(tj.asarray([1, 2, 3, 4]))
@@ -212,7 +212,7 @@ def max(
 
     The dtype is unchanged. `where` is as for `sum`; it needs an `initial`.
     Raises ShapeError if there are no elements and no `initial`, AxisError for an axis out of range or
-    given twice, ArgumentError for an object that is no array or number.
+    given twice, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.max(tj.asarray([[1, 7], [3, 4]]), axis=1)
@@ -229,7 +229,7 @@ def min(
 
     The dtype is unchanged. `where` is as for `sum`; it needs an `initial`.
     Raises ShapeError if there are no elements and no `initial`, AxisError for an axis out of range or
-    given twice, ArgumentError for an object that is no array or number.
+    given twice, ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.min(tj.asarray([[1, 7], [3, 4]]), axis=1, keepdims=True)
@@ -244,8 +244,8 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     """Whether any element over axes is true (not 0); without elements False.
 
     The result is bool. `where` is as for `sum`.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.any(tj.asarray([False, True]))
@@ -261,8 +261,8 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     """Whether all elements over axes are true (not 0); without elements True.
 
     The result is bool. `where` is as for `sum`.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.all(tj.asarray([False, True]))
@@ -281,8 +281,8 @@ def mean(
 
     Floating dtypes are preserved, unless a `dtype` is specified; half dtypes are summed and divided in
     float32. `where` is as for `sum`.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number, DTypeError for a `dtype` that is not floating.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number, DTypeError for a `dtype` that is not floating.
 
     >>> import tracejit as tj
     >>> tj.mean(tj.asarray([1, 2, 4, 5]))
@@ -298,8 +298,7 @@ def mean(
 
 
 def _mean(name: str, x: Any, dtype: np.dtype, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
-    """Compute a mean in `dtype`, or in float32 for a half dtype, whose sum may overflow though its mean does
-    not.
+    """Compute a mean in `dtype`, or in float32 for a half dtype, in which the sum may overflow.
 
     No local variable keeps a cast of `x` alive.
     """
@@ -330,8 +329,8 @@ def var(
     The sum of squares is divided by n - `correction` (0 by default; `ddof` is NumPy's name for it).
     mean: the mean, if it is known, as returned by `mean` with ``keepdims=True``.
     Dtypes and `where` are as for `mean`.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number, and for both `correction` and `ddof`, DTypeError for a `dtype` that is not floating.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number, and for both `correction` and `ddof`, DTypeError for a `dtype` that is not floating.
 
     >>> import tracejit as tj
     >>> tj.var(tj.asarray([1.0, 3.0]), correction=1)
@@ -422,7 +421,7 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element, or of the first nan, along an axis or of all elements.
 
     Raises ShapeError if there are no elements, AxisError for an axis out of range, ArgumentError for an
-    object that is no array or number.
+    object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.argmax(tj.asarray([[1, 9, 2], [7, 4, 3]]), axis=1)
@@ -436,7 +435,7 @@ def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element, or of the first nan, along an axis or of all elements.
 
     Raises ShapeError if there are no elements, AxisError for an axis out of range, ArgumentError for an
-    object that is no array or number.
+    object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.argmin(tj.asarray([4, 1, 1]))
@@ -449,8 +448,8 @@ def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """The number of elements over axes that are not 0 (int64).
 
-    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is no array or
-    number.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for an object that is not an array
+    or number.
 
     >>> import tracejit as tj
     >>> tj.count_nonzero(tj.asarray([0, 3, 0, 4]))

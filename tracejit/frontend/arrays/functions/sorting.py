@@ -154,8 +154,7 @@ def _check_kth(name: str, kth: Any, extent: int) -> None:
 def partition(
     x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> NDArray:
-    """A copy in which element `kth` along an axis is in its sorted position, with no larger elements before
-    it.
+    """A copy with element `kth` along an axis in its sorted position, and no larger elements before it.
 
     This implementation sorts all elements.
     Raises ArgumentError for a `kth` out of range, AxisError for an axis out of range.
@@ -282,7 +281,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     """Positions (int64) of the elements that are not 0: one row for each, one column for each dimension.
 
     `size` and `fill_value` as for `nonzero`.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.argwhere(tj.asarray([[0, 3], [4, 0]]))
@@ -301,7 +300,7 @@ def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> N
     """Positions (int64) in the flattened array of the elements that are not 0.
 
     `size` and `fill_value` as for `nonzero`.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.flatnonzero(tj.asarray([[0, 3], [4, 0]]))
@@ -385,12 +384,11 @@ def unique(
 
 @public
 def unique_all(x: Any, /) -> UniqueAll:
-    """Distinct elements (each nan is distinct), their first positions, the index of each element, their
-    counts.
+    """Distinct elements (each nan is distinct), first positions, the index of each element, and counts.
 
     The shape depends on values: a traced function runs piecewise.
     Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_all(tj.asarray([3, 1, 3])).inverse_indices
@@ -406,7 +404,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
     The shape depends on values: a traced function runs piecewise.
     Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_counts(tj.asarray([3, 1, 3])).counts
@@ -417,12 +415,11 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
 @public
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Distinct elements (each nan is distinct), and the index among them of each element of `x`, in its
-    shape.
+    """Distinct elements (each nan is distinct), and the index among them of each element of `x`.
 
-    The shape depends on values: a traced function runs piecewise.
-    Elements keep their dtype; positions and counts are int64.
-    Raises ArgumentError for an object that is no array or number.
+    The shape of the elements depends on values: a traced function runs piecewise.
+    Elements keep their dtype; the indices are int64, and have the shape of `x`.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_inverse(tj.asarray([3, 1, 3])).inverse_indices
@@ -436,7 +433,7 @@ def unique_values(x: Any, /) -> NDArray:
     """Distinct elements (each nan is distinct) in ascending order.
 
     The shape depends on values: a traced function runs piecewise.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_values(tj.asarray([3, 1, 3]))
@@ -451,7 +448,7 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False)
     """Whether each element of `x1` is among those of `x2` (bool, in the shape of `x1`); nan never is.
 
     `assume_unique` is NumPy's, and has no effect.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.isin(tj.asarray([1, 2, 3]), tj.asarray([3, 1]))
@@ -473,7 +470,7 @@ def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices
     """Distinct elements that are in both arrays, ascending; with `return_indices` also their first positions.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.intersect1d(tj.asarray([3, 1, 2]), tj.asarray([2, 3]))
@@ -487,7 +484,7 @@ def union1d(x1: Any, x2: Any, /) -> NDArray:
     """Distinct elements that are in at least one of the arrays, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.union1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
@@ -502,7 +499,7 @@ def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements of `x1` that are not in `x2`, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.setdiff1d(tj.asarray([3, 1, 2]), tj.asarray([2]))
@@ -517,7 +514,7 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements that are in exactly one of the arrays, ascending.
 
     The shape depends on values: a traced function runs piecewise. The result has the common dtype.
-    Raises ArgumentError for an object that is no array or number.
+    Raises ArgumentError for an object that is not an array or number.
 
     >>> import tracejit as tj
     >>> tj.setxor1d(tj.asarray([3, 1]), tj.asarray([2, 3]))

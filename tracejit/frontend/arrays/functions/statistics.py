@@ -149,7 +149,7 @@ def cov(
     or 0 with `bias`). fweights: the frequency of each observation; aweights: its importance. The result is a
     matrix, or a 0-d array for one variable, in `dtype`, by default float64 or complex128.
     Raises ShapeError for more than two dimensions and weights of another shape, ArgumentError for negative
-    external weights and a `ddof` that is no integer.
+    external weights and a `ddof` that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.cov(tj.asarray([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))

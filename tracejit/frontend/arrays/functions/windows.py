@@ -28,7 +28,7 @@ def _window(name: str, points: Any, *parameters: float) -> Any:
 def bartlett(M: int) -> NDArray:
     """The triangular window of `M` points, 0 at both ends: float32[M].
 
-    Raises ArgumentError for a value that is no integer.
+    Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.bartlett(5)
@@ -41,7 +41,7 @@ def bartlett(M: int) -> NDArray:
 def blackman(M: int) -> NDArray:
     """Blackman's window of `M` points, ``0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1))``.
 
-    The result is float32[M]. Raises ArgumentError for a value that is no integer.
+    The result is float32[M]. Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.blackman(3).shape
@@ -54,7 +54,7 @@ def blackman(M: int) -> NDArray:
 def hamming(M: int) -> NDArray:
     """Hamming's window of `M` points, ``0.54 - 0.46 cos(2 pi n / (M - 1))``: float32[M].
 
-    Raises ArgumentError for a value that is no integer.
+    Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.hamming(3)
@@ -67,7 +67,7 @@ def hamming(M: int) -> NDArray:
 def hanning(M: int) -> NDArray:
     """Von Hann's window of `M` points, ``0.5 - 0.5 cos(2 pi n / (M - 1))``: float32[M].
 
-    Raises ArgumentError for a value that is no integer.
+    Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.hanning(3)
@@ -80,7 +80,7 @@ def hanning(M: int) -> NDArray:
 def kaiser(M: int, beta: float) -> NDArray:
     """Kaiser's window of `M` points with the shape parameter `beta`: float32[M].
 
-    Raises ArgumentError for a value that is no integer.
+    Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.kaiser(3, 0.0)

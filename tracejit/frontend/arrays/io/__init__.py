@@ -27,13 +27,12 @@ Path = str | os.PathLike[str]
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write a tree of dicts, lists, tuples, arrays, generators, numbers, strings and None to a file,
-    atomically.
+    """Write a tree of dicts, lists, tuples, arrays, generators, numbers, strings and None to a file.
 
     A path that ends in ``.safetensors`` selects this format, which other libraries can read: a dict of arrays
     as such, of other trees the arrays under names such as ``layers.0.w``. Other paths select NumPy's
-    ``.npz``. The data are written to a temporary file in the same folder, flushed to the disk, and the file
-    is renamed. Both formats have checksums. This is a look at all arrays.
+    ``.npz``. The write is atomic: the data are written to a temporary file in the same folder and flushed to
+    the disk, and the file is renamed. Both formats have checksums. This is a look at all arrays.
     Raises ArgumentError for other objects in the tree, and for dtypes that the format does not support.
 
     >>> import os, tempfile, tracejit as tj

@@ -1,7 +1,7 @@
 """Files in NumPy's format ``.npz``, which NumPy can read.
 
 Each array is an entry named by its path in the tree (``tree['layers'][0]['w']``). The entry ``structure`` is
-a JSON text with the structure of the tree and all leaves that are no arrays (see `tree_data`). ZIP stores a
+a JSON text with the structure of the tree and all leaves that are not arrays (see `tree_data`). ZIP stores a
 checksum for each entry.
 """
 

@@ -52,8 +52,8 @@ def integers(
 
     The bounds may be integer arrays. The result is the upper 64 bits of bits * (high - low), so the relative
     bias of a probability is at most (high - low) / 2**64.
-    Raises ArgumentError for a dtype that is no integer dtype, or bounds that are empty, outside of the dtype,
-    or no integers; ShapeError for bounds that do not broadcast to `shape`.
+    Raises ArgumentError for a dtype that is not an integer dtype, or bounds that are empty, outside of the
+    dtype, or no integers; ShapeError for bounds that do not broadcast to `shape`.
 
     >>> import tracejit as tj
     >>> x = tj.random.integers(5, 7, shape=100)
@@ -131,7 +131,7 @@ def rademacher(
 ) -> NDArray:
     """Signs, -1 or 1 with equal probability, int64 by default.
 
-    Raises ArgumentError for a dtype that is no signed integer and not floating, ShapeError for a negative
+    Raises ArgumentError for a dtype that is not a signed integer and not floating, ShapeError for a negative
     extent.
 
     >>> import tracejit as tj
@@ -152,8 +152,8 @@ def geometric(
 
     Method: inversion of the distribution function (Devroye 1986, chapter X.2). Numbers beyond the range of
     the dtype are clipped to its maximum.
-    Raises ArgumentError for a dtype that is no integer dtype or a p outside (0, 1], ShapeError for a negative
-    extent, or if `p` does not broadcast to `shape`.
+    Raises ArgumentError for a dtype that is not an integer dtype or a p outside (0, 1], ShapeError for a
+    negative extent, or if `p` does not broadcast to `shape`.
 
     >>> import tracejit as tj
     >>> bool((tj.random.geometric(0.3, shape=9) >= 1).all())
@@ -180,7 +180,7 @@ def poisson(
     Method: for `lam` < 10 inversion of the distribution function, truncated at 40 (a probability of less than
     2**-42); otherwise transformed rejection (Hoermann, PTRS, 1993) with 20 proposals, which are all rejected
     with a probability below 2**-40.
-    Raises ArgumentError for a dtype that is no integer dtype or a negative lam, ShapeError for a negative
+    Raises ArgumentError for a dtype that is not an integer dtype or a negative lam, ShapeError for a negative
     extent, or if `lam` does not broadcast to `shape`.
 
     >>> import tracejit as tj
@@ -207,8 +207,8 @@ def binomial(
     Method: for an expectation of fewer than 10 successes or failures inversion of the distribution function,
     truncated at 40 (a probability of less than 2**-42); otherwise transformed rejection (Hoermann, BTRS,
     1993) with 23 proposals, which are all rejected with a probability below 2**-40.
-    Raises ArgumentError for a dtype that is no integer dtype, a negative n or a p outside [0, 1]; ShapeError
-    for a negative extent or parameters that do not broadcast to `shape`.
+    Raises ArgumentError for a dtype that is not an integer dtype, a negative n or a p outside [0, 1];
+    ShapeError for a negative extent or parameters that do not broadcast to `shape`.
 
     >>> import tracejit as tj
     >>> bool((tj.random.binomial(5, 0.3, shape=9) <= 5).all())
@@ -232,7 +232,7 @@ def negative_binomial(
 ) -> NDArray:
     """The number of failures before `n` successes with probability `p`: Poisson numbers with gamma means.
 
-    Raises ArgumentError for a dtype that is no integer dtype, unless n > 0, or for a p outside (0, 1];
+    Raises ArgumentError for a dtype that is not an integer dtype, unless n > 0, or for a p outside (0, 1];
     ShapeError for a negative extent or parameters that do not broadcast to `shape`.
 
     >>> import tracejit as tj

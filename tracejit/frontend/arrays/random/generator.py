@@ -43,7 +43,7 @@ class Generator:
     seed: an integer, or None for a seed from the operating system. A generator produces the same numbers as
     the functions after `tj.random.seed` with this seed.
     Its `state` is an array, which `tj.save` stores, and a generator is a tree with this leaf.
-    Raises ArgumentError for a seed that is no integer, DeviceError for an unknown device.
+    Raises ArgumentError for a seed that is not an integer, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> rng = tj.random.Generator(7)

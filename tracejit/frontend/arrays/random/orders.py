@@ -54,8 +54,8 @@ def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Generat
 def shuffle(x: Any, axis: int = 0, *, device: Any = None, generator: Generator | None = None) -> None:
     """Shuffle the slices of an array along an axis in place.
 
-    Raises ArgumentError for an object that is no NDArray (use NumPy's `shuffle` for NumPy arrays), AxisError
-    for an axis out of range.
+    Raises ArgumentError for an object that is not an NDArray (use NumPy's `shuffle` for NumPy arrays),
+    AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> x = tj.arange(4)

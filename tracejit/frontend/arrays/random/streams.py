@@ -135,7 +135,7 @@ def seed(value: int | None) -> None:
     """Restart all streams from an integer, or with None from seeds of the operating system.
 
     A call in a traced function makes the function piecewise.
-    Raises ArgumentError for a value that is no integer.
+    Raises ArgumentError for a value that is not an integer.
 
     >>> import tracejit as tj
     >>> tj.random.seed(7)

@@ -126,8 +126,8 @@ def multinomial(
     n: a number or an array; pvals: shape (..., classes), with a sum of 1 along the last dimension.
     shape: the shape of the result without the last dimension.
     Method: binomial numbers for recursively halved sets of classes (Devroye 1986, chapter XI.1).
-    Raises ArgumentError for a dtype that is no integer dtype, a negative n, negative probabilities or a sum
-    that is not 1; ShapeError for shapes that do not broadcast.
+    Raises ArgumentError for a dtype that is not an integer dtype, a negative n, negative probabilities or a
+    sum that is not 1; ShapeError for shapes that do not broadcast.
 
     >>> import tracejit as tj
     >>> x = tj.random.multinomial(20, tj.asarray([0.2, 0.3, 0.5]), shape=4)
