@@ -508,7 +508,7 @@ def test_explain_says_what_differs():
         return x
 
     f(tj.zeros(2))
-    assert "not rolled: the rounds of tj.range differ: k, at " in f.explain()
+    assert "not rolled: the iterations of tj.range differ: k, at " in f.explain()
 
 
 def test_explain_says_what_asks_for_the_variable():

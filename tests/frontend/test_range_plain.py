@@ -160,7 +160,7 @@ def test_nested_loops_of_very_many_operations_are_recorded_in_a_few_rounds(monke
 
 
 def test_another_count_replays(monkeypatch):
-    monkeypatch.setattr(builtin_range, "LONG", 20)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 20)
     traced = tj.jit(counts_up)
     for n in (2, 1):
         expect_equal(traced, tj.jit(counts_up), n, monkeypatch)
@@ -179,7 +179,7 @@ def test_few_operations_are_recorded_once(recordings):
 
 
 def test_rounds_of_moving_extents_are_all_recorded(monkeypatch, recordings):
-    monkeypatch.setattr(builtin_range, "LONG", 1000)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 1000)
     traced = tj.jit(solves)
     expect_equal(traced, tj.jit(solves), 1, monkeypatch)
     assert [begun for begun in recordings if begun] == [True] * 3  # two loops ask for their variable
@@ -189,7 +189,7 @@ def test_rounds_of_moving_extents_are_all_recorded(monkeypatch, recordings):
 
 @pytest.mark.parametrize("body", BODIES)
 def test_what_the_body_asks_of_its_variable(body, monkeypatch):
-    monkeypatch.setattr(builtin_range, "LONG", 8)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 8)
     traced, unrolled = tj.jit(body), tj.jit(body)
     for n in (2, 2, 1):
         expect_equal(traced, unrolled, n, monkeypatch)
@@ -197,7 +197,7 @@ def test_what_the_body_asks_of_its_variable(body, monkeypatch):
 
 
 def test_rounds_that_are_worth_several_workers_stay_apart(monkeypatch, recordings):
-    monkeypatch.setattr(builtin_range, "LONG", 20)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 20)
     monkeypatch.setattr(builtin_range, "LONG_SCALE", 1)
 
     @tj.jit
@@ -229,7 +229,7 @@ def test_more_rounds_than_a_recording_may_have():
 
 
 def test_loops_in_gradients_are_recorded_round_by_round(monkeypatch, recordings):
-    monkeypatch.setattr(builtin_range, "LONG", 30)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 30)
 
     @tj.jit
     def slope(x):
@@ -244,7 +244,7 @@ def test_loops_in_gradients_are_recorded_round_by_round(monkeypatch, recordings)
 
 
 def test_errors_name_the_line(monkeypatch):
-    monkeypatch.setattr(builtin_range, "LONG", 30)
+    monkeypatch.setattr(builtin_range, "LONG_RECORDING", 30)
 
     @tj.jit
     def beyond(x):

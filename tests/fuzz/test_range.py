@@ -95,8 +95,8 @@ def test_range_of_a_long_body(seed, monkeypatch):
     text = program(random.Random(seed)).replace(" rounds(", " range(")
     namespace: dict[str, Any] = {"tj": tj}
     exec(compile(text, f"<program {seed}>", "exec"), namespace)
-    monkeypatch.setattr(ranges_of_python, "LONG", 12)
-    monkeypatch.setattr(ranges_of_python, "ROUNDS", 4)
+    monkeypatch.setattr(ranges_of_python, "LONG_RECORDING", 12)
+    monkeypatch.setattr(ranges_of_python, "MIN_TRIP_COUNT", 4)
     traced, plain = tj.jit(namespace["f"]), tj.jit(namespace["f"])
     for n in (24, 24, 21):
         found, wanted = arguments(), arguments()

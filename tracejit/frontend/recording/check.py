@@ -1,12 +1,14 @@
-"""`TRACEJIT_CHECK=1`: every launch is compared with the NumPy evaluator; the first wrong operator is named.
+"""`TRACEJIT_CHECK=1`: every launch is compared with the NumPy evaluator, and the first wrong operator is
+named.
 
 A checked launch waits for its inputs, copies them, runs, waits again, and compares every output and effect
-with the graph's meaning in NumPy: bit for bit where all operators are exact, within a tolerance elsewhere. On
-a difference the graph is run again, cut off after its first node, its second, ..., and the first node whose
-result differs is named with the user's line. The setting is read when a function is recorded.
+with the evaluation of the graph in NumPy: bit for bit if all operators are exact, within a tolerance
+otherwise. If they differ, the graph is run again, truncated after its first node, its second, ..., and the
+error names the first node whose result differs, with the user's line. The setting is read when a function is
+recorded.
 
-Exchanges between ranks take place a second time in the evaluator, so all ranks must have the setting.
-Launches that send or receive messages are not checked: each message is there once.
+The evaluator repeats exchanges between ranks, so all ranks must have the setting. Launches that send or
+receive messages are not checked, since each message exists only once.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ from tracejit.ops import receive, send
 from tracejit.ops.communicate import COLLECTIVE
 
 TOLERANCE = {FLOAT16: 4e-3, BFLOAT16: 3e-2, np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
-"""Tolerance, as a part of the largest magnitude: the order of terms changes sums by that much."""
+"""Tolerances, as a fraction of the largest magnitude: the order of terms changes sums by that much."""
 
 Launch = Callable[..., None]
 
 
 def launcher(schedule: Any, graph: Graph, *, commits: bool = False) -> Launch:
-    """The schedule's own `launch`, or its `commit`, or the checked one: `graph` is what was recorded."""
+    """Return the schedule's own `launch` or `commit`, or the checked launch. `graph` is the graph as it was
+    recorded.
+    """
     if not config.check or any(node.op in (send, receive) for node in graph.nodes):
         return schedule.commit if commits else schedule.launch
     for value in (*graph.inputs, *graph.outputs):
@@ -50,15 +54,15 @@ def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: lis
     variables = [storage.variable for storage in keep]
     engine.wait(*variables, exclusive=True)
     values = [_argument(packed, i, v.type, keep) for i, v in enumerate((*graph.inputs, *graph.outputs))]
-    count = len(graph.inputs)
-    before = [np.array(v) for v in values[:count]]
+    n_inputs = len(graph.inputs)
+    before = [np.array(v) for v in values[:n_inputs]]
     schedule.launch(packed, keep, started)
     engine.wait(*variables)
-    places = dict(zip(graph.inputs, values[:count], strict=True))
-    results = [*values[count:], *(places[e.target] for e in graph.effects)]
+    inputs = dict(zip(graph.inputs, values[:n_inputs], strict=True))
+    results = [*values[n_inputs:], *(inputs[e.target] for e in graph.effects)]
     outputs, effects = evaluate(_without_callbacks(graph), before)
-    wanted = [*graph.outputs, *(e.value for e in graph.effects)]
-    for value, result, expected in zip(wanted, results, [*outputs, *effects], strict=True):
+    compared = [*graph.outputs, *(e.value for e in graph.effects)]
+    for value, result, expected in zip(compared, results, [*outputs, *effects], strict=True):
         if not _same(result, expected, _is_exact(graph, value), _tolerance(graph, value)):
             raise _find(graph, value, before, result, expected)
 
@@ -76,7 +80,7 @@ def _without_callbacks(graph: Graph) -> Graph:
 
 
 def _is_exact(graph: Graph, value: Value) -> bool:
-    """Whether everything `value` depends on is computed bit for bit as in NumPy."""
+    """Whether all operators that `value` depends on compute the same bits as NumPy."""
     needed = {value}
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
@@ -87,7 +91,9 @@ def _is_exact(graph: Graph, value: Value) -> bool:
 
 
 def _tolerance(graph: Graph, value: Value) -> float:
-    """The tolerance of the narrowest dtype that `value` depends on: it may be a sum in float32, cast."""
+    """Return the tolerance of the narrowest dtype that `value` depends on: it may be a sum in float32, cast
+    to a wider dtype.
+    """
     needed = {value}
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
@@ -114,23 +120,25 @@ def _same(result: np.ndarray, expected: np.ndarray, exact: bool, tolerance: floa
 
 
 def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expected: Any) -> CheckError:
-    """The error for a difference at `value`: names the first node that is wrong when the graph ends there."""
+    """Return the error for a difference at `value`. It names the first node whose result is wrong if the
+    graph ends there.
+    """
     is_local = not any(node.op in COLLECTIVE for node in graph.nodes)  # other ranks may see no difference
     for position, node in enumerate(graph.nodes if is_local else ()):
         arrays = [v for v in node.outputs if not v.type.on_host]
         if Trait.ORDERED in node.op.traits or not arrays:
             continue
         nodes = tuple(n for n in graph.nodes[: position + 1] if Trait.ORDERED not in n.op.traits)
-        part = Graph(graph.inputs, nodes, tuple(arrays))
-        for v, given, wanted in zip(arrays, _run(part, inputs), evaluate(part, inputs)[0], strict=True):
-            if not _same(given, wanted, _is_exact(part, v), _tolerance(part, v)):
-                return _error(node, given, wanted, "")
+        prefix = Graph(graph.inputs, nodes, tuple(arrays))
+        for v, ours, theirs in zip(arrays, _run(prefix, inputs), evaluate(prefix, inputs)[0], strict=True):
+            if not _same(ours, theirs, _is_exact(prefix, v), _tolerance(prefix, v)):
+                return _error(node, ours, theirs, "")
     node = next(n for n in graph.nodes if value in n.outputs)
     return _error(node, result, expected, " (only where the whole graph is fused and planned)")
 
 
 def _run(graph: Graph, inputs: Sequence[Any]) -> list[np.ndarray]:
-    """The outputs of a graph on NumPy inputs, computed by a schedule of its own."""
+    """Return the outputs of a graph on NumPy inputs, computed by a separate schedule."""
     schedule = compile.compile_graph(graph)
     values: list[Any] = []
     variables: list[int] = []
@@ -149,10 +157,10 @@ def _run(graph: Graph, inputs: Sequence[Any]) -> list[np.ndarray]:
         values.append(storage.address)
         variables.append(storage.variable.address)
     schedule.launch(schedule.pack.pack(*values, *variables), tuple(storages))
-    made = storages[len(storages) - len(graph.outputs) :]
-    for storage in made:
+    outputs = storages[len(storages) - len(graph.outputs) :]
+    for storage in outputs:
         engine.wait(storage.variable)
-    return [storage.memory().copy() for storage in made]
+    return [storage.memory().copy() for storage in outputs]
 
 
 def _error(node: Node, result: np.ndarray, expected: np.ndarray, note: str) -> CheckError:

@@ -2,11 +2,11 @@
 
     x = random.normal(shape=3)       key k, counter c        the stream has drawn 3
     for i in tj.range(n):
-        x = f(x, uniform(shape=2))   key k, counter c + 3    in this round; it grows by 2 each round
-                                                             behind the loop: 3 + 2 * n
+        x = f(x, uniform(shape=2))   key k, counter c + 3    in this iteration; it grows by 2 per iteration
+                                                             after the loop: 3 + 2 * n
 
-A `Total` counts the numbers drawn: an integer, plus the draws of loops of a run-time count. A replay advances
-the stream by its value.
+A `Total` is the number of random numbers drawn: an integer, plus the draws of loops whose trip count is a
+run-time number. A replay advances the stream by its value.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 
-WORD = 1 << 64
+WORD = 1 << 64  # counters are unsigned 64-bit integers
 
 
 class Total(NamedTuple):
-    """A count: `fixed`, plus the run-time number `further` if there is one."""
+    """A number of draws: `fixed`, plus the run-time number `further` if there is one."""
 
     fixed: int = 0
     further: Computed | None = None
 
     def plus(self, count: Any) -> Total:
-        """The sum of this total and a count."""
+        """Return the sum of this total and an integer or run-time number."""
         if type(count) is not NumberProxy:
             return Total(self.fixed + count, self.further)
         if self.further is not None:
@@ -38,19 +38,21 @@ class Total(NamedTuple):
 
     @property
     def value(self) -> int:
-        """The total of this call."""
+        """The total in the present call."""
         value: int = self.fixed + (0 if self.further is None else self.further.value)
         return value
 
 
 class DrawKey(NamedTuple):
-    """Stands for the key of a stream of random numbers, by its number in `Draws.totals`."""
+    """A placeholder for the key of a stream of random numbers, with the stream's index in `Draws.totals`."""
 
     stream: int
 
 
 class DrawCounter(NamedTuple):
-    """Stands for the counter of a stream at the launch, plus the total of what the body had drawn by then."""
+    """A placeholder for the counter of a stream: its value at the launch, plus the total that the body had
+    drawn before.
+    """
 
     stream: int
     fixed: int
@@ -60,9 +62,11 @@ class DrawCounter(NamedTuple):
 class Draws:
     """The random numbers that a trace has drawn so far.
 
-    totals:   streams, and how much was drawn of each, for each segment anew.
-    counters: of the segment that is being recorded: the number, its stream, and the total drawn before it.
-    taken:    (stream, start, count) of segments that were launched.
+    totals:   streams, and the total drawn from each; a stream has an entry for each segment that draws from
+              it.
+    counters: for the segment that is being recorded: the number, the index of its stream, and the total drawn
+              before it.
+    taken:    (stream, start, total) of the draws of segments that were launched.
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,9 @@ class Draws:
         self.taken: list[tuple[Any, int, int]] = []
 
     def draw(self, stream: Any, count: int) -> tuple[RuntimeNumber, RuntimeNumber]:
-        """Key and counter for `count` numbers; replays take them from the stream as it is then."""
+        """Return the key and the counter for `count` numbers. Replays use the state of the stream at their
+        time.
+        """
         first = len(self.taken)
         index = next(
             (i for i, (s, _) in enumerate(self.totals[first:], first) if s is stream), len(self.totals)
@@ -83,15 +89,15 @@ class Draws:
         return RuntimeNumber(stream.key, DrawKey(index)), self.counter(index, drawn)
 
     def counter(self, index: int, drawn: Total) -> RuntimeNumber:
-        """The counter of a stream after what was `drawn` from it."""
+        """Return the counter of a stream after the numbers that were `drawn` from it."""
         source = DrawCounter(index, drawn.fixed, drawn.further)
-        made = RuntimeNumber((self.totals[index][0].counter + drawn.value) % WORD, source)
-        self.counters.append((made, index, drawn))
-        return made
+        number = RuntimeNumber((self.totals[index][0].counter + drawn.value) % WORD, source)
+        self.counters.append((number, index, drawn))
+        return number
 
     def take(self) -> range:
-        """Take the numbers drawn since the last look from their streams; threads that share one get other
-        positions. Returns the positions of these streams in `totals`.
+        """Advance the streams by the numbers drawn since the last look. Threads that share a stream get
+        disjoint ranges of it. Returns the indices of these streams in `totals`.
         """
         first = len(self.taken)
         for stream, total in self.totals[first:]:
@@ -106,23 +112,23 @@ class Draws:
             stream, start, count = self.taken.pop()
             stream.give_back(start, count)
 
-    # -- rounds of a loop ------------------------------------------------------------------------------------
+    # -- iterations of a loop --------------------------------------------------------------------------------
 
-    def begin(self) -> Sequence[Total]:
-        """The totals before a round."""
+    def snapshot(self) -> Sequence[Total]:
+        """Return the totals at the start of an iteration."""
         return [total for _, total in self.totals]
 
-    def of_round(self, before: Sequence[Total]) -> list[int] | None:
-        """How many numbers of each stream were drawn in a round that is over; None if that differs from call
-        to call.
+    def drawn_since(self, before: Sequence[Total]) -> list[int] | None:
+        """Return the number of draws from each stream in an iteration that has ended; None if it differs
+        between calls.
         """
         if any(now.further is not then.further for (_, now), then in zip(self.totals, before, strict=True)):
             return None
         return [now.fixed - then.fixed for (_, now), then in zip(self.totals, before, strict=True)]
 
-    def go_on(self, of_round: Sequence[int], rounds: Any) -> None:
-        """Count the draws of further `rounds`, each of which draws so many numbers of each stream."""
-        for index, count in enumerate(of_round):
+    def add_iterations(self, draws: Sequence[int], iterations: Any) -> None:
+        """Add the draws of further `iterations`, with `draws` numbers of each stream per iteration."""
+        for index, count in enumerate(draws):
             if count:
                 stream, total = self.totals[index]
-                self.totals[index] = stream, total.plus(rounds * count)
+                self.totals[index] = stream, total.plus(iterations * count)

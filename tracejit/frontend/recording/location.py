@@ -1,4 +1,4 @@
-"""The user's line: the nearest frame outside this package, and what is wrong there."""
+"""Locations in the user's code: the nearest frame outside this package, for messages and errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 FILES = 4096
 _ours: dict[str, bool] = {}
-"""Whether a file is part of the package, for at most `FILES` files whose code has run."""
+"""Whether a file is part of the package, cached for at most `FILES` files whose code has run."""
 
 
 def user_location() -> str | None:
-    """``file:line`` of the nearest calling frame that is not part of tracejit."""
+    """Return ``file:line`` of the nearest calling frame that is not part of tracejit."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -53,7 +53,9 @@ def is_of_ours(namespace: Mapping[str, Any]) -> bool:
 
 
 def check_callable(name: str, function: Any) -> None:
-    """Raise ArgumentError at the user's line for what cannot be called, given to the function `name`."""
+    """Raise an ArgumentError at the user's line if `function`, an argument of the function `name`, is not
+    callable.
+    """
     if not callable(function):
         text = f"{name}: expected a function, got {type(function).__name__}"
         raise locate(ArgumentError(text), user_location())

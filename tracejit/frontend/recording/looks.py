@@ -97,7 +97,7 @@ class Looks:
         """Add a look, and the state of the body there."""
         self.cuts.append(cut)
         self.different.add(cut.segment)
-        trace.numbers.find(cut.source, cut)
+        trace.numbers.add_look(cut.source, cut)
         self.state_graph.note(cut, state)
 
     def is_other_state(self, state: State | None, codes: Iterable[types.CodeType]) -> bool:

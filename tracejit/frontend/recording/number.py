@@ -1,16 +1,16 @@
 """Numbers of a traced call: run-time inputs until the body looks at their value.
 
-A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers
-gives another proxy, and the trace notes how it is computed (`sources.Computed`). Replays do the same in
-Python, in the body's order, so Python's own rules hold, its errors too, and only results cross into kernels.
-Whoever asks for the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and what was
-asked is guarded (`sources.Question`):
+A `NumberProxy` represents an int or float argument while its call is recorded. Arithmetic on proxies returns
+another proxy, and the trace records the computation (`sources.Computed`). Replays repeat these computations
+in Python, in the body's order. Python's own rules therefore apply, including its errors, and only results are
+passed to kernels. Code that asks for the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing)
+gets it, and the answer is guarded (`sources.Question`):
 
     m2 = (n0 * (2))                  # n0: the argument lr
     if not ((m2 > (1.0)) is False): return MISS
 
-The proxy subclasses no number, because C code would read a subclass's C value and bypass us; it answers
-``isinstance`` through ``__class__``.
+The proxy is not a subclass of a number type, because C code would read the C value of the base class and
+bypass the proxy. It answers ``isinstance`` through ``__class__``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.trace_numbers import Numbers
 
 ANSWERING: set[type] = set()
-"""Classes of arrays of this package, whose own methods handle an operation with a number."""
+"""Classes of arrays of this package, whose own methods implement an operation with a number."""
 
 
 class NumberProxy:
-    """An int or float of the call being recorded; `_source` says where a replay finds or computes it."""
+    """An int or float of the call being recorded. `_source` describes how a replay obtains or computes it."""
 
     __slots__ = ("__weakref__", "_numbers", "_source", "_value")
 
@@ -50,9 +50,11 @@ class NumberProxy:
         return self._value
 
     def converted(self, kind: type) -> Any:
-        """Convert it to ``float`` or ``int``. For a number found in an array this gives another proxy."""
+        """Convert the number to ``float`` or ``int``. The result for a number that depends on an array is
+        another proxy.
+        """
         numbers = self._numbers
-        if numbers.closed or not numbers.is_noted(self._source):
+        if numbers.closed or not numbers.is_recomputed(self._source):
             return kind(self._look())
         if type(self._value) is kind:
             return self
@@ -63,8 +65,8 @@ class NumberProxy:
         return float(self._look())
 
     def __int__(self) -> int:
-        whole = self.converted(int)
-        return whole._look() if type(whole) is NumberProxy else whole
+        integer = self.converted(int)
+        return integer._look() if type(integer) is NumberProxy else integer
 
     def __index__(self) -> int:
         return operator.index(self._look())
@@ -90,8 +92,8 @@ class NumberProxy:
         return format(self._look(), spec)
 
     def __round__(self, digits: int | None = None) -> Any:
-        given = (self,) if digits is None else (self, digits)
-        return computed_by(round, "round", given, self._numbers)
+        arguments = (self,) if digits is None else (self, digits)
+        return computed_by(round, "round", arguments, self._numbers)
 
     def __trunc__(self) -> Any:
         return computed_by(math.trunc, "math.trunc", (self,), self._numbers)
@@ -122,11 +124,11 @@ class NumberProxy:
         return np.asarray(self._look(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute a function of NumPy's on numbers that were found in arrays, and on the values of others.
-        Arrays of other kinds handle it by their own method.
+        """Compute a NumPy function. Numbers that depend on arrays stay proxies; of other numbers, the values
+        are looked at. Arrays of other kinds implement the function by their own method.
         """
-        known = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
-        if not all(issubclass(type(x), known) for x in inputs):
+        supported = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
+        if not all(issubclass(type(x), supported) for x in inputs):
             return NotImplemented
         if method == "__call__" and not options:
             return computed_by(ufunc, f"np.{ufunc.__name__}", inputs, self._numbers)
@@ -137,29 +139,31 @@ class NumberProxy:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a Python number (not a bool) or a proxy for one."""
+    """Whether `value` is a Python number (not a bool) or a proxy of one."""
     return type(value) is NumberProxy or (
         isinstance(value, (int, float, complex)) and not isinstance(value, bool)
     )
 
 
 def concrete(value: Any) -> Any:
-    """The number itself, if `value` is a proxy: this looks at it."""
+    """Return the number itself if `value` is a proxy: this is a look at it."""
     return value._look() if type(value) is NumberProxy else value
 
 
 def unproxied(value: Any) -> Any:
-    """The number itself, if `value` is a proxy of a recording that is over."""
+    """Return the number itself, without a guard, if `value` is a proxy."""
     return value._value if type(value) is NumberProxy else value
 
 
 def is_of(value: Any, numbers: Numbers | None) -> bool:
-    """Whether `value` is a proxy of these numbers, which their trace still notes."""
+    """Whether `value` is a proxy of these numbers, and their trace is still recording."""
     return type(value) is NumberProxy and value._numbers is numbers and not numbers.closed
 
 
 def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
-    """A number and its source; a number that is no proxy is its own source."""
+    """Return a number and its source, or None for other values. A number that is not a proxy is its own
+    source.
+    """
     if is_of(value, numbers):
         return value._value, value._source
     value = unproxied(value)
@@ -169,32 +173,33 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
 
 
 def _answers(other: Any, method: str) -> bool:
-    """Whether the other operand of a proxy has its own `method` for it: an array, a list to be repeated in
-    place, an object whose class is written in Python, or one that no number equals. All others need the
-    number itself: complex numbers, those of a class of the user's or written in C (`decimal.Decimal`).
+    """Whether the other operand of a proxy implements the operation by its own `method`: an array, a list to
+    be repeated in place, an object whose class is written in Python, or an object that no number equals. All
+    others need the number itself: complex numbers, and those of a class that the user defines or that is
+    written in C (`decimal.Decimal`).
     """
     kind = type(other)
     if issubclass(kind, (int, float, complex)):
         return False
     if hasattr(kind, "__array_ufunc__") or (method == "__mul__" and hasattr(kind, "__imul__")):
         return True
-    found = getattr(kind, method, None)
-    if method in ("__eq__", "__ne__") and (found is getattr(object, method) or kind.__module__ == "builtins"):
+    own = getattr(kind, method, None)
+    if method in ("__eq__", "__ne__") and (own is getattr(object, method) or kind.__module__ == "builtins"):
         return True
-    return found is not None and not isinstance(found, types.WrapperDescriptorType)
+    return own is not None and not isinstance(own, types.WrapperDescriptorType)
 
 
-def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], numbers: Numbers) -> Any:
-    """Call ``function(*given)``. If a number that was found in an array, or counts rounds, is among the
-    operands, a replay computes the result anew, and a truth is a question. Else the values of the operands
-    are looked at.
+def computed_by(function: Callable[..., Any], name: str, arguments: Sequence[Any], numbers: Numbers) -> Any:
+    """Call ``function(*arguments)``. If an operand depends on an array or counts iterations, a replay
+    computes the result again, and a truth value is a question. Otherwise the values of the operands are
+    looked at.
     """
-    operation = call_of(name, len(given))
-    asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
-    operands = [_operand(each, numbers) for each in given] if asks else []
-    if not asks or None in operands or operation is None:
-        return function(*map(concrete, given))
-    with Guarding(*given):
+    operation = call_of(name, len(arguments))
+    is_recorded = any(is_of(each, numbers) and numbers.is_recomputed(each._source) for each in arguments)
+    operands = [_operand(each, numbers) for each in arguments] if is_recorded else []
+    if not is_recorded or None in operands or operation is None:
+        return function(*map(concrete, arguments))
+    with Guarding(*arguments):
         result = function(*(value for value, _ in operands))  # type: ignore[misc]
     sources = [source for _, source in operands]  # type: ignore[misc]
     if isinstance(result, bool | np.bool_):
@@ -205,8 +210,8 @@ def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], n
 
 
 class Guarding:
-    """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
-    found in arrays there is no such guard (see `Numbers.raised`).
+    """A context that guards the operands of a computation if it raises, since the body may catch the error
+    and continue. Numbers that depend on arrays cannot be guarded (see `Numbers.raised`).
     """
 
     def __init__(self, *operands: Any) -> None:
@@ -219,15 +224,15 @@ class Guarding:
         if kind is None or not issubclass(kind, Exception):
             return
         for operand in self.operands:
-            if type(operand) is NumberProxy and operand._source in operand._numbers.found:
+            if type(operand) is NumberProxy and operand._source in operand._numbers.from_arrays:
                 operand._numbers.raised = user_location()
             else:
                 concrete(operand)
 
 
-def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[..., Any]) -> Any:
-    """Make the method of an operator. It calls `note` if the other operand is a number, else `function`. An
-    operand that has the method `answering` handles the operation itself.
+def _method(answering: str, function: Callable[[Any, Any], Any], record: Callable[..., Any]) -> Any:
+    """Return the method of an operator. It calls `record` if the other operand is a number, and `function`
+    otherwise. An operand that has the method `answering` implements the operation itself.
     """
 
     def apply(self: NumberProxy, other: Any) -> Any:
@@ -235,16 +240,16 @@ def _method(answering: str, function: Callable[[Any, Any], Any], note: Callable[
             return function(self._value, other)
         if type(other) in ANSWERING:
             return NotImplemented
-        known = _operand(other, self._numbers)
-        if known is None:
+        operand = _operand(other, self._numbers)
+        if operand is None:
             return NotImplemented if _answers(other, answering) else function(self._look(), other)
-        return note(self, other, *known)
+        return record(self, other, *operand)
 
     return apply
 
 
 def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
-    """The methods of an operator, with the proxy on its left and on its right."""
+    """Return the methods of an operator, with the proxy as its left and as its right operand."""
     function = operation.function
 
     def forward(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
@@ -264,7 +269,7 @@ def _binary(name: str, operation: Operation) -> tuple[Any, Any]:
 
 
 def _modular(power: Callable[[Any, Any], Any]) -> Any:
-    """``pow`` with two arguments, or three."""
+    """Return the method of ``pow`` with two or three arguments."""
 
     def forward(self: NumberProxy, other: Any, modulus: Any = None) -> Any:
         return (
@@ -275,13 +280,13 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
 
 
 def _comparison(mirrored: str, operation: Operation, function: Callable[[Any, Any], Any]) -> Any:
-    def note(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
-        truth = function(self._value, value)  # NumPy's for NumPy's numbers: ``~`` has another meaning there
-        asked = operation if truth is bool(truth) else operation.truth
-        self._numbers.ask(bool(truth), asked, self._source, source)  # type: ignore[arg-type]
+    def record(self: NumberProxy, other: Any, value: Any, source: Any) -> Any:
+        truth = function(self._value, value)  # an np.bool for NumPy numbers: ``~`` differs from Python's
+        question = operation if truth is bool(truth) else operation.truth
+        self._numbers.ask(bool(truth), question, self._source, source)  # type: ignore[arg-type]
         return truth
 
-    return _method(f"__{mirrored}__", function, note)
+    return _method(f"__{mirrored}__", function, record)
 
 
 def _unary(operation: Operation) -> Any:

@@ -1,10 +1,10 @@
-"""NumPy arrays that a traced body reaches by name: operands that a replay reads again, or data.
+"""NumPy arrays that a traced body accesses by name: operands that a replay reads again, or data.
 
-While recording, the body finds a `Watched` view in place of such an array, everywhere the same. Used as an
-operand of an NDArray (also a slice of it: ``w @ batch[:32]``), its content at the call counts, and replays
-copy it in again. Used in any other way, its content has entered Python: then it is *data*, and guarded by
-content. Code that compares types gets the array itself, as data; so does code that finds it also where
-nothing can be put in its place (in a tuple).
+While recording, the body sees a `Watched` view in place of such an array, wherever it accesses it. If the
+body uses it as an operand of an NDArray (also a slice of it: ``w @ batch[:32]``), its content at the time of
+the call is used, and replays copy it in again. Any other use lets the content enter Python: the array is then
+*data*, and guarded by content. Code that compares types gets the array itself, as data. So does code that
+also accesses the array through an object that cannot be modified (such as a tuple).
 """
 
 from __future__ import annotations
@@ -18,97 +18,99 @@ from numpy.lib.array_utils import byte_bounds
 from tracejit.frontend.recording.recording import thread
 
 LIMIT = 1 << 16
-"""Bytes up to which an array used as data is guarded by content."""
+"""The maximum number of bytes of an array that is guarded by content."""
 
 _SHAPE = {"shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "T", "mT", "base", "flags"}
 _SHAPE |= {"transpose", "swapaxes"}
-_QUIET = _SHAPE | {"_held", "__class__", "__dict__", "__array_interface__", "__array_priority__"}
+_QUIET = _SHAPE | {"_captured", "__class__", "__dict__", "__array_interface__", "__array_priority__"}
 _QUIET |= {"__array_ufunc__", "__array_function__", "__array_finalize__", "__array_wrap__"}  # fmt: skip
 
 
 class Captured:
-    """A NumPy array, its content before the body ran, whether the body finds a view in its place, and whether
-    it used it as data.
+    """A NumPy array, a copy of its content before the body ran, whether the body sees a view in its place,
+    and whether the body used it as data.
     """
 
     def __init__(self, origin: np.ndarray, path: str):
         self.origin, self.path = origin, path
         self.content = origin.copy() if origin.nbytes <= LIMIT else None
         self.is_watched = self.is_data = False
-        self._view: weakref.ref[Watched] | None = None  # which refers to this: slots keep it alive
+        self._view: weakref.ref[Watched] | None = None  # weak: the view refers to this; slots keep it alive
 
     @property
     def watched(self) -> Watched:
-        """The view that notes how it is used."""
+        """The view that records how the body uses the array."""
         view = self._view() if self._view is not None else None
         if view is None:
             view = self.origin.view(Watched)
-            view._held = self
+            view._captured = self
             self._view = weakref.ref(view)
         return view
 
     def use_as_data(self) -> None:
-        """The body uses it in another way than as an operand: its content has to be checked by replays."""
+        """Note that the body uses the array other than as an operand: replays have to check its content."""
         self.is_data = True
         if self.content is None and thread.trace is not None:
             thread.trace.give_up(*self.too_large(self.path))
 
     def too_large(self, path: str) -> tuple[str, str]:
-        """The reason why such data cannot be checked, and what to do."""
-        what = f"{path}, a NumPy array of {self.origin.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
-        return what, "make it an NDArray once, with tj.asarray"
+        """Return the reason why such data cannot be checked, and a remedy."""
+        reason = (
+            f"{path}, a NumPy array of {self.origin.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
+        )
+        return reason, "make it an NDArray once, with tj.asarray"
 
     def changed(self) -> bool:
         """Whether the body changed the content."""
         return self.is_data and self.content is not None and self.content.tobytes() != self.origin.tobytes()
 
     def restore(self) -> None:
-        """Take back what the body changed."""
+        """Undo the body's changes of the content."""
         if self.content is not None and self.changed():
             self.origin[...] = self.content
 
     def holds(self, array: np.ndarray) -> bool:
-        """Whether `array` lies in this array's memory."""
+        """Whether `array` is stored within this array's memory."""
         if array.size == 0 or self.origin.size == 0:
             return False
         (low, high), (start, end) = byte_bounds(array), byte_bounds(self.origin)
         return bool(start <= low and high <= end)
 
     def part(self, array: np.ndarray) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """The place of `array` in it: byte offset, shape, strides."""
+        """Return the location of `array` in this array: byte offset, shape, strides."""
         offset = array.__array_interface__["data"][0] - self.origin.__array_interface__["data"][0]
         return offset, array.shape, array.strides
 
 
 class Watched(np.ndarray):
-    """A view of a captured array, as the body finds it."""
+    """The view of a captured array that the body sees."""
 
-    _held: Captured
+    _captured: Captured
     __class__ = property(lambda self: np.ndarray)
 
     def __array_finalize__(self, parent: Any) -> None:
         if isinstance(parent, Watched):
-            self._held = parent._held
+            self._captured = parent._captured
 
     def __getattribute__(self, name: str) -> Any:
         if name not in _QUIET:
-            np.ndarray.__getattribute__(self, "_held").use_as_data()
+            np.ndarray.__getattribute__(self, "_captured").use_as_data()
         return np.ndarray.__getattribute__(self, name)
 
     def _data(self) -> np.ndarray:
-        self._held.use_as_data()
+        self._captured.use_as_data()
         return self.view(np.ndarray)
 
     def __getitem__(self, index: Any) -> Any:
-        found = np.ndarray.__getitem__(self.__plain(), index)
-        if isinstance(found, np.ndarray) and found.size and self._held.holds(found):
-            view = found.view(Watched)
-            view._held = self._held
+        result = np.ndarray.__getitem__(self.__base_array(), index)
+        if isinstance(result, np.ndarray) and result.size and self._captured.holds(result):
+            view = result.view(Watched)
+            view._captured = self._captured
             return view
-        self._held.use_as_data()
-        return found
+        self._captured.use_as_data()
+        return result
 
-    def __plain(self) -> np.ndarray:
+    def __base_array(self) -> np.ndarray:
         return np.asarray(self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -133,7 +135,7 @@ def _as_data(value: Any) -> Any:
 
 
 def _is_numpys(value: Any) -> bool:
-    """Whether NumPy's own functions deal with `value`; others answer for themselves."""
+    """Whether NumPy's own functions handle `value`. Other classes implement the protocol themselves."""
     return isinstance(value, np.ndarray | np.generic) or not hasattr(type(value), "__array_ufunc__")
 
 
@@ -152,25 +154,25 @@ for _name in ("__float__", "__int__", "__bool__", "__index__", "__complex__", "_
 
 
 def original_of(value: Any) -> Any:
-    """The array itself for a watched view of it."""
+    """Return the array itself for a watched view of it."""
     if not isinstance(value, Watched):
         return value
-    held = value._held
-    plain = np.asarray(value)
-    return held.origin if held.part(plain) == held.part(held.origin) else plain
+    captured = value._captured
+    array = np.asarray(value)
+    return captured.origin if captured.part(array) == captured.part(captured.origin) else array
 
 
 def read_part(
     origin: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> np.ndarray:
-    """The part of an array that `Captured.part` describes."""
+    """Return the elements of an array at a location that `Captured.part` has returned."""
     interface = dict(origin.__array_interface__)
     interface["data"] = (interface["data"][0] + offset, True)
     interface["shape"], interface["strides"] = shape, strides
-    return np.asarray(_PartOfArray(interface, origin))
+    return np.asarray(_ForeignMemory(interface, origin))
 
 
-class _PartOfArray:
+class _ForeignMemory:
     def __init__(self, interface: dict[str, Any], owner: np.ndarray):
         self.__array_interface__ = interface
         self.owner = owner

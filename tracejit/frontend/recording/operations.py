@@ -1,14 +1,14 @@
-"""Operations on Python's numbers, as data.
+"""Operations on Python numbers, as data.
 
-A body's operations on its run-time numbers are recorded as an `Operation` and operands (`sources`). One
-description serves all that repeat them:
+A body's operations on its run-time numbers are recorded as an `Operation` and operands (`sources`). The same
+object describes the operation wherever it is executed:
 
     LESS.written("m2", "(1.0)")     the text of a replay: "(m2 < (1.0))"
-    LESS.function(2, 1)             the answer, for rounds that are run ahead of the body
-    LESS: ops.less                  what a graph can do in its place (`loops.induction`,
-          `jit.state_loops.native_loop`)
+    LESS.function(2, 1)             the answer, for iterations that run ahead of the body
+    LESS: ops.less                  the operator that replaces it in a graph (`ranges.induction`,
+                                    `jit.state_loops.native_loop`)
 
-Each operation is one object. `OPERATIONS` has those that a file may name, by their text.
+Each operation is a single object. `OPERATIONS` contains those that a file may name, by their text.
 
 >>> LESS.written("m2", "(1.0)"), LESS.function(2, 1)
 ('(m2 < (1.0))', False)
@@ -27,11 +27,11 @@ from tracejit.ir.types import DTYPES
 
 
 class Operation:
-    """An operation of Python's on numbers.
+    """An operation of Python on numbers.
 
-    text:     the expression in Python, with ``{}`` for each operand.
+    text:     the Python expression, with ``{}`` for each operand.
     function: computes the result.
-    truth:    the operation that asks whether the result is true, where results may be truths.
+    truth:    the operation that asks for the truth value of the result, if results may be truth values.
     """
 
     __slots__ = ("function", "text", "truth")
@@ -43,7 +43,7 @@ class Operation:
         return f"Operation({self.text})"
 
     def written(self, *operands: Any) -> str:
-        """The text of the operation on these operands."""
+        """Return the text of the operation on these operands."""
         return self.text.format(*operands)
 
 
@@ -60,16 +60,18 @@ def _bool_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *operands: bool(function(*operands))
 
 
-def _call(name: str, function: Callable[..., Any], *counts: int) -> None:
-    """Declare ``name(...)`` for these counts of operands, and the question whether the result is true."""
-    for count in counts:
-        text = f"{name}({', '.join(['{}'] * count)})"
+def _call(name: str, function: Callable[..., Any], *arities: int) -> None:
+    """Declare ``name(...)`` for these numbers of operands, and the question for the truth value of the
+    result.
+    """
+    for arity in arities:
+        text = f"{name}({', '.join(['{}'] * arity)})"
         _declare(text, function, _declare(f"bool({text})", _bool_of(function)))
 
 
 def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Operation:
-    asked = _bool_of(function)
-    return _declare(f"({{}} {symbol} {{}})", asked, _declare(f"bool({{}} {symbol} {{}})", asked))
+    truth = _bool_of(function)
+    return _declare(f"({{}} {symbol} {{}})", truth, _declare(f"bool({{}} {symbol} {{}})", truth))
 
 
 IDENTITY_FUNCTION = _declare("{}", lambda x: x)
@@ -103,10 +105,10 @@ FUNCTIONS = (
     *("lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "radians", "remainder", "sin", "sinh"),
     *("sqrt", "tan", "tanh", "trunc", "ulp"),
 )
-"""Functions of `math` that give a number for one or two."""
+"""Functions of `math` that return a number for one or two numbers."""
 
 TESTS = ("isfinite", "isinf", "isnan")
-"""Functions of `math` that give a truth."""
+"""Functions of `math` that return a truth value."""
 
 _call("round", round, 1, 2)
 _call("min", min, 2, 3)
@@ -119,7 +121,7 @@ for _name, _ufunc in vars(np).items():
 
 
 def call_of(name: str, count: int) -> Operation | None:
-    """The operation ``name(x, ...)`` on so many operands, if it is known."""
+    """Return the operation ``name(x, ...)`` on `count` operands, if it is declared."""
     return OPERATIONS.get(f"{name}({', '.join(['{}'] * count)})")
 
 
@@ -130,11 +132,11 @@ def _type_question(kind: type) -> Operation:
 
 _KINDS: tuple[Any, ...] = (bool, int, float, complex, *(dtype.type for dtype in DTYPES))
 TYPE_QUESTIONS = {kind: _type_question(kind) for kind in _KINDS}
-"""The question whether a number is of a type, by type. It is about the number, not a stand-in for it."""
+"""The question whether a number has a type, by type. It is asked of the number itself, not of its proxy."""
 
 
 def type_is(kind: type) -> Operation:
-    """The question whether a number is of this type."""
+    """Return the question whether a number has this type."""
     if kind not in TYPE_QUESTIONS:
         TYPE_QUESTIONS[kind] = _type_question(kind)
     return TYPE_QUESTIONS[kind]

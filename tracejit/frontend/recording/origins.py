@@ -1,4 +1,6 @@
-"""Origins of the inputs of a recording: places in memory, run-time numbers, constants written again."""
+"""Origins of the inputs of a recording: ranges of memory, run-time numbers, and constants that are emitted
+again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tracejit.ir.graph import Value
 class Extent:
     """Elements ``lo`` to ``hi`` of a materialised storage.
 
-    writes: under a gradient, how many tasks and launches that write the storage came before what is meant.
+    writes: under a gradient, the number of tasks and launches that had been pushed to write the storage when
+            the content was current. None: unknown.
     """
 
     __slots__ = ("hi", "lo", "storage", "writes")
@@ -22,9 +25,9 @@ class Extent:
 
 
 class TrackedExtent(Extent):
-    """A place as one value of a recording.
+    """A range of memory with its current value in a recording.
 
-    tracked: a gradient follows the value, so no other value may stand for the same elements.
+    tracked: a gradient follows the value, so no other value may represent the same elements.
     """
 
     __slots__ = ("input", "tracked", "value")
@@ -43,8 +46,9 @@ class TrackedExtent(Extent):
 
 
 class RuntimeNumber:
-    """The origin of a run-time number: `value` now; `source` is what identifies it (a number or an
-    expression)."""
+    """The origin of a run-time number: its present `value`, and its `source`, which identifies it (a number
+    or an expression).
+    """
 
     __slots__ = ("source", "value")
 

@@ -1,7 +1,7 @@
-"""Launches of a recording that are smaller than all of it, so that a failure takes only what depends on it.
+"""Partial launches of a recording, so that a failure affects only the results that depend on it.
 
-Eager results that can fail for different reasons are launched separately (`parts.by_failure`). Where there is
-not enough memory for all results, those without memory are launched separately, and fail.
+Eager results that can fail for different reasons are launched separately (`parts.partition_by_failure`). If
+there is not enough memory for all results, those without memory are launched separately, and fail.
 """
 
 from __future__ import annotations
@@ -17,52 +17,55 @@ from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 
 unreported: deque[StorageFailure] = deque(maxlen=256)
-"""Failures of arrays, oldest first; `wait_all` raises those that nothing else has raised."""
+"""Failures of arrays, oldest first. `wait_all` raises those that no other call has raised."""
 
 
 class PartialLaunch:
-    """A graph that is to be launched, the origins of its inputs, and the storages of its outputs.
+    """A graph to be launched, the origins of its inputs, and the storages of its outputs.
 
-    begun: not empty once it was launched; failed: whether it cannot be.
+    begun:  nonempty once the graph was launched.
+    failed: whether the graph cannot be launched.
     """
 
-    __slots__ = ("begun", "bound", "failed", "graph", "key", "places")
+    __slots__ = ("begun", "bound", "failed", "graph", "key", "storages")
 
-    def __init__(self, graph: Graph, key: Hashable, bound: list[Bound], places: list[Storage]) -> None:
-        self.graph, self.key, self.bound, self.places = graph, key, bound, places
+    def __init__(self, graph: Graph, key: Hashable, bound: list[Bound], storages: list[Storage]) -> None:
+        self.graph, self.key, self.bound, self.storages = graph, key, bound, storages
         self.begun: list[int] = []
         self.failed = False
 
     def smaller(self) -> list[PartialLaunch]:
-        """Split it into several launches: one without the results that have no memory, or one for each."""
-        lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
-        found = parts.by_result(self.graph)
-        if lost and len(lost) < len(found):
-            rest = parts.Part(frozenset((len(self.places),)))
-            for part in found:
+        """Split the launch into several: one without the results that have no memory, or one per result."""
+        lost = [i for i, storage in enumerate(self.storages) if not _has_memory(storage)]
+        partition = parts.partition_by_result(self.graph)
+        if lost and len(lost) < len(partition):
+            possible = parts.Part(frozenset((len(self.storages),)))
+            for part in partition:
                 if not (part.outputs and part.outputs[0] in lost):
-                    rest.join(part)
-            found = [rest, *(part for part in found if part.outputs and part.outputs[0] in lost)]
-        return _apart(found, self.graph, self.key, self.bound, self.places)
+                    possible.join(part)
+            partition = [possible, *(part for part in partition if part.outputs and part.outputs[0] in lost)]
+        return _split(partition, self.graph, self.key, self.bound, self.storages)
 
     def fail(self, error: Exception) -> Exception:
-        """Fail all results, as nothing can be launched. A look at one raises the error, which is returned."""
+        """Fail all results, as the graph cannot be launched. Return the error, which a look at a result
+        raises.
+        """
         self.failed = True
         if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
             error = no_memory(self.graph)
-        for storage in self.places:
+        for storage in self.storages:
             if storage.failure is None:
                 unreported.append(storage.fail(error))
         windows = dict(zip(self.graph.inputs, self.bound, strict=True))
         written = [windows[effect.target] for effect in self.graph.effects]
-        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Extent)):
-            storage.failure = StorageFailure(error)  # it keeps its content
+        for storage in dict.fromkeys(extent.storage for extent in written if isinstance(extent, Extent)):
+            storage.failure = StorageFailure(error)  # the storage retains its old content
             unreported.append(storage.failure)
         return error
 
 
 def _has_memory(storage: Storage) -> bool:
-    """Whether there is memory for a storage; if so, it has it now."""
+    """Whether a storage has memory; tries to allocate it."""
     try:
         if storage.variable is None:
             storage.materialise()
@@ -72,39 +75,39 @@ def _has_memory(storage: Storage) -> bool:
 
 
 def launches_of(
-    graph: Graph, key: Hashable, bound: list[Bound], places: list[Storage]
+    graph: Graph, key: Hashable, bound: list[Bound], storages: list[Storage]
 ) -> list[PartialLaunch]:
-    """Split a graph into launches each of which has one reason to fail."""
+    """Split a graph into launches each of which has a single reason to fail."""
     is_one = len(graph.outputs) + len(graph.effects) <= 1
     if is_one or not any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
-        return [PartialLaunch(graph, key, bound, places)]
-    return _apart(parts.by_failure(graph), graph, key, bound, places)
+        return [PartialLaunch(graph, key, bound, storages)]
+    return _split(parts.partition_by_failure(graph), graph, key, bound, storages)
 
 
-def _apart(
-    found: list[parts.Part],
+def _split(
+    partition: list[parts.Part],
     graph: Graph,
     key: Hashable,
     bound: list[Bound],
-    places: list[Storage],
+    storages: list[Storage],
 ) -> list[PartialLaunch]:
-    """Parts of a graph as launches."""
-    where: dict[Value, Bound] = dict(zip(graph.inputs, bound, strict=True))
+    """Return the launches for parts of a graph."""
+    origins: dict[Value, Bound] = dict(zip(graph.inputs, bound, strict=True))
     launches = []
-    for number, piece in enumerate(parts.cut(graph, found)):
-        part_bound = [where[value] for value in piece.graph.inputs]
-        part_places = [places[i] for i in piece.outputs]
-        for value in piece.shared:
+    for index, subgraph in enumerate(parts.subgraphs_of(graph, partition)):
+        part_bound = [origins[value] for value in subgraph.graph.inputs]
+        part_storages = [storages[i] for i in subgraph.outputs]
+        for value in subgraph.shared:
             storage = Storage(value.type)
-            part_places.append(storage)
-            where.setdefault(value, Extent(storage, 0, value.type.size))
-        name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
-        launches.append(PartialLaunch(piece.graph, name, part_bound, part_places))
+            part_storages.append(storage)
+            origins.setdefault(value, Extent(storage, 0, value.type.size))
+        part_key = key, index, tuple(part.causes for part in partition)  # derived from the graph's key
+        launches.append(PartialLaunch(subgraph.graph, part_key, part_bound, part_storages))
     return launches
 
 
 def no_memory(graph: Graph, why: Exception | None = None) -> TracejitError:
-    """The error for results that could not be computed for lack of memory, with the line."""
+    """Return the error for results that could not be computed for lack of memory, with the user's line."""
     types = ", ".join(str(value.type) for value in graph.results())
     location = next((node.location for node in reversed(graph.nodes)), None)
     message = f"there is no memory to compute {types}" + (f": {why}" if why else "")

@@ -1,14 +1,15 @@
-"""Parts of a recorded graph that are launched one after the other: only what depends on a failure fails.
+"""Parts of a recorded graph that are launched one after the other, so that only results that depend on a
+failure fail.
 
-A launch fails as a whole. So results that depend on different operators that can fail (`Trait.CAN_FAIL`) are
-computed by launches of their own:
+A launch fails as a unit. Results that depend on different operators that can fail (`Trait.CAN_FAIL`) are
+therefore computed by separate launches:
 
     a = x[i]            # part 1
     b = y[j] + 1        # part 2
     c = x + y           # part 0: no operator that can fail
     d = a * c           # part 1, which reads c from part 0
 
-Most recordings have one part. Each part is launched before another one writes what it reads.
+Most recordings have one part. Each part is launched before another one writes the arrays that it reads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ Cause = frozenset[int]
 
 @dataclass(eq=False)
 class Part:
-    """Results that are computed together: positions of outputs, effects, and operators without readers."""
+    """Results that are computed together: positions of outputs, effects, and operators whose results nothing
+    reads.
+    """
 
     causes: Cause
     outputs: list[int] = field(default_factory=list)
@@ -41,9 +44,9 @@ class Part:
 
 
 @dataclass(eq=False)
-class Piece:
-    """A part as a graph. Its outputs are those of the whole graph at `outputs`, then the values `shared` with
-    later parts.
+class Subgraph:
+    """The graph of a part. Its outputs are the original graph's outputs at the positions `outputs`, then the
+    values `shared` with later parts.
     """
 
     graph: Graph
@@ -51,45 +54,45 @@ class Piece:
     shared: list[Value]
 
 
-def by_failure(graph: Graph) -> list[Part]:
-    """Parts whose results depend on the same operators that can fail."""
+def partition_by_failure(graph: Graph) -> list[Part]:
+    """Return parts such that the results of each depend on the same operators that can fail."""
     causes: dict[Value, Cause] = dict.fromkeys(graph.inputs, frozenset())
     parts: dict[Cause, Part] = {}
     fallible: list[tuple[Cause, Node]] = []
-    for number, node in enumerate(graph.nodes):
-        found = frozenset[int]().union(*(causes[v] for v in node.inputs))
+    for position, node in enumerate(graph.nodes):
+        cause = frozenset[int]().union(*(causes[v] for v in node.inputs))
         if Trait.CAN_FAIL in node.op.traits:
-            found |= {number}
-            fallible.append((found, node))
-        causes.update(dict.fromkeys(node.outputs, found))
+            cause |= {position}
+            fallible.append((cause, node))
+        causes.update(dict.fromkeys(node.outputs, cause))
     for position, value in enumerate(graph.outputs):
         parts.setdefault(causes[value], Part(causes[value])).outputs.append(position)
     for effect in graph.effects:
         parts.setdefault(causes[effect.value], Part(causes[effect.value])).effects.append(effect)
-    for found, node in fallible:
-        if not any(found <= part for part in parts):
-            parts.setdefault(found, Part(found)).checks.append(node)
+    for cause, node in fallible:
+        if not any(cause <= part for part in parts):
+            parts.setdefault(cause, Part(cause)).checks.append(node)
     return sorted(parts.values(), key=lambda part: len(part.causes))
 
 
-def by_result(graph: Graph) -> list[Part]:
-    """A part for each result."""
+def partition_by_result(graph: Graph) -> list[Part]:
+    """Return one part per result."""
     outputs = [Part(frozenset((i,)), outputs=[i]) for i in range(len(graph.outputs))]
     effects = [Part(frozenset((-i,)), effects=[e]) for i, e in enumerate(graph.effects, 1)]
     return outputs + effects
 
 
-def cut(graph: Graph, parts: Sequence[Part]) -> list[Piece]:
-    """The parts as graphs, in the order in which they are launched.
+def subgraphs_of(graph: Graph, parts: Sequence[Part]) -> list[Subgraph]:
+    """Return the graphs of the parts, in launch order.
 
-    Parts that cannot be ordered, as each writes what another one reads, become one.
+    Parts that cannot be ordered, because each writes what another one reads, are merged.
     """
     ordered = _in_order(graph, parts)
     needed = [_needed(graph, part, ()) for part in ordered]
-    pieces: list[Piece] = []
-    available: list[dict[Value, None]] = []  # of each part, the values that others have computed for it
+    subgraphs: list[Subgraph] = []
+    available: list[dict[Value, None]] = []  # for each part, the values that earlier parts have computed
     for i, part in enumerate(ordered):
-        here = {
+        from_earlier = {
             value: None
             for earlier in range(i)
             if ordered[earlier].causes <= part.causes
@@ -97,7 +100,7 @@ def cut(graph: Graph, parts: Sequence[Part]) -> list[Piece]:
             if node in needed[i] and _is_worth_memory(node)
             for value in node.outputs
         }
-        available.append(here)
+        available.append(from_earlier)
     for i, part in enumerate(ordered):
         nodes = _needed(graph, part, available[i])
         needed[i] = nodes
@@ -105,45 +108,47 @@ def cut(graph: Graph, parts: Sequence[Part]) -> list[Piece]:
         uses += [graph.outputs[o] for o in part.outputs] + [e.value for e in part.effects]
         uses += [e.target for e in part.effects]
         inputs = dict.fromkeys(v for v in uses if v in available[i] or v in graph.inputs)
-        made = {v for node in nodes for v in node.outputs}
+        computed = {v for node in nodes for v in node.outputs}
         followers = [j for j in range(i + 1, len(ordered)) if part.causes <= ordered[j].causes]
-        shared = [v for v in dict.fromkeys(v for j in followers for v in available[j]) if v in made]
+        shared = [v for v in dict.fromkeys(v for j in followers for v in available[j]) if v in computed]
         outputs = (*(graph.outputs[o] for o in part.outputs), *shared)
-        piece = Graph(tuple(inputs), tuple(nodes), outputs, tuple(part.effects))
-        pieces.append(Piece(piece, part.outputs, shared))
-    return pieces
+        subgraph = Graph(tuple(inputs), tuple(nodes), outputs, tuple(part.effects))
+        subgraphs.append(Subgraph(subgraph, part.outputs, shared))
+    return subgraphs
 
 
 def _is_worth_memory(node: Node) -> bool:
-    """Whether parts share the results of a node; views and numbers are computed again."""
+    """Whether parts share the results of a node. Views and numbers are recomputed."""
     return Trait.VIEW not in node.op.traits and not any(v.type.on_host for v in node.outputs)
 
 
 def _needed(graph: Graph, part: Part, available: Sequence[Value] | dict[Value, None]) -> dict[Node, None]:
-    """The nodes that compute a part, in the graph's order; `available` values need none."""
-    wanted = {graph.outputs[o] for o in part.outputs} | {e.value for e in part.effects}
-    found: list[Node] = []
+    """Return the nodes that compute a part, in the graph's order. Values in `available` need no nodes."""
+    values = {graph.outputs[o] for o in part.outputs} | {e.value for e in part.effects}
+    nodes: list[Node] = []
     for node in reversed(graph.nodes):
-        if node in part.checks or any(v in wanted and v not in available for v in node.outputs):
-            found.append(node)
-            wanted.update(node.inputs)
-    return dict.fromkeys(reversed(found))
+        if node in part.checks or any(v in values and v not in available for v in node.outputs):
+            nodes.append(node)
+            values.update(node.inputs)
+    return dict.fromkeys(reversed(nodes))
 
 
 def _in_order(graph: Graph, parts: Sequence[Part]) -> list[Part]:
-    """An order in which no part writes what a later one reads; parts for which there is none are joined."""
-    waiting = list(parts)
+    """Return the parts in an order in which no part writes what a later one reads. Parts without such an
+    order are joined.
+    """
+    remaining = list(parts)
     reads = {id(part): _reads(graph, part) for part in parts}
     ordered: list[Part] = []
-    while waiting:
-        for part in waiting:
+    while remaining:
+        for part in remaining:
             written = {e.target for e in part.effects}
-            if not any(other is not part and written & reads[id(other)] for other in waiting):
+            if not any(other is not part and written & reads[id(other)] for other in remaining):
                 ordered.append(part)
-                waiting.remove(part)
+                remaining.remove(part)
                 break
         else:
-            first, *others = waiting
+            first, *others = remaining
             for other in others:
                 first.join(other)
             ordered.append(first)

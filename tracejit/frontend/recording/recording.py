@@ -1,22 +1,23 @@
-"""The one recorder: what array code does becomes a graph, whether it runs eagerly or under `tj.jit`.
+"""The recorder of array code: operations become a graph, in eager code and under `tj.jit`.
 
-A `Recording` is a graph under construction plus what each storage holds in it. A storage that the recording
-created holds a value of the graph (`Storage.pending`). One that existed before is read and written through
-*windows*: a contiguous range of it that enters the graph as one input. Writing rebinds a value, so the graph
-stays pure; when the recording is launched, rebound windows become effects and live pending storages become
-outputs.
+A `Recording` is a graph under construction, plus the content of each storage in it. A storage that the
+recording created contains a value of the graph (`Storage.pending`). A storage that existed before is read and
+written through *windows*: contiguous ranges of it, each of which is one input of the graph. A write rebinds a
+value, so the graph stays pure. When the recording is launched, rebound windows become effects and live
+pending storages become outputs.
 
-What always holds:
-- A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager
-  recording is cut there, a trace starts again with the whole storage as one window).
-- An eager recording marks every storage it touches (`storage.recording`), so that any other use of it flushes
-  first. A trace marks only the storages it creates: nothing it does shows before it is launched.
+Invariants:
+- A window that is written overlaps no other window of its storage. Otherwise `Overlap` is raised: an eager
+  recording is cut there, a trace starts again with the entire storage as one window.
+- An eager recording marks every storage it accesses (`storage.recording`), so that any other use of the
+  storage flushes first. A trace marks only the storages it creates: none of its operations has a visible
+  effect before the launch.
 
-`thread` holds what this thread has open: one eager recording, at most one trace, the number of active
-gradients. `lock` is held while an operator is recorded: another thread may flush an eager recording between
-two operators. It is one lock for all of them, because a recording that touches a storage of another one
-flushes that while it is changing itself. Nothing waits for a task while it holds the lock: the task may need
-it (`Recording.end_operation`).
+`thread` contains the open recordings of this thread: one eager recording, at most one trace, and the number
+of active gradients. `lock` is owned while an operator is recorded: another thread may flush an eager
+recording between two operators. A single lock protects all recordings, because a recording that accesses a
+storage of another one flushes that one while it changes itself. No thread waits for a task while it owns the
+lock, as the task may need it (`Recording.end_operation`).
 """
 
 from __future__ import annotations
@@ -57,37 +58,48 @@ class Overlap(Exception):
 
 
 class Recording(Builder):
-    """A graph under construction, and what each storage holds in it."""
+    """A graph under construction, and the content of each storage in it.
+
+    copied:  groups of nodes that are known to be copies of a pattern.
+    bound:   the origins of the inputs.
+    windows: by storage, the windows through which it is accessed.
+    created: the storages that this recording created.
+    defined: the inputs and results.
+    scalars: the values of numbers, by key.
+    bytes:   the total size of all results.
+    """
 
     marks_storages = True
     numbers: Numbers | None = None  # the run-time numbers of a trace
-    assumed: Assumptions | None = None  # those of a trace
+    assumed: Assumptions | None = None  # the assumptions of a trace
     recorded_numpy: bool | None = None  # see `Assumptions.numpy`
     unrolled: dict[Any, tuple[str, str]] | None = None  # see `Assumptions.unrolled`
 
     def __init__(self) -> None:
         super().__init__()
-        self.tapes: list[Any] = []  # gradients being taken, notified before nodes are dropped
-        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
+        self.tapes: list[Any] = []  # gradients being taken, notified before nodes are discarded
+        self.parents: dict[Storage, Storage] = {}  # storages of windows -> the storages that contain them
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything; active gradients keep the nodes they need."""
+        """Discard all nodes and inputs. Active gradients keep the nodes that they need."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes = [], []
-        self.copied: list[Copied] = []  # of the nodes, those that are known to be copies
+        self.copied: list[Copied] = []
         self.bound: list[Bound] = []
         self.windows: dict[Storage, list[TrackedExtent]] = {}
         self.created: list[weakref.ref[Storage]] = []
-        self.defined: set[Value] = set()  # inputs and results
+        self.defined: set[Value] = set()
         self.scalars: dict[tuple[Any, ...], Value] = {}
         self.bytes = 0
 
     # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """Append a node; kept values of an earlier recording become inputs. An interrupt adds nothing."""
+        """Append a node. Saved values of an earlier recording become inputs. If interrupted, nothing is
+        added.
+        """
         defined = self.defined
         for value in inputs:
             if value not in defined:
@@ -108,10 +120,10 @@ class Recording(Builder):
         return result
 
     def differ(self, op: Op) -> None:
-        """Called when the operator for a place that moves with a loop would differ between rounds."""
+        """Called if the operator for a view that moves with a loop would differ between iterations."""
 
     def emit_copy(self, pattern: Pattern, before: Sequence[Value]) -> tuple[Value, ...]:
-        """Append the nodes of a pattern on values of this recording, and return the values of the copy."""
+        """Append the nodes of a pattern on values of this recording. Return the values of the copy."""
         if not self.defined.issuperset(pattern.others):
             for value in pattern.others:
                 self.known(value)
@@ -122,7 +134,7 @@ class Recording(Builder):
         return values
 
     def adopt(self, value: Value) -> None:
-        """Make a value kept from an earlier recording (see `residuals`) an input of this one."""
+        """Make a value saved from an earlier recording (see `residuals`) an input of this one."""
         bound = saved_values.get(value)
         if isinstance(bound, ConstantOrigin):
             self._append_literal(value, bound)
@@ -136,28 +148,27 @@ class Recording(Builder):
     def _append_literal(self, value: Value, literal: ConstantOrigin) -> None:
         """Define a constant of an earlier recording again."""
         node = Node(constant, (), (value,), literal.attrs, literal.location)
-        # From here on nothing is called, so no interrupt comes between these.
+        # No function is called from here on, so no interrupt can occur between these statements.
         self.nodes += (node,)
         self.defined |= {value}
 
     def known(self, value: Value) -> Value:
-        """A value of this recording, or of an earlier one that is an input from now on."""
+        """Return a value, after making it an input if it is a value of an earlier recording."""
         if value not in self.defined:
             self.adopt(value)
         return value
 
     def _add_input(self, value: Value, bound: Bound) -> None:
-        # Nothing is called, so no interrupt comes between these.
+        # No function is called, so no interrupt can occur between these statements.
         self.inputs += (value,)
         self.bound += (bound,)
         self.defined |= {value}
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
-        """A number written in the program: part of the graph."""
+        """Return the value of a number that is part of the program text, and thus of the graph."""
         kind = number.__class__
-        exact = (
-            repr(number) if not number or isinstance(number, complex) else number
-        )  # 0.0 and -0.0 are equal
+        # The text distinguishes 0.0 and -0.0, which are equal.
+        exact = repr(number) if not number or isinstance(number, complex) else number
         key = ("literal", exact, kind, dtype)
         value = self.scalars.get(key)
         if value is None:
@@ -165,11 +176,11 @@ class Recording(Builder):
         return value
 
     def constant(self, number: Any, dtype: np.dtype) -> Value:
-        """A number that belongs to the structure of the graph, in eager code too."""
+        """Return the value of a number that is part of the structure of the graph, in eager code too."""
         return Recording.literal(self, number, dtype)
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
-        """A run-time number: an input on the host."""
+        """Return the value of a run-time number: an input on the host."""
         source = number.source
         key = (source or repr(source), source.__class__, dtype)  # 0.0 and -0.0 are equal
         value = self.scalars.get(key)
@@ -201,7 +212,7 @@ class Recording(Builder):
         )
 
     def new(self, value: Value) -> Storage:
-        """A new storage that holds `value`."""
+        """Return a new storage with the content `value`."""
         storage = Storage(value.type)
         storage.recording, storage.pending = self, value
         storage.made_at = self.nodes[-1].location if self.nodes else None
@@ -209,45 +220,45 @@ class Recording(Builder):
         return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
-        """The range of a storage that becomes an input for a view of it."""
+        """Return the range of a storage that becomes an input for a view of it."""
         return wanted.span()
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
-        """The window through which `wanted` is accessed; made when there is none."""
+        """Return the window through which `wanted` is accessed. Creates one if there is none."""
         self._mark(storage)
         windows = self.windows.setdefault(storage, [])
         lo, hi = wanted.span()
-        for found in windows:
-            if found.lo <= lo and hi <= found.hi:
+        for window in windows:
+            if window.lo <= lo and hi <= window.hi:
                 break
         else:
-            found = self._new_window(storage, wanted, windows)
+            window = self._new_window(storage, wanted, windows)
         if (
             write
             and len(windows) > 1
-            and any(w is not found and w.overlaps(found.lo, found.hi) for w in windows)
+            and any(w is not window and w.overlaps(window.lo, window.hi) for w in windows)
         ):
             raise Overlap(storage)
-        return found
+        return window
 
     def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
         lo, hi = self.range_for(storage, wanted)
         if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
             raise Overlap(storage)
-        size, kind = hi - lo, storage.type
+        size, type = hi - lo, storage.type
         shape: tuple[int, ...] = (size,)
         if size == wanted.size and wanted.is_contiguous():
             shape = wanted.shape
-        elif size == kind.size:
-            shape = kind.shape
-        value = Value(kind if shape == kind.shape else ArrayType(shape, kind.dtype, kind.device))
+        elif size == type.size:
+            shape = type.shape
+        value = Value(type if shape == type.shape else ArrayType(shape, type.dtype, type.device))
         window = TrackedExtent(storage, lo, hi, value)
         self._add_input(value, window)
         windows.append(window)
         return window
 
     def read(self, storage: Storage, wanted: View) -> Value:
-        """The current content of `storage` seen through `wanted`, with its shape."""
+        """Return the current content of `storage` viewed through `wanted`, with the shape of that view."""
         if storage.pending is not None and storage.recording is self:
             value, low = storage.pending, 0
         else:
@@ -284,11 +295,13 @@ class Recording(Builder):
             window.value = value
 
     def varies(self, number: Any) -> bool:
-        """Whether an integer differs from call to call, so that replays pick the elements that it indexes."""
+        """Whether an integer differs between calls, so that replays gather the elements that it indexes."""
         return False
 
     def share(self, one: Storage, other: Storage) -> bool:
-        """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
+        """Whether two storages share memory: parts of one storage, or memory that Python can see through
+        both.
+        """
         if one is other:
             return False
         if self.parents.get(one, one) is self.parents.get(other, other):
@@ -299,23 +312,23 @@ class Recording(Builder):
         return ends[0] > other.address and ends[1] > one.address
 
     def note_device(self) -> None:
-        """Note that an array is made on the thread's device, as none was named."""
+        """Note that an array is created on the thread's device, as no device was named."""
 
     def end_operation(self) -> None:
-        """Called when an operator has been recorded and its results are referenced, without `lock`."""
+        """Called without `lock` when an operator has been recorded and its results are referenced."""
 
     # -- the finished graph ----------------------------------------------------------------------------------
 
     def live(self) -> list[Storage]:
-        """The storages this recording created that are still referenced."""
+        """Return the storages that this recording created and that are still referenced."""
         return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
 
     def written(self) -> list[TrackedExtent]:
-        """The windows of older storages whose content changed, in order of first access."""
+        """Return the windows of older storages whose content changed, in the order of their first access."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
     def finish(self, outputs: list[Value]) -> Graph:
-        """The graph with these outputs and an effect for every written window."""
+        """Return the graph with these outputs and an effect for every written window."""
         graph = self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
         if self.copied:
             graph.notes["copied"] = self.copied
@@ -325,12 +338,12 @@ class Recording(Builder):
 saved_values: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
 """Origins of the values of launched recordings that a gradient may still need.
 
-An origin does not refer to its value, or no value would ever be freed.
+An origin must not refer to its value, or no value would ever be freed.
 """
 
 
 def _inside(wanted: View, low: int) -> View:
-    """A view of a storage as one of its elements from `low` on, for the graph."""
+    """Return a view of a storage as a view of its elements from `low` on, for the graph."""
     if low == 0 and wanted.writable:
         return wanted
     return View(wanted.offset - low, wanted.shape, wanted.strides)
@@ -338,26 +351,26 @@ def _inside(wanted: View, low: int) -> View:
 
 @functools.cache
 def number_type(dtype: np.dtype) -> ArrayType:
-    """The type of a number of this dtype."""
+    """Return the type of a number of this dtype."""
     return ArrayType((), dtype, HOST)
 
 
 class ThreadState(threading.local):
-    """State of one thread: its open recordings and settings."""
+    """The state of one thread: its open recordings and settings."""
 
     def __init__(self) -> None:
-        self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
+        self.eager: Any = None  # the thread's `eager.EagerRecording`, created on first use
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.watcher: Any = None  # the `watch.Watcher` that receives the body's calls
-        self.hook: Any = None  # what reports to it on Python 3.11
-        self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
-        self.tapes = 0
-        self.updates = 0  # in-place operators that are being recorded: they read when they are launched
-        self.inlining = 0  # reasons for jitted functions to run their bodies: gradients, a Python task
-        self.busy = 0  # reasons to note every operator: a trace, updates, those of `inlining`
+        self.hook: Any = None  # the profile function that reports to the watcher on Python 3.11
+        self.device: Device = CPU  # where arrays are created unless the call names a device (see `devices`)
+        self.tapes = 0  # the number of active gradients
+        self.updates = 0  # the number of in-place operators being recorded, which read at launch
+        self.inlining = 0  # the number of reasons to run bodies of jitted functions: gradients, a Python task
+        self.busy = 0  # the number of reasons to record every operator: a trace, updates, those of `inlining`
 
     def be_busy(self, count: int) -> None:
-        """Set `busy`, and note it in `recorders`, whatever interrupts this."""
+        """Set `busy`, and update `recorders`. An interrupt at any point leaves the two consistent."""
         if count:
             recorders.add(threading.get_ident())
             self.busy = count
@@ -367,7 +380,9 @@ class ThreadState(threading.local):
 
 
 recorders: set[int] = set()
-"""The threads whose `busy` is not 0, and perhaps others: while there is none, no thread need be asked."""
+"""The threads whose `busy` is not 0, and perhaps others. While it is empty, no thread's state need be
+queried.
+"""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: recorders.intersection_update({threading.get_ident()}))
@@ -376,16 +391,18 @@ if hasattr(os, "register_at_fork"):
 thread = ThreadState()
 
 device_contexts: list[Device] = []
-"""The devices of all open `tj.device` contexts, of all threads: while there is none, replays need not ask."""
+"""The devices of all open `tj.device` contexts of all threads. While it is empty, replays need not query the
+thread's device.
+"""
 
 
 lock = make_rlock()
 
 
 class _Quiet:
-    """Python 3.11: while an operator is recorded, nothing is reported to the watcher of the thread's trace.
-    Reports of our own calls would take several times as long as the work. An interrupt may come anywhere: the
-    end of the next operator sets the hook again.
+    """Python 3.11: while an operator is recorded, no events are reported to the watcher of the thread's
+    trace. Reports of this package's own calls would take several times as long as the recording. An interrupt
+    may occur anywhere: the end of the next operator sets the hook again.
     """
 
     def __enter__(self) -> None:
@@ -398,14 +415,14 @@ class _Quiet:
 
 
 quiet: Any = nullcontext() if sys.version_info >= (3, 12) else _Quiet()
-"""A context that may be entered with or without `lock`: it takes no lock itself."""
+"""A context that may be entered with or without `lock`: it acquires no lock itself."""
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """A context for work that is no part of the traced body, such as a launch or a compilation: no event is
-    reported to the watcher of the thread's trace, on any Python. `quiet` is the cheaper one for operators,
-    whose own calls no watcher takes for calls of the body.
+    """A context for work that is not part of the traced body, such as a launch or a compilation: no event is
+    reported to the watcher of the thread's trace, on any Python version. `quiet` is the cheaper context for
+    operators, whose own calls no watcher mistakes for calls of the body.
     """
     watcher, thread.watcher = thread.watcher, None
     try:
@@ -419,9 +436,9 @@ _condition = threading.Condition(lock)
 
 
 def in_operation() -> bool:
-    """Whether this thread holds `lock`: an operator is half recorded."""
+    """Whether this thread owns `lock`: an operator is being recorded."""
     try:
-        _condition.notify(0)  # wakes nobody; an error where the lock is not held
+        _condition.notify(0)  # wakes no thread; raises an error if this thread does not own the lock
     except RuntimeError:
         return False
     return True
@@ -429,7 +446,7 @@ def in_operation() -> bool:
 
 @contextmanager
 def taping() -> Iterator[None]:
-    """While active, values of flushed recordings are kept for the gradient."""
+    """A context in which values of flushed recordings are saved for the gradient."""
     before = thread.tapes, thread.inlining, thread.busy
     try:
         thread.be_busy(thread.busy + 1)

@@ -1,17 +1,17 @@
-"""Values that gradients need after the recording that computed them was launched.
+"""Residuals: values that gradients need after the recording that computed them was launched.
 
-While a gradient is being taken (`Recording.tapes`), values outlive a launch: `saved_values` has the place of
-each in memory, or the number that it is. The recording goes on with the same windows, so that an array read
-again is the same value to the gradient, and so is one read through another view.
+While a gradient is being taken (`Recording.tapes`), values outlive a launch. `saved_values` maps each of them
+to its location in memory, or to its number. The recording continues with the same windows, so that an array
+that is read again is the same value to the gradient. This also holds if it is read through another view.
 
     base[0:4] = x * 2          # a window of elements 0 to 4 with a value that depends on x
-    loss = base[2:6].sum()     # launched; a window 0 to 6, its value an update of the memory by that value
+    loss = base[2:6].sum()     # launched; a window 0 to 6: an update of the memory by that value
 
-What always holds under a gradient:
-- Windows that it follows (`TrackedExtent.tracked`) overlap no others: these are united.
-- A value whose memory is about to be written by the recording is kept as a copy.
-- A value has one place, so no two windows or arrays share one: a value stored into several is copied.
-- Memory that a task or another thread has written is another value; a use of the old one is an error.
+Invariants under a gradient:
+- Windows that it follows (`TrackedExtent.tracked`) overlap no others: overlapping windows are united.
+- A value whose memory the recording is about to overwrite is copied.
+- A value has one location, so no two windows or arrays share it: a value stored in several is copied.
+- Memory that a task or another thread has written is a new value; a use of the old value is an error.
 """
 
 from __future__ import annotations
@@ -29,35 +29,40 @@ from tracejit.ir.view import View, contiguous_strides
 from tracejit.ops import constant, copy, update
 
 
-class KeptRecording(Recording):
-    """A recording that can be launched while gradients are taken."""
+class ResidualRecording(Recording):
+    """A recording that can be launched while gradients are taken.
+
+    held: substitutes for variables, by address (see `eager.EagerRecording`).
+    """
 
     held: Mapping[int, engine.Variable]
 
     def launch(self) -> None:
-        """Launch what was recorded."""
+        """Launch the recorded operations."""
         raise NotImplementedError
 
     def variable_of(self, storage: Storage) -> engine.Variable:
-        """The variable that orders what this recording does with a storage."""
+        """Return the variable that orders this recording's accesses to a storage."""
         return self.held.get(storage.variable.address, storage.variable)
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
-        """Open a window; under a gradient, note how often the storage has been written."""
+        """Open a window. Under a gradient, also note the number of writes to the storage so far."""
         if not self.tapes:
             return super().window(storage, wanted, write=write)
         self.windows[storage] = [w for w in self.windows.get(storage, ()) if not self._is_stale(w)]
-        found = super().window(storage, wanted, write=write)
-        if found.writes is None:
-            found.writes = self.variable_of(storage).writes
-        return found
+        window = super().window(storage, wanted, write=write)
+        if window.writes is None:
+            window.writes = self.variable_of(storage).writes
+        return window
 
-    def _is_stale(self, place: Extent) -> bool:
-        """Whether others have written there meanwhile."""
-        return place.writes is not None and place.writes != self.variable_of(place.storage).writes
+    def _is_stale(self, extent: Extent) -> bool:
+        """Whether a task or another thread has written the storage since."""
+        return extent.writes is not None and extent.writes != self.variable_of(extent.storage).writes
 
     def adopt(self, value: Value) -> None:
-        """Adopt a value of an earlier recording; values that others have overwritten are gone."""
+        """Adopt a value of an earlier recording. Raises a ReplayError if it has been overwritten by
+        others.
+        """
         bound = saved_values.get(value)
         if isinstance(bound, Extent) and self._is_stale(bound):
             raise ReplayError(
@@ -67,40 +72,42 @@ class KeptRecording(Recording):
         super().adopt(value)
 
     def unite(self, storage: Storage, wanted: View) -> None:
-        """Make one window of those that overlap `wanted`: under a gradient windows outlive a launch.
+        """Replace the windows that overlap `wanted` by one: under a gradient, windows outlive a launch.
 
-        Its value is put together from theirs, so the gradient goes on to what was written through them; they
-        lie in memory that the new window may write, so they are copied first.
+        The value of the new window is assembled from theirs, so that the gradient follows the values written
+        through them. They are stored in memory that the new window may write, so they are copied first.
         """
         lo, hi = wanted.span()
-        parts: list[TrackedExtent] = []
-        while len(found := [w for w in self.windows.get(storage, ()) if w.overlaps(lo, hi)]) > len(parts):
-            parts = found
-            lo, hi = min(lo, *(w.lo for w in parts)), max(hi, *(w.hi for w in parts))
-        if not parts:
+        merged: list[TrackedExtent] = []
+        while len(touched := [w for w in self.windows.get(storage, ()) if w.overlaps(lo, hi)]) > len(merged):
+            merged = touched
+            lo, hi = min(lo, *(w.lo for w in merged)), max(hi, *(w.hi for w in merged))
+        if not merged:
             return
-        copies = [self.new(self.emit(copy, part.value)) for part in parts]
+        copies = [self.new(self.emit(copy, window.value)) for window in merged]
         self.launch()
-        for part, saved in zip(parts, copies, strict=True):
-            saved_values[part.value] = Extent(saved, 0, saved.type.size)
+        for window, saved in zip(merged, copies, strict=True):
+            saved_values[window.value] = Extent(saved, 0, saved.type.size)
         self.windows[storage] = [w for w in self.windows[storage] if not w.overlaps(lo, hi)]
         united = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
-        for part in parts:
-            if part.tracked:
+        for window in merged:
+            if window.tracked:
                 united.tracked = True
-                shape = part.value.type.shape
-                where = View(part.lo - united.lo, shape, contiguous_strides(shape))
-                united.value = self.emit(update, united.value, part.value, view=where)
+                shape = window.value.type.shape
+                target = View(window.lo - united.lo, shape, contiguous_strides(shape))
+                united.value = self.emit(update, united.value, window.value, view=target)
 
     def keep(self, outputs: list[Any], written: list[TrackedExtent]) -> list[Storage]:
-        """Add every value that a backward pass may need to `outputs`, and return their storages."""
-        elsewhere = set(self.inputs)
+        """Append every value that a backward pass may need to `outputs`, and return the storages for the
+        appended values.
+        """
+        with_location = set(self.inputs)
         for i, (storage, value) in enumerate(zip(self.live(), outputs, strict=True)):
-            own = self.emit(copy, value) if value in elsewhere else value
-            elsewhere.add(own)
-            outputs[i] = own
-            saved_values[own] = Extent(storage, 0, own.type.size)
-        have = {id(v) for v in outputs}
+            output = self.emit(copy, value) if value in with_location else value
+            with_location.add(output)
+            outputs[i] = output
+            saved_values[output] = Extent(storage, 0, output.type.size)
+        saved = {id(v) for v in outputs}
         saved_values.update(
             (v, bound)
             for v, bound in zip(self.inputs, self.bound, strict=True)
@@ -109,30 +116,31 @@ class KeptRecording(Recording):
         for node in self.nodes:
             if node.op is constant:
                 saved_values[node.output] = ConstantOrigin(node.attrs, node.location)
-        places = []
+        storages = []
         for window in written:
             old = window.input
             value = self.emit(copy, old)
             storage = Storage(old.type)
             saved_values[old] = Extent(storage, 0, old.type.size)
             outputs.append(value)
-            places.append(storage)
+            storages.append(storage)
             window.value = self.emit(copy, window.value)
-            have |= {id(value), id(window.value)}
+            saved |= {id(value), id(window.value)}
         for value in [v for node in self.nodes for v in node.outputs]:
-            if id(value) not in have and not value.type.on_host:
+            if id(value) not in saved and not value.type.on_host:
                 storage = Storage(value.type)
                 saved_values[value] = Extent(storage, 0, value.type.size)
                 outputs.append(value)
-                places.append(storage)
-        return places
+                storages.append(storage)
+        return storages
 
     def count_writes(self) -> dict[Storage, int]:
-        """Count the tasks and launches pushed so far that write each storage in use."""
+        """Return, for each storage in use, the number of tasks and launches pushed so far that write it."""
         return {storage: self.variable_of(storage).writes for storage in self.windows}
 
     def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[TrackedExtent]]:
-        """Windows to go on with, so that a storage read again gives the same value to the gradient.
+        """Return the windows for the next recording, so that a storage that is read again is the same value
+        to the gradient.
 
         before: the result of `count_writes` before the launch.
         """
@@ -140,22 +148,22 @@ class KeptRecording(Recording):
         for storage, old in self.windows.items():
             windows[storage] = []
             for window in old:
-                again = TrackedExtent(storage, window.lo, window.hi, window.value)
-                again.tracked = window.tracked or window.written
+                kept = TrackedExtent(storage, window.lo, window.hi, window.value)
+                kept.tracked = window.tracked or window.written
                 if window.writes is not None:
-                    again.writes = window.writes + self.variable_of(storage).writes - before[storage]
+                    kept.writes = window.writes + self.variable_of(storage).writes - before[storage]
                 bound = saved_values.get(window.value)
                 if bound is None or (isinstance(bound, Extent) and bound.storage is storage):
-                    saved_values[window.value] = Extent(storage, again.lo, again.hi, again.writes)
-                windows[storage].append(again)
-        held: dict[Storage, Value] = {}
+                    saved_values[window.value] = Extent(storage, kept.lo, kept.hi, kept.writes)
+                windows[storage].append(kept)
+        contents: dict[Storage, Value] = {}
         for value, bound in saved_values.items():
             if isinstance(bound, Extent):
-                held.setdefault(bound.storage, value)
+                contents.setdefault(bound.storage, value)
         for ref in self.created:
             created = ref()
-            if created is not None and created in held:
-                again = TrackedExtent(created, 0, created.type.size, held[created])
-                again.writes = self.variable_of(created).writes
-                windows[created] = [again]
+            if created is not None and created in contents:
+                kept = TrackedExtent(created, 0, created.type.size, contents[created])
+                kept.writes = self.variable_of(created).writes
+                windows[created] = [kept]
         return windows

@@ -1,8 +1,10 @@
-"""How a recording ends before its body does: it starts again (`Restart`), or never (`Unreplayable`).
+"""Early ends of a recording: it starts again with other assumptions (`Restart`), or the call cannot be
+replayed (`Unreplayable`).
 
-A body is recorded as if nothing spoke against stand-ins for its numbers, copies of its containers, and so on
-(`Assumptions`). When something does, the body is aborted, what it did is taken back, and it is recorded again
-from its start, with the assumption corrected. Where no assumption helps, the call runs piecewise.
+A body is first recorded under optimistic `Assumptions`: that it works with proxies of its numbers, with
+copies of its containers, and so on. When an assumption proves wrong, the body is aborted, its changes are
+undone, and it is recorded again from its start with the assumption corrected. Where no assumption helps, the
+call runs piecewise.
 
 >>> assumed = Assumptions()
 >>> Restart(concrete=True).correct(assumed)
@@ -26,24 +28,29 @@ RETURN = "return arrays, numbers and containers of them"
 
 @dataclass
 class Assumptions:
-    """Assumptions under which a call is recorded: the first ones, corrected by what recordings found out.
+    """Assumptions under which a call is recorded: the initial ones, corrected by the results of earlier
+    recordings.
 
-    concrete: the body gets numbers themselves and NumPy's arrays, which are guarded: code compares types.
-    numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
-    counted:  what counts rounds is a run-time number (see `loops.counters`). None: it need not be yet.
+    concrete: the body receives numbers themselves and NumPy's arrays, which are guarded, because code
+              compares types.
+    numpy:    functions of this package replace NumPy's functions that create arrays. None: not needed so far.
+    counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
     math:     functions of `math` compute with run-time numbers.
-    functions: those that the body finds by name, and only calls, have `float` and the like of ours.
-    picks:    numbers that the body finds in arrays, or counts rounds with, index as arrays do (see `picks`).
+    functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.
+    picks:    numbers that the body reads from arrays, or counts iterations with, index as arrays do (see
+              `picks`).
     required: the numbers that other traces of the function require, by their `number_key`.
-    reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
-              also finds them by name.
-    aliased:  storages that enter the trace whole, though arguments view parts of them: the body uses other
-              parts, too, or may compare the argument with what it finds by name.
-    unrolled: places of `tj.range` where all rounds are recorded: why, and the line. None: everywhere.
-    rolled:   a few rounds of loops over Python's `range` stand for all: recording all has become long.
-    place:    the device on which the body has NumPy arrays among the arguments.
-    stores:   what code of the body assigns, where one of it read a number before another one was known to
-              assign it. None: that has not been so.
+    reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves
+              instead of copies or views, as it also accesses them by name.
+    aliased:  storages that are inputs as a unit, although arguments are views of parts of them: the body uses
+              other parts, too, or may compare the argument with an object that it accesses by name.
+    unrolled: call sites of `tj.range` at which all iterations are recorded, with the reason and the line.
+              None: all call sites.
+    rolled:   loops over Python's `range` are recorded with a few iterations, because the recording of all is
+              long.
+    place:    the device to which NumPy arrays among the arguments are copied.
+    stores:   the names that code of the body assigns. Set if code has read a number before other code was
+              known to assign it. None: this has not happened.
     """
 
     concrete: bool = False
@@ -61,7 +68,7 @@ class Assumptions:
     required: Sequence[Mapping[Hashable, int]] = ()
 
     def has_varied(self, source: Any, value: int) -> bool:
-        """Whether another trace requires another value of a number."""
+        """Whether another trace requires a different value of a number."""
         if not self.required or type(source) in OF_LOOPS:
             return False
         key = number_key(source)
@@ -69,10 +76,10 @@ class Assumptions:
 
 
 class Restart(BaseException):
-    """The body has to be recorded again, from the start; the arguments say what is assumed then.
+    """The body has to be recorded again, from the start. The arguments are the corrected assumptions.
 
-    reached:  a container, or an array of NumPy's.
-    unrolled: a place, and (why, the line).
+    reached:  a container, or a NumPy array.
+    unrolled: a call site, and (reason, line).
     """
 
     def __init__(
@@ -92,7 +99,7 @@ class Restart(BaseException):
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._found: dict[str, Any] = {
+        self._corrections: dict[str, Any] = {
             "concrete": concrete,
             "numpy": numpy,
             "counted": counted,
@@ -107,26 +114,27 @@ class Restart(BaseException):
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
-        for name, found in self._found.items():
-            if found is not None:
-                setattr(assumed, name, found)
+        for name, value in self._corrections.items():
+            if value is not None:
+                setattr(assumed, name, value)
         if self._reached is not None:
             assumed.reached.add(id(self._reached))
         assumed.aliased.update(self._aliased)
         if self._unrolled is not None and assumed.unrolled is not None:
-            place, why = self._unrolled
-            assumed.unrolled[place] = why
+            site, reason_and_line = self._unrolled
+            assumed.unrolled[site] = reason_and_line
 
 
 class Unreplayable(BaseException):
-    """The call cannot be replayed: the recording is aborted, and the body has to run itself, from the start.
+    """The call cannot be replayed: the recording is aborted, and the body itself has to run, from the start.
 
-    While the body runs, `Trace.give_up` raises this, and `Trace.interrupt` a `Restart`: the trace keeps what
-    ended it, as the body may catch the exception. Before and after, they are raised as any other exception.
+    While the body runs, `Trace.give_up` raises this exception, and `Trace.interrupt` a `Restart`. The trace
+    stores the exception, as the body may catch it. Before and after the body, they are raised like any other
+    exception.
 
-    remedy: what the user can do, may be empty.
-    line:   the line that is the reason; None: where the function begins.
-    later:  whether later calls can be replayed, so that this is no error of a strict function.
+    remedy: a suggestion to the user, may be empty.
+    line:   the line that is the reason; None: the line where the function is defined.
+    later:  whether later calls can be replayed, so that this is not an error for a strict function.
     """
 
     def __init__(self, reason: str, remedy: str, line: str | None, *, later: bool = False) -> None:

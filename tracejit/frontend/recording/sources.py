@@ -1,11 +1,10 @@
-"""Sources of the run-time numbers of a traced call: what identifies each.
+"""Sources of the run-time numbers of a traced call: what identifies each number.
 
-lr = 0.1 among the arguments    the variable in which a replay finds it (`signature.expressions.Var`)
-float(x) of an array            `Source`
-lr * 2                          `Computed`: an operation on the source of `lr` and 2
-if lr > 1                       `Question`: the operation, and the answer; no number, but noted like one
-i of ``for i in tj.range(n)``   `Progression`: its value in this round, and its growth in each
-1 / (i + 1)                     `Varying`: a float that each round computes
+lr = 0.1 among the arguments    the variable in which a replay stores it (`signature.expressions.Var`)
+float(x) of an array            `Source` lr * 2                          `Computed`: an operation on the
+source of `lr` and 2 if lr > 1                       `Question`: the operation, and the answer; recorded like
+a number i of ``for i in tj.range(n)``   `Progression`: its value in the present iteration, and its increment
+1 / (i + 1)                     `Varying`: a float that each iteration computes
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 
 from tracejit.frontend.recording.operations import IDENTITY_FUNCTION, Operation
 
-SHOWN = 60  # characters of an expression in messages
+SHOWN = 60  # the maximum number of characters of an expression in messages
 
 
 class Source:
-    """A number `value` that the body found in an array; `path` describes it for people."""
+    """A number `value` that the body read from an array by a look; `path` describes it in messages."""
 
     __slots__ = ("path", "value")
 
@@ -32,8 +31,8 @@ class Source:
 class Evaluation:
     """An operation on operands, and the `value` that it has in this call.
 
-    operands: sources of numbers, and plain numbers.
-    path:     how people write it.
+    operands: sources of numbers, and literals.
+    path:     the expression, as messages show it.
     key:      see `number_key`.
     """
 
@@ -53,43 +52,46 @@ class Computed(Evaluation):
 
 
 class Question(Evaluation):
-    """A question that the body asked of its numbers, and the answer: a guard."""
+    """A question that the body asked about its numbers, and the answer: a guard."""
 
     __slots__ = ()
 
 
 class Progression:
-    """A number of a loop that is `base` in one `round`, and grows by `slope` with each.
+    """A number of a loop that is `base` in the iteration `iteration`, and grows by `slope` in each: an
+    induction variable.
 
-    base:  a whole number, or a stand-in for one: of the call, or of a loop around.
-    value: what that is now.
+    base:  an integer, or a `NumberProxy` of one that belongs to the call or to an enclosing loop.
+    value: the present integer value of `base`.
     """
 
-    __slots__ = ("base", "loop", "path", "round", "slope", "value")
+    __slots__ = ("base", "iteration", "loop", "path", "slope", "value")
 
     def __init__(self, loop: Any, slope: int, base: Any, value: int) -> None:
         self.loop, self.slope, self.base, self.value = loop, slope, base, value
-        self.round = loop.round
+        self.iteration = loop.iteration
         self.path = "the loop variable"
 
 
 class Varying(Evaluation):
-    """A float that a loop computes in each round, of numbers that move, vary, or stay."""
+    """A float that a loop computes in each iteration from literals, loop-invariant numbers, induction
+    variables and other such floats.
+    """
 
-    __slots__ = ("loop", "round")
+    __slots__ = ("iteration", "loop")
 
     def __init__(self, loop: Any, operation: Operation, operands: tuple[Any, ...], value: float) -> None:
         super().__init__(operation, operands, value)
-        self.loop, self.round = loop, loop.round
+        self.loop, self.iteration = loop, loop.iteration
 
 
 OF_LOOPS = (Progression, Varying)
-"""Sources of numbers that differ from round to round of a loop."""
+"""Sources of numbers that differ between the iterations of a loop."""
 
 
 def number_key(source: Any) -> Hashable:
-    """A key for a number in all calls of a function: the name of an argument, for instance, or a hash of a
-    computation on it.
+    """Return a key that identifies a number in all calls of a function: the name of an argument, for
+    instance, or a hash of a computation.
     """
     if isinstance(source, Evaluation):
         return source.key
@@ -97,19 +99,23 @@ def number_key(source: Any) -> Hashable:
 
 
 def shown(operation: Operation, operands: tuple[Any, ...]) -> str:
-    """An expression as people write it."""
+    """Return an expression as messages show it."""
     text = operation.written(*(getattr(o, "path", None) or source_of(o) for o in operands))
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def source_of(value: Any) -> str:
-    """A number as an expression that gives exactly it, where ``np``, ``nan`` and ``inf`` are known."""
+    """Return the text of an expression with exactly the value of a number, in a scope that defines ``np``,
+    ``nan`` and ``inf``.
+    """
     if isinstance(value, (np.generic, bool)):
         return f"({value!r})"
     return f"({int.__repr__(value) if isinstance(value, int) else float.__repr__(value)})"
 
 
 def identity(operand: Any) -> Any:
-    """A key that is equal for operands of equal meaning; 1 and 1.0 differ, and 0.0 and -0.0."""
-    plain = isinstance(operand, (bool, int, float, np.generic))
-    return (type(operand), repr(operand)) if plain else id(operand)
+    """Return a key that is equal for operands of equal meaning. The keys of 1 and 1.0 differ, and so do those
+    of 0.0 and -0.0.
+    """
+    is_literal = isinstance(operand, (bool, int, float, np.generic))
+    return (type(operand), repr(operand)) if is_literal else id(operand)

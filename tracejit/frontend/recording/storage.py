@@ -1,29 +1,32 @@
-"""Storage of arrays: memory once it is computed, or a value in an open recording until then.
+"""Storage of arrays: memory once the content is computed, or a value in an open recording until then.
 
-An `NDArray` is a `Storage` plus a view of it. All views of one array share one storage, and writing through
-any of them rebinds what the storage holds; its address, once it has one, never changes.
+An `NDArray` is a `Storage` and a view of it. All views of one array share one storage, and a write through
+any of them rebinds the content of the storage. Its address, once it has one, never changes.
 
 States of a storage:
-- *pending*:      no buffer yet; it holds the value `pending` of the recording `recording`, which created it.
-- *materialised*: a buffer and an engine variable, mostly one object. `recording` is the eager recording that
-                  has touched it and is not flushed yet (then its newest content may be a value there), or
-                  None.
-- *failed*:       its computation failed, for lack of memory for instance, and it has no buffer; its
-                  address and its variable raise the error `failure`. A materialised storage with a `failure`
+- *pending*:      no buffer yet; the content is the value `pending` of the recording `recording`, which
+  created
+                  the storage.
+- *materialised*: a buffer and an engine variable, usually the same object. `recording` is the eager recording
+                  that has accessed the storage and is not flushed yet (then the newest content may be a value
+                  there), or None.
+- *failed*:       the computation failed, for lack of memory for instance, and there is no buffer; accessing
+  the
+                  address or the variable raises the error `failure`. A materialised storage with a `failure`
                   could not be written: it has its old content, and the next look raises the error.
 
-A storage that was computed at once (`ComputedStorage`) has nothing but the NumPy array that owns its memory:
-most small results are used at once again, or dropped, and need no more. The first use of another attribute
-makes it a `Storage` (`initialise`), which is materialised, but gets its address and its variable only when
-they are first used. Until then no launch can use it, and none can begin to while NumPy uses it, as both need
-`memory_lock`.
+A storage whose content was computed immediately (`ComputedStorage`) has only the NumPy array that owns its
+memory: most small results are soon used or dropped, and need nothing else. The first use of another attribute
+converts it to a `Storage` (`initialise`). That storage is materialised, but its address and its variable are
+created only on their first use. Until then no launch can use the storage. No launch can start to use it while
+NumPy uses it, as both need `memory_lock`.
 
     s = computed(np.zeros(3))._storage
-    s.untouched                     # True: no launch has used it. It is no longer `ComputedStorage`
-    s.variable, s.address           # made now
+    s.untouched                     # True: no launch has used it. It is no longer a `ComputedStorage`
+    s.variable, s.address           # created now
     s.untouched                     # False
 
-The elements that a mask picks in a traced call are `Uncounted` until their number is needed.
+The elements that a mask selects in a traced call are `Uncounted` until their number is needed.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ if TYPE_CHECKING:
     from tracejit.ir.graph import Value
 
 memory_lock = make_rlock()
-"""Held while NumPy computes on storages that no launch has used, and while one of these gets its variable. A
-thread that holds it waits for nothing.
+"""Acquired while NumPy computes on storages that no launch has used, and while the variable of such a storage
+is created. A thread waits for nothing while it owns this lock.
 """
 
 
@@ -59,17 +62,22 @@ class StorageFailure:
         self.error, self.reported = error, False
 
     def tell(self) -> BaseException:
-        """Return the error, which the caller raises, and note that it is reported."""
+        """Return the error, which the caller raises, and mark it as reported."""
         self.reported = True
         return renew(self.error)
 
 
 _types: dict[tuple[Any, ...], ArrayType] = {}
-TYPES = 4096  # how many of them are kept
+TYPES = 4096  # the maximum number of cached types
 
 
 class Storage:
-    """The content that all views of one array share. `type` describes it as one C-contiguous block."""
+    """The content that all views of one array share. `type` describes it as one C-contiguous block.
+
+    shared:    whether Python can access the memory, through a NumPy view for instance.
+    untouched: whether no launch has used the storage, which has neither address nor variable yet.
+    made_at:   the user's line that created the storage; None if unknown.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -103,13 +111,13 @@ class Storage:
 
     @staticmethod
     def at(address: int, type: ArrayType, owner: object, variable: engine.Variable) -> Storage:
-        """A storage on memory that `owner` keeps and `variable` orders."""
+        """Return a storage on memory that `owner` keeps alive and whose accesses `variable` orders."""
         storage = Storage(type)
         storage.address, storage.buffer, storage.variable = address, owner, variable
         return storage
 
     def __getattr__(self, name: str) -> Any:
-        """Make the address and the variable of a storage when one of them is first used."""
+        """Create the address and the variable of a storage when one of them is first used."""
         if name not in ("address", "variable"):
             raise AttributeError(f"'Storage' object has no attribute {name!r}")
         if self.failure is not None:
@@ -122,15 +130,15 @@ class Storage:
         return object.__getattribute__(self, name)
 
     def initialise(self) -> None:
-        """Make sure that all attributes exist; see `ComputedStorage`."""
+        """Ensure that all attributes exist; see `ComputedStorage`."""
 
     def expose(self) -> None:
-        """Note that Python can see the memory from now on."""
+        """Note that Python can access the memory from now on."""
         self.initialise()
         self.shared = True
 
     def materialise(self) -> None:
-        """Give a pending storage its memory and its engine variable."""
+        """Allocate the memory and the engine variable of a pending storage."""
         try:
             self.buffer = self.variable = engine.pool_of(self.type.device.number).allocate(self.type.nbytes)
         except (MemoryError, OverflowError, ValueError):  # NumPy's errors, which differ by size
@@ -140,14 +148,16 @@ class Storage:
         self.pending = self.recording = None
 
     def fail(self, error: Exception) -> StorageFailure:
-        """Note that a pending storage cannot be computed."""
+        """Note that the content of a pending storage cannot be computed."""
         self.failure = StorageFailure(error)
         self.pending = self.recording = self.buffer = None
         del self.variable, self.address
         return self.failure
 
     def tell_failure(self) -> None:
-        """Raise the reason why this storage has no content, or, once, why it has not been written."""
+        """Raise the reason why this storage has no content, or, once, the reason why it could not be
+        written.
+        """
         failure = self.failure
         if failure is not None:
             if self.buffer is None:
@@ -157,12 +167,14 @@ class Storage:
                 raise failure.tell()
 
     def memory(self) -> np.ndarray:
-        """The memory as a writable NumPy array of the base shape. Callers have waited for the variable."""
+        """Return the memory as a writable NumPy array of the base shape. The caller has waited for the
+        variable.
+        """
         return memory_at(self.address, self.type, self)
 
     @property
     def elements(self) -> np.ndarray:
-        """The memory as a writable one-dimensional NumPy array, valid as long as this storage."""
+        """The memory as a writable one-dimensional NumPy array, valid for the lifetime of this storage."""
         if self._elements is None:
             if self.untouched:
                 self._elements = self.buffer.reshape(-1)
@@ -172,16 +184,16 @@ class Storage:
         return self._elements
 
     def seen(self, view: View) -> np.ndarray:
-        """The elements of a view as a NumPy array, which may be written only where no element repeats."""
+        """Return the elements of a view as a NumPy array. It may be written only if no element repeats."""
         return view.read(self.elements)
 
 
 class ComputedStorage(Storage):
-    """A storage that was computed at once, and that no recording or launch has touched since.
+    """A storage whose content was computed immediately, and that no recording or launch has used since.
 
-    All it has is a C-contiguous array in `buffer`, to which nothing else refers; its other attributes read as
-    in `UNTOUCHED`. It becomes a `Storage` (`initialise`) before any of these is set, and when its address
-    or its variable is asked for.
+    It has only a C-contiguous array in `buffer`, to which nothing else refers; its other attributes read as
+    in `UNTOUCHED`. It becomes a `Storage` (`initialise`) before any of these is set, and when its address or
+    its variable is used.
     """
 
     __slots__ = ()
@@ -199,7 +211,7 @@ class ComputedStorage(Storage):
         """Become a `Storage` that no launch has used."""
         with memory_lock:
             if type(self) is not ComputedStorage:
-                return  # another thread was sooner
+                return  # another thread has initialised it
             self.type = type_of(self.buffer)
             self.recording = self.pending = self.made_at = self.failure = self._elements = None
             self.shared, self.untouched = False, True
@@ -207,9 +219,9 @@ class ComputedStorage(Storage):
 
 
 class Uncounted(Storage):
-    """The elements that a mask picks in a traced call, while their number is not needed.
+    """The elements that a mask selects in a traced call, as long as their number is not needed.
 
-    All it has is `buffer`, a description of its content (see `arrays.selection`). It becomes a `Storage` when
+    It has only `buffer`, a description of its content (see `arrays.selection`). It becomes a `Storage` when
     any other attribute is used.
     """
 
@@ -227,7 +239,7 @@ class Uncounted(Storage):
         self.buffer.gather()
 
     def become(self, value: Value, recording: Recording) -> None:
-        """Become a `Storage` that holds `value`."""
+        """Become a `Storage` whose content is `value`."""
         Storage.__init__(self, value.type)
         self.recording, self.pending = recording, value
         self.__class__ = Storage  # type: ignore[assignment]
@@ -238,12 +250,12 @@ UNTOUCHED |= {"shared": False, "untouched": True}
 
 
 def type_of(array: np.ndarray) -> ArrayType:
-    """The type of a NumPy array on ``cpu:0``; equal ones are one object, mostly."""
+    """Return the type of a NumPy array on ``cpu:0``. Equal types are usually one object."""
     return _types.get((array.shape, array.dtype)) or interned(ArrayType(array.shape, array.dtype, CPU))
 
 
 def interned(type: ArrayType) -> ArrayType:
-    """One object for equal types, mostly: replays compare them by identity first."""
+    """Return one object for equal types, usually: replays compare types by identity first."""
     key: tuple[Any, ...] = (type.shape, type.dtype) if type.device is CPU else (type.device, type)
     if key not in _types and len(_types) >= TYPES:
         _types.clear()
@@ -266,8 +278,9 @@ class _Memory:
 
 
 def memory_at(address: int, type: ArrayType, owner: object) -> np.ndarray:
-    """A NumPy array on `type.nbytes` bytes at `address`; `owner` lives as long as it."""
+    """Return a NumPy array of `type.nbytes` bytes at `address`, which keeps `owner` alive."""
     if type.size == 0:
         return np.empty(type.shape, type.dtype)
     array = np.asarray(_Memory(address, type.shape, type.dtype, owner))
-    return array.view(type.dtype) if type.dtype == BFLOAT16 else array  # which the interface cannot name
+    # The array interface has no type string for bfloat16.
+    return array.view(type.dtype) if type.dtype == BFLOAT16 else array

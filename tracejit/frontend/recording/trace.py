@@ -1,16 +1,16 @@
 """A trace: the recording of one call of a traced function.
 
-Nothing that exists is changed while a trace is recorded. It notes which numbers the body looked at (guards),
-which random numbers it drew and which NumPy arrays came in. Where the body looks at the value of one element,
-what was recorded so far is computed (see `segments`), and the value is a number of the call from then on.
-When the body is about to do something that cannot be replayed (it looks at many values, for example, or
-calls `print`), the trace *gives up*: the recording is aborted there, all that the body did is taken back,
-and the body runs itself, from its start: with values themselves, not with stand-ins for numbers and copies
-of containers. The same is done where the reason shows only when the body has run.
+Recording changes no object that existed before. The trace notes which numbers the body looks at (guards),
+which random numbers it draws and which NumPy arrays it uses. If the body looks at the value of a single
+element, the operations recorded so far are executed (see `segments`), and the value is a number of the call
+from then on. If the body is about to do something that cannot be replayed (it looks at many values, for
+example, or calls `print`), the trace *gives up*: the recording is aborted there, all changes that the body
+has made are undone, and the body itself runs, from its start: with real values instead of proxies of numbers
+and copies of containers. The same happens if the reason is only known when the body has returned.
 
 Handlers of the body (``finally``, ``with``, ``except BaseException``) run while the recording is aborted.
-They are watched like the rest of it: what cannot be replayed raises there, too, before it happens, and what
-they change is taken back.
+They are watched like the rest of the body: an operation that cannot be replayed raises there, too, before it
+happens, and changes are undone.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ from tracejit.ir.types import Device
 from tracejit.ir.view import View
 
 MOST = 1 << 17
-"""Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
+"""The maximum number of operations in a recording. Planning takes about 0.1 ms for each, and two bits for
+each pair of tasks.
+"""
 
 UINT64 = np.dtype("uint64")
 
 
 @dataclass
 class Body:
-    """Facts about the body that runs, from its surroundings.
+    """Facts about the running body, provided by its surroundings.
 
-    changes:      what it has rebound so far.
-    containers:   the arguments' containers, as it has them.
-    executed:     code of the user's that ran.
-    knows:        whether an object was found before it could change it, so that its changes are told.
-    makes_arrays: whether that code names functions of NumPy's that make arrays.
+    changes:      returns the rebindings so far.
+    containers:   returns the containers among the arguments, as the body has them.
+    executed:     code objects of the user that have run.
+    knows:        whether an object was recorded before it could change, so that its changes are reported.
+    makes_arrays: whether that code names functions of NumPy that create arrays.
     names_math:   whether that code names `math`, or functions of it.
     """
 
@@ -71,15 +73,15 @@ class Body:
     names_math: bool = False
 
     def defines(self, code: types.CodeType) -> bool:
-        """Whether a function with this code is made by code that ran."""
-        return any(code in maker.co_consts for maker in self.executed)
+        """Whether code that has run defines a function with this code."""
+        return any(code in outer.co_consts for outer in self.executed)
 
 
 class Masks:
-    """The picks of masks: arrays whose extents depend on values (see `arrays.selection`).
+    """The selections by masks: arrays whose extents depend on values (see `arrays.selection`).
 
     uncounted: storages whose extent has not been needed.
-    places:    by the storage of a mask: its content, and the places that it picks.
+    places:    by the storage of a mask: its content, and the positions that it selects.
     """
 
     def __init__(self) -> None:
@@ -87,34 +89,34 @@ class Masks:
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
 
     def gather_remaining(self) -> None:
-        """Count the elements of the picks that are still alive when the body has run."""
-        for found in self.uncounted:
-            storage = found()
+        """Materialise the selections that are still alive when the body has returned."""
+        for reference in self.uncounted:
+            storage = reference()
             if storage is not None:
                 storage.initialise()
         self.places.clear()
 
 
 class Trace(Recording):
-    """The recording of one call. See the module.
+    """The recording of one call; see the module.
 
-    assumed:  the assumptions under which it is recorded.
-    numbers:  run-time numbers, and what the body asks of them.
+    assumed:  the assumptions under which the call is recorded.
+    numbers:  run-time numbers, and the body's questions about them.
     draws:    random numbers.
-    looks:    at values of arrays; each ends a segment.
+    looks:    looks at values of arrays; each ends a segment.
     nest:     loops over `tj.range` that are being recorded.
     body, masks, picks: see `Body`, `Masks` and `Picks`.
     imports:  NumPy arrays that the body used as operands.
-    captured: NumPy arrays that were found by name, so that a replay finds them again.
+    captured: NumPy arrays that the body accesses by name, so that a replay can access them again.
     read_only: storages of NumPy arguments, and their paths.
     used_parts: by storage: the parts of it that are used as storages of their own.
-    callbacks: functions given to `tj.callback`.
-    rules:    lines of functions with a gradient of their own.
-    vouched:  how many `tj.pure` functions are running.
-    device:   that of the thread at the call.
-    uses_device: whether the body made arrays there without naming a device.
-    dry:      nothing may be computed: `warm`, `graph`, ...
-    interruption: what aborted the body, which may have caught it.
+    callbacks: functions passed to `tj.callback`.
+    rules:    lines of functions with a custom gradient.
+    vouched:  the number of `tj.pure` functions that are running.
+    device:   the thread's device at the call.
+    uses_device: whether the body created arrays on that device without naming one.
+    dry:      whether execution is disallowed: `warm`, `graph`, ...
+    interruption: the exception that aborted the body, which may have caught it.
     """
 
     marks_storages = False
@@ -146,42 +148,49 @@ class Trace(Recording):
         super().__init__()
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
-        """Key and counter for `count` random numbers."""
+        """Return the key and the counter for `count` random numbers."""
         key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
 
     def accelerator(self) -> Device | None:
-        """A device with memory of its own on which the body has an array."""
-        made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
-        devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
+        """Return a device that the host cannot address and on which the body has an array, or None."""
+        results = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
+        devices = (type.device for type in (*(storage.type for storage in self.windows), *results))
         return next((device for device in devices if not device.is_addressable), None)
 
     def note_device(self) -> None:
-        """Note that the call's own device is used, not one that the body has named."""
+        """Note that an array was created on the thread's device. It is the call's own device unless the body
+        has named another.
+        """
         self.uses_device |= thread.device is self.device
 
     # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
-        """Note a NumPy array that the body uses as an operand; one that was not found by name is copied."""
-        kept = any(held.holds(array) for held in self.captured)
-        self.imports[storage] = array if kept else array.copy()
+        """Note a NumPy array that the body uses as an operand. An array that is not accessed by name is
+        copied.
+        """
+        is_captured = any(captured.holds(array) for captured in self.captured)
+        self.imports[storage] = array if is_captured else array.copy()
         return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
-        """The range of the whole storage: windows of arguments are storages of their own (see `parents`)."""
+        """Return the range of the entire storage: windows of arguments are storages of their own (see
+        `parents`).
+        """
         return 0, storage.type.size
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
-        """Open a window; memory that two storages share cannot be replayed.
+        """Open a window. Memory that two storages share cannot be replayed.
 
-        Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
+        If the storages are parts of one storage, the call is recorded again with views of that storage. Other
+        storages share memory that Python can see.
         """
-        known = self.windows.get(storage)
-        if known and len(known) == 1:  # it is all of the storage
+        windows = self.windows.get(storage)
+        if windows and len(windows) == 1:  # it covers the entire storage
             self._mark(storage)
-            return known[0]
-        if not known:
+            return windows[0]
+        if not windows:
             self._mark(storage)
             if storage.shared or storage in self.parents or storage in self.used_parts:
                 others = [
@@ -193,7 +202,9 @@ class Trace(Recording):
         return super().window(storage, wanted, write=write)
 
     def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
-        """Make all of a storage an input, in the shape of `wanted` if that views all of it in order."""
+        """Make an entire storage an input, in the shape of `wanted` if that view covers all elements in
+        order.
+        """
         if windows or wanted.shape != storage.type.shape:
             return super()._new_window(storage, wanted, windows)
         value = Value(storage.type)
@@ -203,7 +214,7 @@ class Trace(Recording):
         return window
 
     def _refuse_shared(self, *storages: Storage) -> NoReturn:
-        """Start again with storages that share memory as views of one, or give up."""
+        """Restart with storages that share memory as views of one, or give up."""
         parts = {self.parents[s] for s in storages if s in self.parents}
         if parts:
             self.interrupt(Restart(aliased=parts))
@@ -211,7 +222,7 @@ class Trace(Recording):
         self.give_up(what, remedy="", later=True)
 
     def _candidates(self, storage: Storage) -> Iterable[Storage]:
-        """The storages in use that may share the memory of one that is used from now on."""
+        """Return the storages in use that may share the memory of a storage whose use begins."""
         root = self.parents.get(storage, storage)
         used_parts = self.used_parts.get(root, ())
         if root is not storage:
@@ -221,7 +232,7 @@ class Trace(Recording):
         return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:
-        """Mark a storage. A launch of pending eager code, and its compilation, are no part of the body."""
+        """Mark a storage. Launching pending eager code, and compiling it, is not part of the body."""
         if type(storage) is ComputedStorage:
             storage.initialise()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
@@ -230,7 +241,7 @@ class Trace(Recording):
             super()._mark(storage)
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
-        """Record a write; NumPy arguments were copied in, so a write to one would be lost and is refused."""
+        """Record a write. A NumPy argument was copied in, so a write to it would be lost and is refused."""
         path = self.read_only.get(storage)
         if path is not None:
             raise locate(
@@ -244,20 +255,22 @@ class Trace(Recording):
         super().write(storage, wanted, new)
 
     def end_operation(self) -> None:
-        """Record a few rounds of loops if there are very many; refuse what takes too long to plan."""
-        if len(self.nodes) > builtin_range.LONG and self.nest.has_plain:
+        """Restart with a few iterations per loop if the recording is long. Give up if it is too long to
+        plan.
+        """
+        if len(self.nodes) > builtin_range.LONG_RECORDING and self.nest.has_builtin:
             self.interrupt(Restart(rolled=True))
         if len(self.nodes) > MOST:
             self.give_up(
                 f"the body records more than {MOST:,} operations",
-                remedy="decorate a function that it calls: one round of its loop, for example",
+                remedy="decorate a function that it calls: one iteration of its loop, for example",
             )
 
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 
     def refuse_number(self, what: str) -> NoReturn:
-        """Give up because of `what` an array without dimensions does. It may stand for a number of NumPy's,
-        since the trace records what NumPy makes, and that number would behave differently.
+        """Give up because of an operation (`what`) of an array without dimensions. The array may represent a
+        NumPy number, as the trace records NumPy's functions, and that number would behave differently.
         """
         self.give_up(
             f"{what}, and NumPy's numbers would not do that",
@@ -267,26 +280,28 @@ class Trace(Recording):
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def varies(self, number: Any) -> bool:
-        """Whether an integer differs from call to call: it is found in an array, counts rounds, or an earlier
-        trace was for another value of it.
+        """Whether an integer differs between calls: it depends on an array, counts iterations, or an earlier
+        trace required a different value of it.
         """
         if not (self.assumed.picks and type(number) is NumberProxy and type(number._value) is int):
             return False
         source = number._source
-        return self.numbers.is_noted(source) or self.assumed.has_varied(source, number._value)
+        return self.numbers.is_recomputed(source) or self.assumed.has_varied(source, number._value)
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
-        """A run-time number: an input on the host, or of a loop."""
+        """Return the value of a run-time number: an input on the host, or a value of a loop."""
         if type(number.source) in OF_LOOPS:
             return value_of(self, number, dtype)
         return super().number(number, dtype)
 
     def differ(self, op: Op) -> None:
-        """Record all rounds of a loop, as a place that moves needs different operators in them."""
-        self.nest.loops[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+        """Unroll a loop, as a moving view needs different operators in its iterations."""
+        self.nest.loops[-1].unroll(f"the position of {op.name} moves to where another operator is needed")
 
     def _refuse_digits(self, path: str) -> NoReturn:
-        """Give up because the body needs all digits of a number found in an array: they differ by call."""
+        """Give up because the body needs the exact value of a number that depends on an array and differs
+        between calls.
+        """
         if self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
         self.give_up(
@@ -297,11 +312,13 @@ class Trace(Recording):
     # -- segments --------------------------------------------------------------------------------------------
 
     def element(self, array: Any, what: str) -> Any:
-        """Launch what was recorded so far; the only element of an array, as a number of the call."""
+        """Launch the operations recorded so far. Return the only element of an array, as a number of the
+        call.
+        """
         return look_at(self, array, what)
 
     def begin_segment(self) -> None:
-        """Drop the recording but for values of arrays (see `Looks.origins`) and those of gradients."""
+        """Discard the recording, except for values of arrays (see `Looks.origins`) and those of gradients."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
@@ -325,13 +342,15 @@ class Trace(Recording):
             super().adopt(value)
 
     def forget_functions(self) -> None:
-        """Break the reference cycles of a recording that has ended, so that it is freed at once."""
+        """Break the reference cycles of a recording that has ended, so that it is freed immediately."""
         self.numbers.refuse = self.numbers.recount = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 
     def carrier(self, storage: Storage) -> Storage | None:
-        """The storage that an earlier segment made, of which `storage` holds all; None if there is none."""
+        """Return the storage produced by an earlier segment whose content `storage` has; None if there is
+        none.
+        """
         bound = self.looks.origins.get(storage.pending) if storage.pending is not None else None
         return bound.storage if type(bound) is Extent else None
 
@@ -345,15 +364,16 @@ class Trace(Recording):
         return graph
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         super().reset()
         self.looks.origins = {}
 
     # -- giving up -------------------------------------------------------------------------------------------
 
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
-        """Give up because of a look at an array's value. Without another reason against a cut (`when`), the
-        body may store the value in an array of NumPy's, and starts again with recorded ones.
+        """Give up because of a look at an array's value. `when` is a reason why the look cannot end a
+        segment. Without one, the body may be storing the value in a NumPy array, and the call is recorded
+        again with recorded arrays instead.
         """
         if not when:
             self._record_numpy()
@@ -364,17 +384,19 @@ class Trace(Recording):
         )
 
     def refuse_fill(self, what: str) -> NoReturn:
-        """Give up because the body writes recorded values into an array of NumPy's."""
+        """Give up because the body writes recorded values into a NumPy array."""
         self._record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
 
     def _record_numpy(self) -> None:
-        """Start again, with recorded arrays in place of those that NumPy makes, where that may help."""
+        """Restart with recorded arrays in place of those that NumPy creates, if that may help."""
         if self.body.makes_arrays and self.recorded_numpy is None:
             self.interrupt(Restart(numpy=True))
 
     def interrupt(self, error: BaseException) -> NoReturn:
-        """Abort the body. If it catches the error and goes on, it is aborted again for the same reason."""
+        """Abort the body. If it catches the exception and continues, it is aborted again with the same
+        exception.
+        """
         if self.interruption is None:
             self.interruption = error
         raise self.interruption

@@ -18,17 +18,18 @@ from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Question, So
 class Numbers:
     """The numbers of a trace.
 
-    steps:  what was computed and asked, in the body's order, with the looks at arrays (`segments.Cut`).
-    given:  whether there are any.
-    closed: the trace is over, and nothing is noted any more. A proxy that is still referenced then acts as
-            its value, in later recordings, too.
-    concrete: the body gets numbers themselves, no stand-ins; they are guarded.
-    found:  sources of the numbers that depend on what arrays hold.
-    raised: the line where arithmetic on such a number raised an error: if the body caught it, there is no
-            replay.
-    refuse: called when the body asks for the very value of a float that it found in an array.
-    counted: sources of the numbers that count rounds (see `loops.counters`), or are computed of such.
-    recount: called when the body asks for the very value of one of them.
+    steps:  the computations and questions, in the body's order, with the looks at arrays (`segments.Cut`).
+    given:  whether the body has received any proxy.
+    closed: the trace has ended, and nothing is recorded any more. A proxy that is still referenced then
+            behaves like its value, in later recordings, too.
+    concrete: the body receives numbers themselves instead of proxies; they are guarded.
+    from_arrays: sources of the numbers that depend on the content of arrays.
+    raised: the line where arithmetic on such a number raised an error: if the body caught the error, the call
+            cannot be replayed.
+    refuse: called when the body asks for the exact value of a float that depends on an array.
+    counted: sources of the numbers that count iterations (see `look_loops.counters`), or are computed from
+             such numbers.
+    recount: called when the body asks for the exact value of one of them.
     """
 
     def __init__(
@@ -45,57 +46,65 @@ class Numbers:
         self.raised: str | None = None
         self._computed: dict[Any, Computed] = {}
         self._asked: set[Any] = set()
-        self.found: set[Any] = set()
+        self.from_arrays: set[Any] = set()
         self.counted: set[Any] = set()
         self._alive: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
-        """The number that replays find at `source`, which has a `path` for people."""
+        """Return the proxy of a number that replays obtain from `source`, which has a `path` for messages."""
         self.given = True
         return NumberProxy(value, source, self)
 
-    def find(self, source: Source, cut: Any) -> None:
-        """Note that the body found a number in an array, by a look that replays repeat."""
+    def add_look(self, source: Source, cut: Any) -> None:
+        """Note that the body read a number from an array, by a look that replays repeat."""
         self.given = True
         self.steps.append(cut)
-        self.found.add(source)
-        self._computed, self._asked = {}, set()  # the next round of a loop asks again
+        self.from_arrays.add(source)
+        self._computed, self._asked = {}, set()  # the next iteration of a loop asks again
 
-    def begin(self, value: Any) -> Computed:
-        """The initial value of a number that counts rounds: equal ones are other sources."""
+    def start_counter(self, value: Any) -> Computed:
+        """Return the source of the initial value of an iteration counter. Each call returns a distinct
+        source, even for equal values.
+        """
         source = Computed(operations.IDENTITY_FUNCTION, (value,), value)
         self.steps.append(source)
         self.counted.add(source)
         return source
 
     def proxy(self, source: Computed | Source) -> NumberProxy:
-        """A stand-in for a number that was computed or found, which is among those `alive`."""
-        made = NumberProxy(source.value, source, self)
-        self._alive.append(weakref.ref(made))
-        return made
+        """Return a proxy of a number that was computed or looked at. It is among those that `alive`
+        returns.
+        """
+        proxy = NumberProxy(source.value, source, self)
+        self._alive.append(weakref.ref(proxy))
+        return proxy
 
     def alive(self) -> list[NumberProxy]:
-        """The stand-ins for numbers computed or found that are still referenced, in the order in which they
-        were made: by variables, by containers, or by an expression that is being evaluated.
+        """Return the proxies of computed numbers and numbers looked at that are still referenced by
+        variables, by containers, or by an expression that is being evaluated, in the order of their creation.
         """
-        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
-        self._alive = [reference for reference, _ in held]
-        return [proxy for _, proxy in held]
+        alive = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
+        self._alive = [reference for reference, _ in alive]
+        return [proxy for _, proxy in alive]
 
-    def is_noted(self, source: Any) -> bool:
-        """Whether a number is found in an array, counts rounds, or is computed of such."""
-        return source in self.found or source in self.counted
+    def is_recomputed(self, source: Any) -> bool:
+        """Whether replays recompute a number: it was looked at in an array, counts iterations, or is computed
+        from such numbers.
+        """
+        return source in self.from_arrays or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
-        """Refuse a guard on all digits of a number that was computed: it would hold for one call only."""
+        """Refuse a guard on the exact value of a number that depends on an array or counts iterations: it
+        would hold for one call only.
+        """
         is_open = self.refuse is not None and not self.closed
         if is_open and proxy._source in self.counted:
             self.recount()  # type: ignore[misc]
-        if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
+        if is_open and isinstance(proxy._value, float) and proxy._source in self.from_arrays:
             self.refuse(shown(operations.IDENTITY_FUNCTION, (proxy._source,)))  # type: ignore[misc]
 
     def compute(self, operation: Operation, value: Any, *operands: Any) -> Any:
-        """The result `value` of an operation of Python's."""
+        """Record an operation with the result `value`. Return a proxy of the result."""
         if self.closed:
             return value
         for operand in operands:
@@ -106,23 +115,23 @@ class Numbers:
         if source is None:
             source = self._computed[key] = Computed(operation, operands, value)
             self.steps.append(source)
-            known = [each for each in operands if isinstance(each, Computed | Source)]
-            for noted in (self.found, self.counted):
-                if not noted.isdisjoint(known):
-                    noted.add(source)
-        if operation is operations.POWER:  # an integer, float or complex, by the values of its operands
+            recorded = [each for each in operands if isinstance(each, Computed | Source)]
+            for sources in (self.from_arrays, self.counted):
+                if not sources.isdisjoint(recorded):
+                    sources.add(source)
+        if operation is operations.POWER:  # its type (int, float or complex) depends on the operands' values
             kind: Any = type(value)
             self.ask(True, operations.type_is(kind), source)
         return self.proxy(source)
 
     def ask(self, value: Any, operation: Operation, *operands: Any) -> None:
-        """Note that the body asked for the result of an operation: replays require the same `value`."""
+        """Record that the body asked for the result of an operation: replays require the same `value`."""
         if self.closed:
             return
         for operand in operands:
             if type(operand) in OF_LOOPS:
-                asked = shown(operation, operands)
-                operand.loop.unroll(f"the value of the loop variable is asked for: {asked}")
+                question = shown(operation, operands)
+                operand.loop.unroll(f"the value of the loop variable is asked for: {question}")
         key = operation, *map(identity, operands)
         if key not in self._asked:
             self._asked.add(key)

@@ -133,7 +133,7 @@ def loaded(code: types.CodeType, offset: int) -> frozenset[str]:
 
 def counter(value: Any, numbers: Numbers) -> Any:
     """Return a run-time number that starts as a literal."""
-    return numbers.proxy(numbers.begin(value))
+    return numbers.proxy(numbers.start_counter(value))
 
 
 def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...]) -> Any:

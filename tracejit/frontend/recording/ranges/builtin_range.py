@@ -1,19 +1,22 @@
 """Python's own `range` in a body whose recording becomes long.
 
-    for i in range(200):                 32,000 rounds: recording them takes seconds; so the call is
-        for j in range(160):             recorded again with `tj.range` in both places, a round or
-            a[i, j] -= a[i, j - 1] * b   two of each
+    for i in range(200):                 32,000 iterations would take seconds to record, so the
+        for j in range(160):             call is recorded again with `tj.range` for both loops,
+            a[i, j] -= a[i, j - 1] * b   and one or two iterations of each are recorded
 
-Rounds of Python's `range` are recorded one by one, and `passes.rolling` finds equal ones, which is best while
-they are few: kernels may compute several rounds, and a round may ask for the value of its variable. When more
-than `LONG` operations are recorded in a body that has begun a ``for`` over at least `ROUNDS` whole numbers,
-the recording starts again, and such loops are recorded like those over `tj.range`. What `tj.range` cannot
-stand for is recorded round by round, as before. No loop begins so behind `LONG` operations of a second
-recording, unless it has ended at this place before: if it had to be unrolled, these would be recorded again.
-Nor does one with other numbers of rounds at one place: in triangular loops, equal rounds are found better
-when all are there.
+Normally, iterations of Python's `range` are recorded one by one, and `passes.rolling` detects equal ones.
+This is best for few iterations: a kernel may compute several of them, and an iteration may ask for the value
+of its variable. When a body that has started a ``for`` over at least `MIN_TRIP_COUNT` integers has recorded
+more than `LONG_RECORDING` operations, the recording starts again, and such loops are recorded like loops over
+`tj.range`. Loops that `tj.range` does not support are unrolled, as before.
 
-With the pass `roll` disabled all rounds are recorded. Only code of the traced function itself finds this
+Two restrictions keep this profitable. After `LONG_RECORDING` operations of a second recording, only a loop
+that has already ended once at the same call site may start in this form: if another loop had to be unrolled,
+all these operations would be recorded again. And a loop whose trip count differs from one execution of its
+call site to the next (a triangular loop) is unrolled, because equal iterations are easier to detect when all
+are recorded.
+
+If the pass `roll` is disabled, all iterations are recorded. Only code of the traced function itself sees this
 `range` (see `surroundings.numbers_found`).
 """
 
@@ -35,66 +38,74 @@ from tracejit.passes.rolling.wiring import Unlike
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
-LONG = 4096
-"""The most operations of a recording, a tenth of a second, in which all rounds are recorded."""
+LONG_RECORDING = 4096
+"""The maximum number of operations in a recording that unrolls all loops; recording them takes a tenth of a
+second.
+"""
 
-ROUNDS = 16
-"""The least rounds of a loop that is recorded like one over `tj.range`."""
+MIN_TRIP_COUNT = 16
+"""The minimum trip count of a loop that is recorded like one over `tj.range`."""
 
 
 def range_of_body(*bounds: Any) -> Any:
-    """Python's `range` as a traced body finds it."""
+    """The replacement for Python's `range` in a traced body."""
     trace, frame = thread.trace, sys._getframe(1)
     if trace is None or not all(is_integer(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     if trace.assumed.counted:
         return counted_range(trace, frame, bounds)
-    plain = builtins.range(*map(unproxied, bounds))
-    may_be_long = len(plain) >= ROUNDS and not (trace.tapes or trace.looks.cuts or trace.numbers.concrete)
+    iterations = builtins.range(*map(unproxied, bounds))
+    may_be_long = len(iterations) >= MIN_TRIP_COUNT and not (
+        trace.tapes or trace.looks.cuts or trace.numbers.concrete
+    )
     if may_be_long and for_after(frame.f_code, frame.f_lasti) is not None:
         if trace.assumed.rolled:
             start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-            return _PlainRange(start, stop, bounds[2] if len(bounds) == 3 else 1)
-        trace.nest.has_plain = trace.unrolled is not None and "roll" not in config.disable
+            return _BuiltinRange(start, stop, bounds[2] if len(bounds) == 3 else 1)
+        trace.nest.has_builtin = trace.unrolled is not None and "roll" not in config.disable
     return builtins.range(*bounds)
 
 
 def range_of_called(*bounds: Any) -> Any:
-    """Python's `range` as a function finds it that a traced body calls: it counts rounds with looks."""
+    """The replacement for Python's `range` in a function that a traced body calls. It only counts the
+    iterations of loops over looks.
+    """
     trace = thread.trace
     if trace is None or not trace.assumed.counted or not all(is_integer(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     return counted_range(trace, sys._getframe(1), bounds)
 
 
-class _PlainRange(Range):
-    """A range of Python's whose rounds are recorded a few times."""
+class _BuiltinRange(Range):
+    """A built-in range of which only a few iterations are recorded."""
 
     __slots__ = ()
 
-    def _least(self) -> int:
-        return ROUNDS
+    def _min_trip_count(self) -> int:
+        return MIN_TRIP_COUNT
 
-    def _rounds(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
+    def _recorded_loop(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
         is_new = site_of(frame) not in trace.nest.ended
-        if (is_new and len(trace.nodes) > LONG) or not may_roll(frame):
+        if (is_new and len(trace.nodes) > LONG_RECORDING) or not may_roll(frame):
             return None
-        rounds = super()._rounds(trace, frame)
-        if rounds is not None:
-            count = len(builtins.range(*map(unproxied, (self.start, self.stop, self.step))))
-            if trace.nest.counts.setdefault(rounds.site, count) != count:
-                rounds.unroll("the number of rounds differs from one time to the next")
-        return rounds
+        loop = super()._recorded_loop(trace, frame)
+        if loop is not None:
+            trip_count = len(builtins.range(*map(unproxied, (self.start, self.stop, self.step))))
+            if trace.nest.trip_counts.setdefault(loop.site, trip_count) != trip_count:
+                loop.unroll("the trip count differs from one execution to the next")
+        return loop
 
-    def _loop(self, *parts: Any) -> RangeLoop:
-        return _PlainLoop(*parts)
+    def _new_loop(self, *arguments: Any) -> RangeLoop:
+        return _BuiltinLoop(*arguments)
 
 
-class _PlainLoop(RangeLoop):
+class _BuiltinLoop(RangeLoop):
     """The iterator of a ``for`` over Python's `range`."""
 
     def check(self, begin: int) -> None:
-        """Leave rounds to several workers that are worth them, as `passes.rolling` does."""
+        """Unroll the loop if its iterations are long enough to be distributed over several workers, as
+        `passes.rolling` does.
+        """
         try:
             check_size(self.trace.nodes[begin:], LONG_SCALE)
         except Unlike as error:

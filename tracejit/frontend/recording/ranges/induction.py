@@ -1,11 +1,12 @@
-"""Numbers that differ from round to round of a `tj.range`: induction variables.
+"""Numbers that differ between the iterations of a `tj.range`: induction variables.
 
-    for i in tj.range(2, n):      `Progression`: 2 in round 0, 1 more in each; ``3 * i + 1`` is 7, and 3 more
-        rate = 1 / (i + 1)        `Varying`: the loop computes it anew in each round, in float64
+    for i in tj.range(2, n):      `Progression`: 2 in iteration 0, plus 1 in each; ``3 * i + 1`` is 7, plus 3
+        rate = 1 / (i + 1)        `Varying`: the loop computes it in each iteration, in float64
 
-In a recorded round each has its value of that round. In the graph it is a value of its own (`value_of`),
-which becomes an input of the loop's body. A question about its value, or an operation that loops do not have,
-would give another answer in each round: then all rounds are recorded (`RangeLoop.unroll`).
+In a recorded iteration, each number has its value of that iteration. In the graph it is a separate value
+(`value_of`), which becomes an input of the loop's body. A question about its value, or an operation that
+loops do not support, would have another answer in each iteration. In that case all iterations are recorded
+(`RangeLoop.unroll`).
 """
 
 from __future__ import annotations
@@ -38,29 +39,33 @@ OPERATORS = {
     operations.DIVIDE: divide,
     operations.NEGATIVE: negative,
 }
-"""Arithmetic of floats that loops do in each round."""
+"""The arithmetic on floats that loops can do in each iteration."""
 
 
 def does_move(number: Any) -> bool:
-    """Whether a number moves with a loop that is being recorded."""
+    """Whether a number is an induction variable of a loop that is being recorded."""
     return type(number) is NumberProxy and type(number._source) is Progression and not number._numbers.closed
 
 
 def ends_of(number: Any) -> list[Any]:
-    """The values of a number in this round and in the last one of each loop that it moves with."""
+    """Return the values of a number in the present iteration and in the last one, for each loop that it moves
+    with.
+    """
     if not does_move(number):
         return [number]
     source: Progression = number._source
-    rest = source.loop.count - (source.loop.round + 1)
-    further = rest if source.slope == 1 else source.slope * rest
-    return [end for base in ends_of(source.base) for end in (base, base + further)]
+    remaining = source.loop.trip_count - (source.loop.iteration + 1)
+    increase = remaining if source.slope == 1 else source.slope * remaining
+    return [end for base in ends_of(source.base) for end in (base, base + increase)]
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------
 
 
 def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> NumberProxy:
-    """The result of arithmetic on numbers of loops: it moves or varies, too, or the loop is unrolled."""
+    """Return the result of arithmetic on numbers of loops, which is again a number of a loop. Unrolls the
+    loop if it does not support the operation.
+    """
     inner: RangeLoop = max((o.loop for o in operands if type(o) in OF_LOOPS), key=lambda loop: loop.depth())
     if type(value) is float:
         return _vary(inner, operation, value, operands)
@@ -69,8 +74,8 @@ def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Numbe
         if type(operand) is Progression and operand.loop is inner:
             bases.append(operand.base)
             slopes.append(operand.slope)
-            if operand.round != inner.round:
-                inner.unroll("a number of the round before is used in arithmetic")
+            if operand.iteration != inner.iteration:
+                inner.unroll("a number of the previous iteration is used in arithmetic")
         elif type(operand) is int:
             bases.append(operand)
             slopes.append(0)
@@ -82,12 +87,12 @@ def follow(operation: Operation, value: Any, operands: tuple[Any, ...]) -> Numbe
     slope = _slope(operation, bases, slopes)
     if slope is None or type(value) is not int:
         text = operation.written(*["i"] * len(operands))
-        inner.unroll(f"{text} does not grow evenly with the loop variable i")
+        inner.unroll(f"{text} is not linear in the loop variable i")
     return inner.moving(slope, operation.function(*bases))
 
 
 def _slope(operation: Operation, bases: list[Any], slopes: list[int]) -> int | None:
-    """The growth of a result in each round; None if it does not grow evenly."""
+    """Return the increment of a result per iteration; None if it is not linear in the induction variable."""
     match operation:
         case operations.ADD:
             return slopes[0] + slopes[1]
@@ -105,29 +110,31 @@ def _slope(operation: Operation, bases: list[Any], slopes: list[int]) -> int | N
 
 
 def _vary(loop: RangeLoop, operation: Operation, value: float, operands: tuple[Any, ...]) -> NumberProxy:
-    """A float that is computed in each round, or the loop is unrolled."""
+    """Return a float that is computed in each iteration. Unrolls the loop if it does not support the
+    operation.
+    """
     source = Varying(loop, operation, operands, value)
-    what = source.path
+    expression = source.path
     for operand in operands:
         if type(operand) in OF_LOOPS:
             of_outer = type(operand) is Progression and does_move(operand.base)
-            if of_outer or (operand.loop, operand.round) != (loop, loop.round):
-                loop.unroll(f"{what} of a number of another round or loop")
+            if of_outer or (operand.loop, operand.iteration) != (loop, loop.iteration):
+                loop.unroll(f"{expression} of a number of another iteration or loop")
             if type(operand) is Progression:
                 _check_exact(operand, np.dtype("float64"))
         elif type(operand) not in (int, float) and type(getattr(operand, "value", None)) is not float:
             loop.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
         elif type(operand) is int and abs(operand) >= EXACT["float64"]:
-            loop.unroll(f"{what} of a number that float64 does not hold")
+            loop.unroll(f"{expression} of a number that float64 does not represent exactly")
     if operation not in OPERATORS or (operation is operations.DIVIDE and not _divides(loop, operands[1])):
-        loop.unroll(f"{what} is no arithmetic that a loop does")
+        loop.unroll(f"{expression} is not arithmetic that a loop supports")
     proxy = NumberProxy(value, source, loop.trace.numbers)
     loop.numbers.append(weakref.ref(proxy))
     return proxy
 
 
 def _divides(loop: RangeLoop, divisor: Any) -> bool:
-    """Whether a divisor is not 0 in any round: Python raises an error then."""
+    """Whether a divisor is nonzero in all iterations. Python raises an error for 0."""
     if type(divisor) is not Progression:
         return type(divisor) in (int, float)
     ends = ends_of(loop.number(divisor))
@@ -135,18 +142,22 @@ def _divides(loop: RangeLoop, divisor: Any) -> bool:
 
 
 def _check_exact(source: Progression, dtype: np.dtype) -> None:
-    """Check that a number of a loop, which grows by addition, stays an integer that its dtype has exactly."""
-    most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
-    least = 0 if dtype.kind == "u" else -most
-    if not all(least <= end and end <= most for end in ends_of(source.loop.number(source))):
-        source.loop.unroll(f"{dtype} does not count the rounds exactly")
+    """Check that a progression, which the loop computes by additions in `dtype`, stays within the range in
+    which that dtype represents integers exactly. Unrolls the loop otherwise.
+    """
+    maximum = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
+    minimum = 0 if dtype.kind == "u" else -maximum
+    if not all(minimum <= end and end <= maximum for end in ends_of(source.loop.number(source))):
+        source.loop.unroll(f"{dtype} does not represent the loop variable exactly")
 
 
 # -- in the graph --------------------------------------------------------------------------------------------
 
 
 def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
-    """A value of its own for a number of a loop: that of this round, until the loop is made."""
+    """Return a separate graph value for a number of a loop. Until the loop node is created, it has the value
+    of the present iteration.
+    """
     source = number.source
     key = "moving", source, dtype
     value = trace.scalars.get(key)
@@ -154,8 +165,8 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
         return value
     if type(source) is Progression:
         _check_exact(source, dtype)
-    elif source.round != source.loop.round:
-        source.loop.unroll(f"{source.path} of the round before is used")
+    elif source.iteration != source.loop.iteration:
+        source.loop.unroll(f"{source.path} of the previous iteration is used")
     first = _evaluated(source, trace.numbers, _origin_of)
     if is_of(first, trace.numbers):
         value = Value(number_type(dtype))
@@ -167,22 +178,26 @@ def value_of(trace: Trace, number: RuntimeNumber, dtype: np.dtype) -> Value:
     return value
 
 
-def after(source: Progression | Varying, rest: Any, numbers: Numbers) -> Any:
-    """A number as it is after `rest` further rounds."""
-    return _evaluated(source, numbers, lambda moving: moving.base + rest * moving.slope)
+def after(source: Progression | Varying, remaining: Any, numbers: Numbers) -> Any:
+    """Return a number as it is after `remaining` further iterations."""
+    return _evaluated(source, numbers, lambda moving: moving.base + remaining * moving.slope)
 
 
-def _evaluated(source: Any, numbers: Numbers, moved: Callable[[Progression], Any]) -> Any:
-    """A number, computed from the values of its moving operands."""
+def _evaluated(source: Any, numbers: Numbers, evaluate: Callable[[Progression], Any]) -> Any:
+    """Return a number, computed from the values of the progressions among its operands, for which `evaluate`
+    is called.
+    """
     if type(source) is Varying:
-        return source.operation.function(*[_evaluated(each, numbers, moved) for each in source.operands])
+        return source.operation.function(*[_evaluated(each, numbers, evaluate) for each in source.operands])
     if type(source) is Progression:
-        return moved(source)
+        return evaluate(source)
     return source if type(source) in (int, float) else NumberProxy(source.value, source, numbers)
 
 
 def _origin_of(source: Progression) -> Any:
-    """The source of a number in the rounds being recorded: an integer, or a run-time number."""
+    """Return the value of a progression in the iterations that are recorded before the loop: an integer, or a
+    run-time number.
+    """
     base = source.base
     outer = base._source if type(base) is NumberProxy else None
     return _origin_of(outer) if type(outer) is Progression else base

@@ -1,10 +1,11 @@
-"""From a recorded round to a node `loop` that stands for it and all further ones.
+"""From a recorded iteration to a node `loop` that represents it and all further ones.
 
-The nodes between two equal headers leave the recording and become the body. The value of a variable at the
-first header is an input of the body, which writes it if the variable has another value at the second. All
-other values that the body reads are older than the loop. Numbers that move are inputs that grow. A value that
-is read at places that move (`positions`) is an input viewed through a moving window. A carried array that is
-read and stored at such places has one window, which must move as a whole.
+The nodes between two equal headers leave the recording and become the body of the loop. A value of the first
+header is an input of the body; if the second header has a different value in its place, the body writes that
+one to the input: it is loop-carried. All other values that the body reads are older than the loop. Induction
+variables are inputs that grow. A value that is read at moving positions (`positions`) is an input that the
+body views through a moving window. A loop-carried array that is read and written at moving positions has one
+window, and all accesses must move with it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, TrackedExtent
 from tracejit.frontend.recording.ranges.headers import Header
 from tracejit.frontend.recording.ranges.induction import OPERATORS
-from tracejit.frontend.recording.ranges.loop_gradient import Keeper
+from tracejit.frontend.recording.ranges.loop_gradient import ResidualKeeper
 from tracejit.frontend.recording.ranges.positions import (
     MovingSlice,
     Unequal,
@@ -46,34 +47,35 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.ranges.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
-COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
+INT64, FLOAT64 = np.dtype("int64"), np.dtype("float64")
 
 _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDictionary()
-"""Equal bodies are one graph, so that recordings with them are equal."""
+"""Equal bodies are one graph object, so that recordings that contain them are equal."""
 
 
-def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location: str) -> None:
-    """Replace the recording between two equal headers by a loop of `count` rounds. Raises `Unequal` where
-    that is not possible. While a gradient is taken, the loop keeps the values that its rounds need for it.
+def loop_of(loop: RangeLoop, before: Header, after: Header, trip_count: Any, location: str) -> None:
+    """Replace the recording between two equal headers by a loop of `trip_count` iterations. Raises `Unequal`
+    if that is not possible. While a gradient is taken, the loop also stores the values that the backward pass
+    of each iteration needs.
     """
     carried, trace = _carried(before, after), loop.trace
     try:
-        check_plain([node for node in trace.nodes[before.nodes :] if node.op is not constant])
+        check_plain([node for node in trace.nodes[before.n_nodes :] if node.op is not constant])
     except Unlike as error:
         raise Unequal(str(error)) from None
     if not carried:
-        return  # every round computes the same: only the last one remains
+        return  # all iterations compute the same values: only the last one remains
     tape = trace.tapes[0] if trace.tapes else None
     if tape is not None:
-        count = operator.index(count)  # a look: the memory of kept values depends on it
-    items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
-    body = LoopBody(loop, trace.nodes[before.nodes :], carried, count)
-    body.draws(before)
+        trip_count = operator.index(trip_count)  # a look: the size of the residuals' memory depends on it
+    items = tape.since(before.n_nodes) if tape is not None else trace.nodes[before.n_nodes :]
+    body = LoopBody(loop, trace.nodes[before.n_nodes :], carried, trip_count)
+    body.collect_counters(before)
     body.record(items)
-    keeper = Keeper(body) if tape is not None else None
+    keeper = ResidualKeeper(body) if tape is not None else None
     graph = body.graph()
     if tape is not None:
-        tape.forget(before.nodes)
+        tape.forget(before.n_nodes)
     _forget(loop, before)
     final = dict(zip(carried, body.emit(graph, keeper, location), strict=True))
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
@@ -86,42 +88,42 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, count: Any, location
 
 
 def _carried(before: Header, after: Header) -> dict[Value, Value]:
-    """The values with which the round begins and that it changes, with the new value of each."""
-    found: dict[Value, Value] = {}
+    """Return the loop-carried values at the start of the iteration, with the new value of each."""
+    values: dict[Value, Value] = {}
     for first, last in zip(before.values, after.values, strict=True):
-        if found.setdefault(first, last) is not last:
-            raise Unequal("two variables hold one array")
-    return {first: last for first, last in found.items() if first is not last}
+        if values.setdefault(first, last) is not last:
+            raise Unequal("two variables refer to one array")
+    return {first: last for first, last in values.items() if first is not last}
 
 
 def _forget(loop: RangeLoop, header: Header) -> None:
-    """Undo the recording since a header, but for inputs."""
+    """Remove everything recorded since a header, except for inputs."""
     trace = loop.trace
-    for node in trace.nodes[header.nodes :]:
+    for node in trace.nodes[header.n_nodes :]:
         trace.defined.difference_update(node.outputs)
-    added = list(zip(trace.inputs, trace.bound, strict=True))[header.inputs :]
+    added = list(zip(trace.inputs, trace.bound, strict=True))[header.n_inputs :]
     for value, _ in added:
         trace.defined.remove(value)
-    del trace.nodes[header.nodes :]
-    del trace.inputs[header.inputs :], trace.bound[header.inputs :]
+    del trace.nodes[header.n_nodes :]
+    del trace.inputs[header.n_inputs :], trace.bound[header.n_inputs :]
     for value, bound in added:
-        moving = trace.nest.values.get(value)
-        if moving is None or moving.loop is not loop:
+        source = trace.nest.values.get(value)
+        if source is None or source.loop is not loop:
             trace._add_input(value, bound)
     scalars = trace.scalars
     trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
 
 class NumberOperand(NamedTuple):
-    """A number in front of the loop, as `dtype`."""
+    """A number before the loop, as `dtype`."""
 
     number: Any
     dtype: np.dtype
 
 
 class CounterOperand(NamedTuple):
-    """The counter of a random stream in the first of the rounds, after what was `drawn` from it; `step`: how
-    many numbers a round draws.
+    """The counter of a random stream in the loop's first iteration, after the numbers that were `drawn` from
+    it before. An iteration draws `step` numbers.
     """
 
     value: Value
@@ -130,27 +132,29 @@ class CounterOperand(NamedTuple):
     step: int
 
 
-class PartOperand(NamedTuple):
-    """A part of a value, in front of the loop."""
+class SliceOperand(NamedTuple):
+    """A slice of a value, taken before the loop."""
 
     base: Value
     view: View
 
 
-Operand = Value | NumberOperand | CounterOperand | PartOperand
+Operand = Value | NumberOperand | CounterOperand | SliceOperand
 
 
 class LoopBody(Copier):
     """The body of a loop under construction, and its operands.
 
-    operands: for each input of the body, its initial value: a value, a number, or a part of a value.
-    slices: the moving places where carried values are read and stored. While a gradient is taken, also those
-        where values from before the loop are read.
-    low: for recorded values that are such a part of their array in the body, the begin of the part.
-    seen: inputs for parts of values from before the loop.
-    arrays: arrays for numbers that are computed in each round, and for their operands.
-    counters: those of random numbers that the round draws, by their values.
-    effects: the values stored in inputs.
+    operands:      for each input of the body, its initial value: a value, a number, a counter, or a slice of
+                   a value.
+    moves:         for each input, its start and its step per iteration: offsets of a window, or an increment.
+    slices:        the moving slices in which loop-carried values are read and written.
+    slice_starts:  for recorded values that the body has as a slice: the offset of the slice in the recorded
+                   value.
+    slice_inputs:  inputs for slices of values from before the loop.
+    float_arrays:  arrays for numbers that are computed in each iteration, and for their operands.
+    counters:      counters of the random numbers that the iteration draws, by graph value.
+    effects:       the values stored in inputs.
     """
 
     def __init__(
@@ -158,33 +162,33 @@ class LoopBody(Copier):
         loop: RangeLoop,
         nodes: list[Node],
         carried: dict[Value, Value],
-        count: Any,
+        trip_count: Any,
     ) -> None:
         super().__init__(Builder())
         self.loop, self.trace, self.nodes, self.carried = loop, loop.trace, nodes, carried
-        self.count = count
+        self.trip_count = trip_count
         self.depth = loop.depth()
         self.operands: list[Operand] = []
         self.moves: list[tuple[int, int]] = []
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
-        self.made_here = {value for node in nodes for value in node.outputs}
+        self.produced = {value for node in nodes for value in node.outputs}
         self.slices = {
-            value: found
+            value: moving_slice
             for value in carried
-            if (found := slice_of(value, nodes, carried, self.depth)) is not None
+            if (moving_slice := slice_of(value, nodes, carried, self.depth)) is not None
         }
-        self.low: dict[Value, Any] = {}
-        self.seen: dict[Any, Value] = {}
-        self.arrays: dict[Any, Value] = {}
+        self.slice_starts: dict[Value, Any] = {}
+        self.slice_inputs: dict[Any, Value] = {}
+        self.float_arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
         self.items: list[Node | ReverseStep] = []
         self.counters: dict[Value, CounterOperand] = {}
 
-    def draws(self, before: Header) -> None:
-        """Find the counters of the round's draws from random streams."""
-        of_round = self.trace.draws.of_round(before.drawn)
-        if of_round is None:
-            raise Unequal("a loop in a round draws random numbers, and its count is another one in each call")
+    def collect_counters(self, before: Header) -> None:
+        """Collect the counters of the iteration's draws from random streams."""
+        per_iteration = self.trace.draws.drawn_since(before.drawn)
+        if per_iteration is None:
+            raise Unequal("an inner loop draws random numbers, and its trip count differs between calls")
         for value, bound in zip(self.trace.inputs, self.trace.bound, strict=True):
             source = bound.source if isinstance(bound, RuntimeNumber) else None
             if type(source) is not DrawCounter:
@@ -192,27 +196,27 @@ class LoopBody(Copier):
             begin, stream = before.drawn[source.stream], source.stream
             if source.further is begin.further and source.fixed >= begin.fixed:
                 drawn = begin.plus(source.fixed - begin.fixed)
-                self.counters[value] = CounterOperand(value, stream, drawn, of_round[stream])
+                self.counters[value] = CounterOperand(value, stream, drawn, per_iteration[stream])
 
     def record(self, items: Items) -> None:
-        """Append a round to the body."""
+        """Append an iteration to the body."""
         targets = [self._target(value) for value in self.carried]
         self.items = self.copies(items)
-        used = set()
+        stored = set()
         for target, last in zip(targets, self.carried.values(), strict=True):
             value = self.found(last)
-            if last in used or last not in self.made_here:
+            if last in stored or last not in self.produced:
                 value = self.builder.emit(copy, value)
                 self.items.append(self.builder.nodes[-1])
-            used.add(last)
+            stored.add(last)
             self.effects.append(Effect(target, value))
 
     def graph(self) -> Graph:
-        """The body; equal ones are one object."""
-        made = self.builder.graph([], self.effects)
-        return _bodies.setdefault(structure(made, locations=True), made)
+        """Return the body. Equal bodies are one object."""
+        body = self.builder.graph([], self.effects)
+        return _bodies.setdefault(structure(body, locations=True), body)
 
-    # ---- places that move
+    # ---- moving positions
 
     def _input(
         self,
@@ -224,48 +228,48 @@ class LoopBody(Copier):
         self.moves.append(move)
         return self.builder.input(type)
 
-    def _part_input(self, base: Value, place: MovingSlice, shape: tuple[int, ...]) -> Value:
-        """An input that is a part of a value from before the loop."""
+    def _slice_input(self, base: Value, moving_slice: MovingSlice, shape: tuple[int, ...]) -> Value:
+        """Add an input that is a slice of a value from before the loop."""
         type = ArrayType(shape, base.type.dtype, base.type.device)
-        low, size, step = fixed(place.low, self.depth), place.size, place.step
+        low, size, step = fixed(moving_slice.low, self.depth), moving_slice.size, moving_slice.step
         if isinstance(low, int):
             return self._input(type, base, (low, step))
-        # a place that moves with an enclosing loop is narrowed there
-        reach = abs(step) * (operator.index(self.count) - 1)
-        start = reach if step < 0 else 0
-        part = PartOperand(base, View(low - start, (reach + size,), (1,)))
-        return self._input(type, part, (start, step))
+        # If the slice moves with an enclosing loop, too, the operand is the range that this loop accesses.
+        distance = abs(step) * (operator.index(self.trip_count) - 1)
+        start = distance if step < 0 else 0
+        operand = SliceOperand(base, View(low - start, (distance + size,), (1,)))
+        return self._input(type, operand, (start, step))
 
     def _target(self, value: Value) -> Value:
-        place = self.slices.get(value)
-        if place is None:
-            self.replaced[value] = found = self._input(value.type, value, (0, 0))
-            return found
-        self.replaced[value] = found = self._part_input(value, place, (place.size,))
-        self.low[value] = place.low
-        return found
+        moving_slice = self.slices.get(value)
+        if moving_slice is None:
+            self.replaced[value] = target = self._input(value.type, value, (0, 0))
+            return target
+        self.replaced[value] = target = self._slice_input(value, moving_slice, (moving_slice.size,))
+        self.slice_starts[value] = moving_slice.low
+        return target
 
     def copy_node(self, node: Node) -> Items:
-        """Append a node of the round."""
+        """Append a node of the iteration."""
         if node.op is constant:
             return []
         start, attrs = len(self.builder.nodes), node.attrs
         if node.op in (view, update):
-            seen, base = attrs["view"], node.inputs[0]
-            low = self.low.get(base)
-            if low is not None:
-                attrs = {"view": seen.moved(-low)}
+            accessed, base = attrs["view"], node.inputs[0]
+            slice_start = self.slice_starts.get(base)
+            if slice_start is not None:
+                attrs = {"view": accessed.moved(-slice_start)}
                 if node.op is update:
-                    self.low[node.output] = low
-            elif moves(seen):
-                if node.op is update or base in self.made_here or base in self.carried:
-                    raise Unequal("a place moves in an array that each round makes anew")
-                self.replaced[node.output] = self._seen(base, seen)
+                    self.slice_starts[node.output] = slice_start
+            elif moves(accessed):
+                if node.op is update or base in self.produced or base in self.carried:
+                    raise Unequal("a position moves in an array that each iteration creates")
+                self.replaced[node.output] = self._moving_view(base, accessed)
                 return self.builder.nodes[start:]
         varying = [v for v in node.inputs if type(self.trace.nest.values.get(v)) is Varying]
         if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
-            raise Unequal(f"{node.op.name} of a number that is computed in each round")
-        inputs = [self._spread(v, node) if v in varying else self.found(v) for v in node.inputs]
+            raise Unequal(f"{node.op.name} of a number that is computed in each iteration")
+        inputs = [self._broadcast(v, node) if v in varying else self.found(v) for v in node.inputs]
         if varying and node.op is full:
             self.replaced[node.output] = self.builder.emit(copy, inputs[0])
             return self.builder.nodes[start:]
@@ -277,137 +281,143 @@ class LoopBody(Copier):
         self.replaced.update(zip(node.outputs, outputs, strict=True))
         return self.builder.nodes[start:]
 
-    def _seen(self, base: Value, seen: View) -> Value:
-        """A moving view of a value from before the loop. A gradient reads all of it as one part."""
-        low, high = seen.span()
-        place = MovingSlice(low, high - low, slope_of(seen.offset, self.depth))
+    def _moving_view(self, base: Value, accessed: View) -> Value:
+        """Return a moving view of a value from before the loop. While a gradient is taken, all reads of the
+        value share one slice.
+        """
+        low, high = accessed.span()
+        moving_slice = MovingSlice(low, high - low, slope_of(accessed.offset, self.depth))
         if self.trace.tapes:
-            found = slice_of(base, self.nodes, self.carried, self.depth)
-            assert found is not None
-            place = found
-        whole = seen.is_contiguous() and not self.trace.tapes
-        shape = seen.shape if whole else (place.size,)
-        key = base, place, shape
-        if key not in self.seen:
-            self.seen[key] = self._part_input(base, place, shape)
-        part = self.seen[key]
-        return part if whole else self.builder.emit(view, part, view=seen.moved(-place.low))
+            union = slice_of(base, self.nodes, self.carried, self.depth)
+            assert union is not None
+            moving_slice = union
+        is_exact = accessed.is_contiguous() and not self.trace.tapes
+        shape = accessed.shape if is_exact else (moving_slice.size,)
+        key = base, moving_slice, shape
+        if key not in self.slice_inputs:
+            self.slice_inputs[key] = self._slice_input(base, moving_slice, shape)
+        value = self.slice_inputs[key]
+        return value if is_exact else self.builder.emit(view, value, view=accessed.moved(-moving_slice.low))
 
     # ---- values
 
     def found(self, value: Value) -> Value:
-        """A value of the recording in the body."""
-        found = self.replaced.get(value)
-        if found is not None:
-            return found
+        """Return the value of the body for a value of the recording."""
+        replacement = self.replaced.get(value)
+        if replacement is not None:
+            return replacement
         if value in self.counters:
             counter = self.counters[value]
-            self.replaced[value] = found = self._input(value.type, counter, (0, counter.step))
-            return found
-        dtype, moving = value.type.dtype, self.trace.nest.values.get(value)
+            self.replaced[value] = replacement = self._input(value.type, counter, (0, counter.step))
+            return replacement
+        dtype, source = value.type.dtype, self.trace.nest.values.get(value)
         number: NumberOperand | None = None
-        while type(moving) is Progression:
-            if moving.loop is self.loop:
-                number = NumberOperand(moving.base, dtype)
-                self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
-                return found
-            if moving.loop in self.trace.nest.loops:  # an outer loop
-                number = NumberOperand(self.loop.number(moving), dtype)
+        while type(source) is Progression:
+            if source.loop is self.loop:
+                number = NumberOperand(source.base, dtype)
+                self.replaced[value] = replacement = self._input(value.type, number, (0, source.slope))
+                return replacement
+            if source.loop in self.trace.nest.loops:  # an outer loop
+                number = NumberOperand(self.loop.number(source), dtype)
                 break
-            moving = moving.base._source if type(moving.base) is NumberProxy else None
+            source = source.base._source if type(source.base) is NumberProxy else None
         if number is None and value in self.constants:
-            (found,) = self.builder.copy(self.constants[value], ())
+            (replacement,) = self.builder.copy(self.constants[value], ())
         elif number is None and isinstance(literal := self.trace.looks.origins.get(value), ConstantOrigin):
-            found = self.builder.emit(constant, **literal.attrs)
+            replacement = self.builder.emit(constant, **literal.attrs)
         else:
-            found = self._input(value.type, number or value, (0, 0))
-        self.replaced[value] = found
-        return found
+            replacement = self._input(value.type, number or value, (0, 0))
+        self.replaced[value] = replacement
+        return replacement
 
-    # ---- numbers that are computed in each round
+    # ---- numbers that are computed in each iteration
 
-    def _spread(self, value: Value, node: Node) -> Value:
-        """A number that varies as an array of the shape of a node's result."""
+    def _broadcast(self, value: Value, node: Node) -> Value:
+        """Return a number that varies as an array with the shape of a node's result."""
         source, result = self.trace.nest.values[value], node.output.type
         if source.loop is not self.loop:
-            raise Unequal("a number of a loop around is computed in each round")
-        number = self._computed(source, result.device)
+            raise Unequal("a number of an enclosing loop is computed in each iteration")
+        number = self._float_value(source, result.device)
         if value.type.dtype != FLOAT64:
             number = self.builder.emit(astype, number, dtype=value.type.dtype)
         if result.shape:
             number = self.builder.emit(view, number, view=View.of_shape(()).broadcast(result.shape))
         return number
 
-    def _computed(self, source: Any, device: Device) -> Value:
-        """The value of a number in arithmetic of floats: an array for one that moves or varies."""
+    def _float_value(self, source: Any, device: Device) -> Value:
+        """Return the value of a number in float arithmetic: an array if it is an induction variable or
+        derived from one.
+        """
         if type(source) in (int, float):
             number: Value = self.builder.emit(constant, **constant_of(float(source), FLOAT64))
             return number
-        found = self.arrays.get(source)
-        if found is not None:
-            return found
+        array = self.float_arrays.get(source)
+        if array is not None:
+            return array
         if type(source) is Varying:
-            operands = [self._computed(o, device) for o in source.operands]
-            found = self.builder.emit(OPERATORS[source.operation], *operands)
+            operands = [self._float_value(o, device) for o in source.operands]
+            array = self.builder.emit(OPERATORS[source.operation], *operands)
         elif type(source) is Progression:
             type_ = ArrayType((), FLOAT64, HOST)
             number = self._input(type_, NumberOperand(source.base, FLOAT64), (0, source.slope))
-            found = self.builder.emit(full, number, shape=(), device=device)
+            array = self.builder.emit(full, number, shape=(), device=device)
         else:
-            held = NumberProxy(source.value, source, self.trace.numbers)
-            found = self._input(ArrayType((), FLOAT64, HOST), NumberOperand(held, FLOAT64), (0, 0))
-        self.arrays[source] = found
-        return found
+            proxy = NumberProxy(source.value, source, self.trace.numbers)
+            array = self._input(ArrayType((), FLOAT64, HOST), NumberOperand(proxy, FLOAT64), (0, 0))
+        self.float_arrays[source] = array
+        return array
 
-    # ---- around the loop
+    # ---- the node and its operands
 
-    def emit(self, graph: Graph, keeper: Keeper | None, location: str) -> list[Value]:
-        """Append the loop to the recording; the carried values after it."""
+    def emit(self, graph: Graph, keeper: ResidualKeeper | None, location: str) -> list[Value]:
+        """Append the loop to the recording. Return the loop-carried values after it."""
         trace = self.trace
         operands = [self._operand(operand) for operand in self.operands]
         begin = len(trace.nodes)
-        if is_of(self.count, trace.numbers):
-            counted = trace.number(RuntimeNumber(self.count._value, self.count._source), COUNT)
+        if is_of(self.trip_count, trace.numbers):
+            trip_count = trace.number(RuntimeNumber(self.trip_count._value, self.trip_count._source), INT64)
         else:
-            counted = trace.literal(unproxied(self.count), COUNT)
+            trip_count = trace.literal(unproxied(self.trip_count), INT64)
         if keeper is not None:
             last = {i: v for i in range(len(self.operands)) if (v := self._last(i)) is not None}
             begin = len(trace.nodes)
-            operands += keeper.memory(trace, self.count, location)
-        rounds, first = int(unproxied(self.count)), self.loop.round - 1
-        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
-        outputs = trace.emit(loop_op, counted, *operands, location=location, **attrs)
+            operands += keeper.allocate(trace, self.trip_count, location)
+        iterations, first = int(unproxied(self.trip_count)), self.loop.iteration - 1
+        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": iterations, "first": first}
+        outputs = trace.emit(loop_op, trip_count, *operands, location=location, **attrs)
         if keeper is not None:
             step = keeper.step(self, operands, outputs, trace.nodes[begin:], last)
             trace.tapes[0].stand(step, begin)
         finals = []
         for value, operand, result in zip(self.carried, self.operands, outputs, strict=False):
-            if isinstance(operand, PartOperand):
+            if isinstance(operand, SliceOperand):
                 result = trace.emit(update, value, result, location=location, view=operand.view)
             finals.append(result)
         return finals
 
     def _last(self, i: int) -> Value | None:
-        """The value of a number in the last round, if the operand is one; the count is known."""
-        trace, operand, further = self.trace, self.operands[i], self.moves[i][1] * (self.count - 1)
+        """Return the value of a number in the last iteration, if the operand is a number. The trip count is
+        known.
+        """
+        trace, operand, increase = self.trace, self.operands[i], self.moves[i][1] * (self.trip_count - 1)
         if isinstance(operand, CounterOperand):
-            counter = trace.draws.counter(operand.stream, operand.drawn.plus(further))
+            counter = trace.draws.counter(operand.stream, operand.drawn.plus(increase))
             return trace.number(counter, operand.value.type.dtype)
         if isinstance(operand, NumberOperand):
-            return _number_of(trace, operand.number + further, operand.dtype)
+            return _number_of(trace, operand.number + increase, operand.dtype)
         return None
 
     def _operand(self, operand: Operand) -> Value:
         if isinstance(operand, NumberOperand):
             return _number_of(self.trace, *operand)
-        if isinstance(operand, PartOperand):
-            made: Value = self.trace.emit(view, operand.base, view=operand.view)
-            return made
+        if isinstance(operand, SliceOperand):
+            value: Value = self.trace.emit(view, operand.base, view=operand.view)
+            return value
         return operand.value if isinstance(operand, CounterOperand) else operand
 
 
 def _number_of(trace: Trace, number: Any, dtype: np.dtype) -> Any:
-    """The value of a number in front of the loop."""
+    """Return the value of a number before the loop."""
     if is_of(number, trace.numbers):
         return trace.number(RuntimeNumber(number._value, number._source), dtype)
     return trace.literal(unproxied(number), dtype)

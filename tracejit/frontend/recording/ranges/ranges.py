@@ -1,14 +1,15 @@
-"""`tj.range`: a loop of which the first rounds are recorded, whatever its count.
+"""`tj.range`: a loop of which only the first iterations are recorded, whatever its trip count.
 
-    for i in tj.range(n):            round 0 and round 1 are recorded; then the loop ends,
-        x = tanh(x * w + i)          and a node `loop` stands for all rounds but the first
+    for i in tj.range(n):            iterations 0 and 1 are recorded; then the ``for`` statement ends,
+        x = tanh(x * w + i)          and a node `loop` represents all iterations but the first
 
-At the begin of each round all that the rest of the body can depend on is noted (`headers`). When two headers
-are equal but for the content of arrays, all further rounds repeat the one between them: its nodes become the
-body of a `loop` (`loop_node`), arrays that are alive get the loop's results, and ``for`` ends. The count is a
-run-time number, checked to be at least `LEAST`; smaller counts are recorded like those of Python's `range`.
-Where headers stay different, or the body asks for the value of the loop variable, the call is recorded again
-with Python's `range` in this place (`unroll`), and ``explain()`` says why.
+At the start of each iteration, the recorder takes a snapshot of everything that the rest of the body can
+depend on (`headers`). If two headers are equal except for the content of arrays, all further iterations
+repeat the one between them. Its nodes become the body of a `loop` (`loop_node`), live arrays get the loop's
+results, and the ``for`` statement ends. The trip count is a run-time number with a guard that it is at least
+`LEAST`; loops with smaller trip counts are recorded like those over Python's `range`. If headers remain
+different, or the body asks for the value of the loop variable, the call is recorded again with Python's
+`range` at this call site (`RangeLoop.unroll`), and ``explain()`` shows the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.ranges.headers import Header, header_at
 from tracejit.frontend.recording.ranges.induction import after, follow
 from tracejit.frontend.recording.ranges.loop_node import loop_of
-from tracejit.frontend.recording.ranges.positions import Outside, Unequal, fixed, left, slope_of
+from tracejit.frontend.recording.ranges.positions import Outside, Unequal, final_view, fixed, slope_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Progression, Varying
@@ -41,18 +42,18 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 LEAST = 4
-"""The least rounds of a loop: counts below it are recorded round by round."""
+"""The minimum trip count of a loop node. Loops with fewer iterations are unrolled."""
 
-HEADERS = 5
-"""Rounds that may differ before all are recorded."""
+MAX_HEADERS = 5
+"""The maximum number of iterations without two equal headers. After that, the loop is unrolled."""
 
-PLAIN = Numbers()
-"""The numbers of proxies that only stand for their value."""
-PLAIN.closed = True
+SOURCELESS = Numbers()
+"""The numbers to which proxies belong that have only a value, and no source."""
+SOURCELESS.closed = True
 
 
 class Range:
-    """A range whose rounds are recorded a few times (see `range`). It can be run through again and again.
+    """A range of which only a few iterations are recorded (see `range`). It can be iterated over repeatedly.
 
     >>> import tracejit as tj
     >>> tj.range(2, 8, 3)
@@ -69,9 +70,9 @@ class Range:
     def __iter__(self) -> Iterator[Any]:
         trace = thread.trace
         if trace is not None:
-            rounds = self._rounds(trace, sys._getframe(1))
-            if rounds is not None:
-                return rounds
+            loop = self._recorded_loop(trace, sys._getframe(1))
+            if loop is not None:
+                return loop
         return iter(builtins.range(self.start, self.stop, self.step))
 
     def __len__(self) -> int:
@@ -80,39 +81,45 @@ class Range:
     def __repr__(self) -> str:
         return f"tj.range({self.start}, {self.stop}, {self.step})"
 
-    def _rounds(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
-        """The rounds of a ``for`` statement, if a loop may stand for them."""
+    def _recorded_loop(self, trace: Trace, frame: types.FrameType) -> RangeLoop | None:
+        """Return the iterator for a ``for`` statement that may become a loop node, or None."""
         if not may_roll(frame) or for_at(frame.f_code, frame.f_lasti) is None:
             return None
         step = operator.index(self.step)
-        count = self.stop
+        trip_count = self.stop
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
             distance = self.stop - self.start if step > 0 else self.start - self.stop
-            count = (distance + (abs(step) - 1)) // abs(step)
-        return self._loop(trace, frame, self.start, step, count) if count >= self._least() else None
+            trip_count = (distance + (abs(step) - 1)) // abs(step)
+        return (
+            self._new_loop(trace, frame, self.start, step, trip_count)
+            if trip_count >= self._min_trip_count()
+            else None
+        )
 
-    def _least(self) -> int:
-        """The least rounds of a loop."""
+    def _min_trip_count(self) -> int:
+        """Return the minimum trip count of a loop node."""
         return LEAST
 
-    def _loop(self, *parts: Any) -> RangeLoop:
-        return RangeLoop(*parts)
+    def _new_loop(self, *arguments: Any) -> RangeLoop:
+        return RangeLoop(*arguments)
 
 
 def range(*bounds: Any) -> Range:
-    """Python's ``range(stop)`` or ``range(start, stop[, step])`` for loops of many rounds.
+    """Python's ``range(stop)`` or ``range(start, stop[, step])`` for loops of many iterations.
 
-    In a traced function the first rounds are recorded, and stand for all of them: recording, compiling and
-    kernels do not depend on the count, which is a run-time number: other counts of at least 4 replay. The
-    rounds must do the same with other values: arrays are rebound (``x = f(x)``), updated in place, read and
-    stored at places that move with the loop variable (``out[i] = x[i + 1]``), and the loop variable is used
-    in arithmetic. Where they differ, where the loop variable is compared, and in a gradient of a gradient,
-    all rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
-    While a gradient is taken, other counts are recorded anew: what a round needs for it is kept (see
-    `tj.checkpoint`). Elsewhere it is Python's `range`.
+    In a traced function, only the first iterations are recorded, and they represent all iterations. The costs
+    of recording and compilation, and the kernels, do not depend on the trip count. It is a run-time number,
+    and any trip count of at least 4 replays. The iterations must do the same with different values: rebind
+    arrays (``x = f(x)``), update them in place, read and write them at positions that move with the loop
+    variable (``out[i] = x[i + 1]``), and use the loop variable in arithmetic. If the iterations differ, if
+    the loop variable is compared, and in a gradient of a gradient, all iterations are recorded, as with
+    Python's `range`. The results are the same, and ``explain()`` shows the reason. While a gradient is taken,
+    each trip count has a recording of its own, because the values that the backward pass needs are kept for
+    every iteration (see `tj.checkpoint`). Outside of traced functions, `tj.range` behaves like Python's
+    `range`.
 
-    Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and a step of 0. An
-    index out of range is an `OutOfBoundsError`, an `IndexError`, that names the line and the round.
+    Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and for a step of 0.
+    An index out of range is an `OutOfBoundsError`, an `IndexError`, that names the line and the iteration.
 
     >>> import tracejit as tj
     >>> @tj.jit
@@ -143,111 +150,113 @@ def range(*bounds: Any) -> Range:
 
 
 def may_roll(frame: types.FrameType) -> bool:
-    """Whether the rounds of a loop in this frame may be recorded a few times."""
+    """Whether loops at the call site of this frame may be recorded with a few iterations."""
     trace = thread.trace
-    places = trace.unrolled if trace is not None else None
-    if places is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
+    unrolled = trace.unrolled if trace is not None else None
+    if unrolled is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
         return False
-    return site_of(frame) not in places
+    return site_of(frame) not in unrolled
 
 
 def record_all(reason: str) -> None:
-    """Record all rounds of the innermost loop that is being recorded, if there is one."""
+    """Unroll the innermost loop that is being recorded, if there is one."""
     if thread.trace is not None and thread.trace.nest.loops:
         thread.trace.nest.loops[-1].unroll(reason)
 
 
 def site_of(frame: types.FrameType) -> Hashable:
-    """The place of a loop; for one in this package, the place where the user's code calls it."""
+    """Return the call site of a loop. For a loop inside this package, it is the position at which the user's
+    code calls the package.
+    """
     caller: types.FrameType | None = frame
     while caller is not None and is_ours(caller):
         caller = caller.f_back
-    place = frame if caller is None else caller
-    return place.f_code, place.f_lasti
+    site = frame if caller is None else caller
+    return site.f_code, site.f_lasti
 
 
 class Nest:
     """The loops over `tj.range` that are being recorded.
 
-    loops:  outermost first.
-    ended:  places of loops that have ended, so that a few rounds stand for all.
-    values: values of the graph for numbers that differ from round to round.
-    counts: numbers of rounds, by places of loops over Python's `range`.
-    has_plain: whether loops over Python's `range` might be recorded so, too (see `plain`).
+    loops:       the loops, outermost first.
+    ended:       call sites of loops that have become loop nodes.
+    trip_counts: trip counts, by call site of loops over Python's `range`.
+    has_builtin: whether loops over Python's `range` could be recorded in the same form (see `builtin_range`).
+    values:      the graph values of numbers that differ between iterations, with their sources.
     """
 
     def __init__(self) -> None:
         self.loops: list[RangeLoop] = []
         self.ended: set[Hashable] = set()
-        self.counts: dict[Hashable, int] = {}
-        self.has_plain = False
+        self.trip_counts: dict[Hashable, int] = {}
+        self.has_builtin = False
         self.values: dict[Value, Progression | Varying] = {}
 
 
 class RangeLoop:
-    """The iterator of a ``for``: round after round, until two headers are equal."""
+    """The iterator of a ``for`` statement: it records iterations until two headers are equal."""
 
-    def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, count: Any) -> None:
+    def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, trip_count: Any) -> None:
         self.trace = trace
         self.site = site_of(frame)
         self.location = user_location() or frame.f_code.co_filename
-        self.start, self.step, self.count = start, step, count
-        self.round = -1  # the one being recorded
+        self.start, self.step, self.trip_count = start, step, trip_count
+        self.iteration = -1  # the iteration that is being recorded
         self.header: Header | None = None
-        self.numbers: list[weakref.ref[NumberProxy]] = []  # the moving ones
-        self.begin = 0  # the node at which round 1 begins, of those that stay in front of the loop
-        self.outside: Outside | None = None  # an index of this round, in a later one
+        self.numbers: list[weakref.ref[NumberProxy]] = []  # the numbers that differ between iterations
+        self.begin = 0  # position of the first node of iteration 1: nodes from here on may have moving views
+        self.outside: Outside | None = None  # the first index that leaves its array in a later iteration
         trace.nest.loops.append(self)
 
     def __iter__(self) -> RangeLoop:
         return self
 
     def __next__(self) -> Any:
-        trace, self.round = self.trace, self.round + 1
-        if self.round == 0:
+        trace, self.iteration = self.trace, self.iteration + 1
+        if self.iteration == 0:
             return self.start
         if thread.trace is not trace:
-            self.unroll("the loop goes on while something else is recorded")
-        frame = sys._getframe(1)  # that of the ``for``; not kept, as it keeps arrays
-        if self.round > 1 and self._ends(frame):
+            self.unroll("the loop continues while another function is recorded")
+        frame = sys._getframe(1)  # of the ``for`` statement; not stored, because it keeps arrays alive
+        if self.iteration > 1 and self._ends(frame):
             raise StopIteration
-        if self.round >= min(HEADERS, unproxied(self.count)):
-            self.unroll("the rounds of tj.range differ", detail=True)
+        if self.iteration >= min(MAX_HEADERS, unproxied(self.trip_count)):
+            self.unroll("the iterations of tj.range differ", detail=True)
         self.outside = None
-        self.header = self.header if self.round > 1 else header_at(self, frame)
-        if self.round == 1:
+        self.header = self.header if self.iteration > 1 else header_at(self, frame)
+        if self.iteration == 1:
             self.begin = len(trace.nodes)
         assert self.header is not None
-        self.header.holders, self.header.moving = [], []  # so that this round frees what it rebinds
-        return self.moving(self.step, self.start + self.step * self.round)
+        self.header.holders, self.header.moving = [], []  # so that rebound arrays are freed
+        return self.moving(self.step, self.start + self.step * self.iteration)
 
     def moving(self, slope: int, base: Any) -> NumberProxy:
-        """A number that is `base` in this round, and grows by `slope` each round."""
+        """Return a number that is `base` in the present iteration and grows by `slope` in each."""
         self.trace.numbers.given = True
         proxy = self.number(Progression(self, slope, base, unproxied(base)))
         self.numbers.append(weakref.ref(proxy))
         return proxy
 
     def depth(self) -> int:
-        """The number of enclosing loops; -1 if this one has ended."""
+        """Return the number of enclosing loops; -1 if this loop has ended."""
         return self.trace.nest.loops.index(self) if self in self.trace.nest.loops else -1
 
     def number(self, source: Progression | Computed) -> NumberProxy:
-        """The number of a source, in this round."""
+        """Return the number of a source in the present iteration."""
         return NumberProxy(source.value, source, self.trace.numbers)
 
     def follow(self, operation: Operation, value: Any, operands: tuple[Any, ...]) -> NumberProxy:
-        """The result `value` of arithmetic on numbers of this loop, and others."""
+        """Return the result `value` of arithmetic on numbers of this loop and others."""
         return follow(operation, value, operands)
 
     def unroll(self, reason: str, *, detail: bool = False) -> NoReturn:
-        """Record the call again, with Python's `range` here."""
+        """Abort the recording. The call is recorded again, with Python's `range` at this call site."""
         if detail and self.header is not None:
             reason += f": {self.header.difference}"
         self.trace.interrupt(Restart(unrolled=(self.site, (reason, self.location))))
 
     def _ends(self, frame: types.FrameType) -> bool:
-        """End the loop if the round that was just recorded stands for all further ones."""
+        """End the loop if the iteration that was just recorded represents all further ones."""
         before, trace = self.header, self.trace
         assert before is not None
         header = header_at(self, frame)
@@ -257,10 +266,10 @@ class RangeLoop:
             return False
         if self.outside is not None:
             raise locate(OutOfBoundsError(self.outside.message), self.outside.location)
-        self.check(before.nodes)
-        count = self.count - (self.round - 1)
+        self.check(before.n_nodes)
+        trip_count = self.trip_count - (self.iteration - 1)
         try:
-            loop_of(self, before, header, count, self.location)
+            loop_of(self, before, header, trip_count, self.location)
         except Unequal as error:
             header.difference = str(error)
             self.header = header
@@ -272,41 +281,46 @@ class RangeLoop:
         return True
 
     def check(self, begin: int) -> None:
-        """Refuse a round, recorded from node `begin` on, if a loop of such rounds is not wanted."""
+        """Unroll the loop if a loop node for this iteration, recorded from node `begin` on, would not be
+        profitable.
+        """
 
     def _draw_on(self, before: Header) -> None:
-        """Count the draws of the further rounds, each of which draws as much as the one since `before`."""
-        trace, rest = self.trace, self.count - self.round
-        of_round = trace.draws.of_round(before.drawn) or []
-        if any(of_round) and (trace.tapes or len(trace.nest.loops) > 1):
-            rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
-        trace.draws.go_on(of_round, rest)
+        """Count the random draws of the remaining iterations, each of which draws as many numbers as the one
+        since `before`.
+        """
+        trace, remaining = self.trace, self.trip_count - self.iteration
+        per_iteration = trace.draws.drawn_since(before.drawn) or []
+        if any(per_iteration) and (trace.tapes or len(trace.nest.loops) > 1):
+            # A look: an iteration of the enclosing loop must draw the same number in all calls.
+            remaining = operator.index(remaining)
+        trace.draws.add_iterations(per_iteration, remaining)
 
     def _move_to_last(self, header: Header) -> None:
-        """Set moving numbers and views to their values in the last round; those in recorded nodes keep the
-        values that they have there.
+        """Set induction variables and moving views to their values in the last iteration. Recorded nodes keep
+        the present values.
         """
-        rest, depth = self.count - self.round, self.depth()
+        remaining, depth = self.trip_count - self.iteration, self.depth()
         for array in header.moving:
-            array._view = left(array._view, depth, rest)
+            array._view = final_view(array._view, depth, remaining)
         nodes = self.trace.nodes
         for i, node in enumerate(nodes[self.begin :], self.begin):
-            seen = node.attrs.get("view")
-            if isinstance(seen, View) and slope_of(seen.offset, depth):
-                attrs = {**node.attrs, "view": seen.moved(fixed(seen.offset, depth) - seen.offset)}
+            view = node.attrs.get("view")
+            if isinstance(view, View) and slope_of(view.offset, depth):
+                attrs = {**node.attrs, "view": view.moved(fixed(view.offset, depth) - view.offset)}
                 nodes[i] = Node(node.op, node.inputs, node.outputs, attrs, node.location)
         moving = self.trace.nest.values
         for value in [v for v, s in moving.items() if type(s) is Varying and s.loop is self]:
-            del moving[value]  # of a round in front of the loop
-        for known in self.numbers:
-            proxy = known()
+            del moving[value]  # of an iteration before the loop node
+        for reference in self.numbers:
+            proxy = reference()
             source: Any = proxy._source if proxy is not None else None
             if proxy is None or type(source) not in OF_LOOPS or source.loop is not self:
                 continue
-            last = after(source, rest, self.trace.numbers)
+            last = after(source, remaining, self.trace.numbers)
             if type(last) is NumberProxy:
                 proxy._value, proxy._source = last._value, last._source
                 if type(last._source) is Progression:
-                    last._source.loop.numbers.append(known)
+                    last._source.loop.numbers.append(reference)
             else:
-                proxy._value, proxy._source, proxy._numbers = last, None, PLAIN
+                proxy._value, proxy._source, proxy._numbers = last, None, SOURCELESS
