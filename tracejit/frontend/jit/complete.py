@@ -1,10 +1,14 @@
-"""The replay program of a call whose body has run: what is checked, computed, made and written back.
+"""Completes the replay program of a call whose body has run.
 
-When the body begins, the program finds and checks the arguments. `Completion` adds the rest, in the order in
-which a replay does it: what the body reached by name is as it was; arrays found there are read again; NumPy
-arrays are copied in; numbers are computed, and segments launched; what was apart is apart; the result is
-made, and what the body rebound is rebound. Nothing is launched here. What cannot be replayed raises
-`Unreplayable`.
+When the body begins, the program reads and checks the arguments. `Completion` adds the other steps:
+
+1. check the objects that the body accessed by name;
+2. read the arrays that it accessed by name, and copy NumPy arrays in;
+3. compute numbers, and launch segments;
+4. check that storages do not overlap;
+5. create the result, and write back the values that the body rebound.
+
+Nothing is launched here. A call that cannot be replayed raises `Unreplayable`.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -25,7 +29,7 @@ from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.arguments import Arguments, described
+from tracejit.frontend.signature.arguments import Arguments, dtype_and_shape
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
 from tracejit.frontend.signature.meanings import Meanings, meaning_of
@@ -45,12 +49,15 @@ from tracejit.ir.types import CPU
 
 
 class Described(NamedTuple):
-    """A recorded call that is neither compiled nor run: its graph, and what its parts mean.
+    """A recorded call that is neither compiled nor run: its graph, and the meaning of its inputs and outputs.
 
+    computed: variables of the numbers that the body computed, or read from arrays.
+    numbers:  the computations, questions and looks of the body, in order.
     bound:    the origins of the graph's inputs.
-    draws:    random streams, and how many numbers the call draws of each.
-    captured: paths of arrays that were found by name, by storage, and NumPy arrays that were brought in.
-    rules:    lines of functions with a gradient of their own, which a graph does not know.
+    draws:    random streams, and the number of positions that the call draws from each.
+    captured: by storage: the paths of arrays that the body accessed by name, and of NumPy arrays that it used
+              as operands.
+    rules:    lines of functions with a custom gradient, which the graph does not record.
     """
 
     graph: Graph
@@ -65,10 +72,10 @@ class Described(NamedTuple):
 
 
 class Completion:
-    """Adds to the program of a call what is known when its body has run.
+    """Adds the steps that are known when the body has run to the program of a call.
 
-    changes:  what the body rebound.
-    computed: variables of the numbers that the body computed, or found in arrays.
+    changes:  slots that the body rebound, and their new values.
+    computed: variables of the numbers that the body computed, or read from arrays.
     """
 
     def __init__(
@@ -87,21 +94,21 @@ class Completion:
         )
 
     def complete(self, result: Any) -> None:
-        """Add all that a replay does after it has found the arguments, but for the launch."""
+        """Add all steps of a replay after those that read the arguments, except for the launch."""
         trace, program = self.trace, self.program
         if trace.numbers.raised is not None:
             what = "the body catches an error of arithmetic on a number found in an array"
             raise Unreplayable(what, "test the number before", trace.numbers.raised)
         self.guards.emit()
-        self._find_arrays()
+        self._read_arrays()
         self.loops = LookEmitter(trace, self.arguments, self.computed)
         self.loops.introduce()
         if trace.uses_device:
             self._check_device()
-        frozen = self._find_imports()
+        constant = self._copy_in_imports()
         self._describe(result)
         self._check_escapes()
-        self._keep_constants(frozen)
+        self._keep_constants(constant)
         if trace.looks.cuts:  # before anything is launched
             self._check_separate()
         self.loops.emit(program)
@@ -109,7 +116,7 @@ class Completion:
             self._check_separate()
 
     def described_call(self, graph: Graph) -> Described:
-        """Describe the recording before anything is compiled."""
+        """Return the description of the recording, of which nothing is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(self.guards.arrays)}
         for storage, array in trace.imports.items():
@@ -133,7 +140,7 @@ class Completion:
         check_separate(self.program, self.surroundings, self.description.rebinds)
 
     def _check_device(self) -> None:
-        """Require that arrays are made on the same device as in this call."""
+        """Require that arrays are created on the same device as in this call."""
         device = self.trace.device
         says = "the device of new arrays", str(device)
         chosen = Const(thread), Const(device)
@@ -143,11 +150,11 @@ class Completion:
             self.program.require(Rule.DEVICE, *chosen, says=says)
 
     def _check_escapes(self) -> None:
-        """Arrays that the body made and that are still alive must be among the results."""
-        expected = {*self.program.outputs, *self.description.carried, *self.arguments.placed}
+        """Require that all arrays that the body created, and that are still alive, are among the results."""
+        expected = {*self.program.outputs, *self.description.segment_results, *self.arguments.transferred}
         if all(s in expected for s in self.trace.live()):
             return
-        gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped
+        gc.collect(collector.YOUNG)  # an array that only a cycle keeps alive has not escaped
         if not all(s in expected for s in self.trace.live()):
             gc.collect()  # the cycle may be older than the call
         for storage in self.trace.live():
@@ -157,8 +164,10 @@ class Completion:
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
-    def _find_arrays(self) -> None:
-        """Arrays found by name: the replay reads their places again."""
+    def _read_arrays(self) -> None:
+        """Add the steps that read and check the arrays that the body accessed by name. Raises `Unreplayable`
+        if it used an array that is neither one of these nor an argument.
+        """
         arguments, program = self.arguments, self.program
         for slot in self.guards.arrays:
             array = slot.value
@@ -166,60 +175,62 @@ class Completion:
             release(storage)
             var = program.bind(slot.place, seen=array, path=slot.path)
             known = arguments.arrays.get(storage)
-            says = slot.path, described(array)
+            says = slot.path, dtype_and_shape(array)
             if known is not None:
                 program.require(Rule.STORAGE, var, known[0], says=says)
                 program.require(Rule.VIEW, var, Const(view))
             else:
-                found = program.array(var, storage, view, window=False, says=says)
-                arguments.arrays[storage] = (found, None)
+                storage_var = program.array(var, storage, view, window=False, says=says)
+                arguments.arrays[storage] = (storage_var, None)
                 if storage in self.trace.windows:
-                    arguments.storages[storage] = found
-            arguments.tell_apart(array, var)
+                    arguments.storages[storage] = storage_var
+            arguments.require_identities(array, var)
             arguments.handles.setdefault(id(array), (array, var))
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
-                made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
-                what = f"the body uses an array ({made}) that is no argument and not found by following names"
+                shown = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
+                what = (
+                    f"the body uses an array ({shown}) that is no argument and not found by following names"
+                )
                 raise Unreplayable(what, "pass it as an argument", self._line_using(storage))
 
     def _line_using(self, storage: Storage) -> str | None:
-        """The line of the first operation on a storage in the last segment; None if it is not used there."""
+        """Return the line of the first operation on a storage in the last segment; None if there is none."""
         inputs = {window.input for window in self.trace.windows[storage]}
         used = (node.location for node in self.trace.nodes if not inputs.isdisjoint(node.inputs))
         return next(used, None)
 
-    def _find_imports(self) -> list[Storage]:
-        """NumPy arrays the body brought in: captured ones are copied in again, others are as they were (these
-        are given).
+    def _copy_in_imports(self) -> list[Storage]:
+        """Let each replay copy the NumPy arrays that the body used as operands. Those accessed by name are
+        read again; others are constants. Return the storages of the constants.
         """
-        frozen = []
+        constant = []
         for storage, array in self.trace.imports.items():
-            found = self.guards.copy_in(array)
-            if found is None:
-                frozen.append(storage)
-            self.arguments.copy_in(storage, found or Const(array))
-        return frozen
+            expr = self.guards.copy_in(array)
+            if expr is None:
+                constant.append(storage)
+            self.arguments.copy_in(storage, expr or Const(array))
+        return constant
 
-    def _keep_constants(self, frozen: list[Storage]) -> None:
-        """Constant arrays that nobody writes or gets need no copy for each replay."""
-        program, found = self.program, {}
-        for storage in frozen:
+    def _keep_constants(self, constant: list[Storage]) -> None:
+        """Share the storages of constants between replays if they are neither written nor returned."""
+        program, shared = self.program, {}
+        for storage in constant:
             is_written = any(window.written for window in self.trace.windows.get(storage, ()))
-            if storage not in self.description.kept and not is_written:
-                found[self.arguments.arrays[storage][0]] = storage
-        program.copies = [copy for copy in program.copies if copy[0] not in found]
-        program.constants |= found
+            if storage not in self.description.referenced and not is_written:
+                shared[self.arguments.arrays[storage][0]] = storage
+        program.copies = [copy for copy in program.copies if copy[0] not in shared]
+        program.constants |= shared
 
     # -- results ---------------------------------------------------------------------------------------------
 
     def _describe(self, result: Any) -> None:
-        """Describe how the result is made, and what is written back."""
+        """Describe how a replay creates the result, and the values that it writes back."""
         description, changes = self.description, self.changes
-        description.count(result)
-        description.count_changes()
+        description.count_uses(result)
+        description.count_stored_uses()
         for slot, now in changes:
-            description.count(now, slot)
+            description.count_uses(now, slot)
         self.program.result = description.describe(result, "the result")
         description.write_back()
         for slot, now in changes:
@@ -227,7 +238,7 @@ class Completion:
             description.rebind(slot, now)
 
     def _check_change(self, slot: Slot, now: Any) -> None:
-        """Raise if a replay cannot rebind this slot."""
+        """Raise `Unreplayable` if a replay cannot rebind this slot."""
         line = self.surroundings.code.line_of(slot)
         if isinstance(slot, Content):
             self.surroundings.changes.foresee(slot)

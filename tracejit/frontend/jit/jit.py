@@ -1,4 +1,4 @@
-"""`tj.jit`: run a function's body once for each signature, replay it on later calls.
+"""`tj.jit`: run the body of a function once for each signature, and replay it in later calls.
 
 >>> import tracejit as tj
 >>> @tj.jit
@@ -50,16 +50,16 @@ S = TypeVar("S", contravariant=True)
 if TYPE_CHECKING:
 
     class BoundJitted(Signatures, Generic[P, R]):
-        """The type of a bound traced method, for type checkers only; Python makes it a bound method, through
-        which all attributes of the traced function are reached.
+        """The type of a bound traced method, for type checkers only. At run time it is a bound method, which
+        gives access to all attributes of the traced function.
         """
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 class Jitted(Transparent, Signatures, Generic[P, R]):
-    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a
-    new one.
+    """A traced function, created by `tj.jit`. A call replays the entry with its signature, or records a new
+    one.
 
     >>> import tracejit as tj
     >>> type(tj.jit(lambda x: x + 1))
@@ -115,8 +115,8 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _run_piecewise(self, entry: PiecewiseSignature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the body, or record it again, after twice as many calls every time: state that is made when it
-        is first needed is there by now, and a flag that only some code reads may have changed.
+        """Run the body, or record it again; the interval between recordings doubles each time. The reason may
+        be gone by then: state that is created on first use exists, a flag may have changed.
         """
         entry.pieces += 1
         if entry.pieces < entry.interval:
@@ -128,7 +128,7 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
         return run_piecewise(self.__wrapped__, args, kwargs) if result is PIECEWISE else result
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Signature]) -> Any:
-        """Record a call that none of the entries `known` can replay."""
+        """Record a call that no entry in `known` can replay."""
         with self._lock:
             # Another thread may have recorded this signature meanwhile.
             for entry in list(self._entries) if self._entries is not known else ():
@@ -172,36 +172,42 @@ class Jitted(Transparent, Signatures, Generic[P, R]):
     # -- copies ----------------------------------------------------------------------------------------------
 
     def __copy__(self) -> "Jitted[P, R]":
-        """Itself, as with any function."""
+        """Return the traced function itself, as for any function."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Jitted[P, R]":
-        """Itself around a function, which has no copies. Around a bound method (or another object with a copy
-        of its own) another one: it belongs to the copy of the method's object, and knows no signatures yet.
+        """Return the traced function itself if it wraps a function, which `deepcopy` does not copy. If it
+        wraps a bound method, or another object that is copied, return a new one, without signatures, for the
+        copy.
         """
         wrapped = copy.deepcopy(self.__wrapped__, memo)
         if wrapped is self.__wrapped__:
             return self
-        if id(self) not in memo:  # the method's object may hold it, and have been copied just now
-            memo[id(self)] = made = Jitted(wrapped, strict=self._strict)
-            vars(made).update(copy.deepcopy(self._given(), memo))
-        known: Jitted[P, R] = memo[id(self)]
-        return known
+        if id(self) not in memo:  # the method's object may refer to it: then it has just been copied
+            memo[id(self)] = clone = Jitted(wrapped, strict=self._strict)
+            vars(clone).update(copy.deepcopy(self._user_attributes(), memo))
+        result: Jitted[P, R] = memo[id(self)]
+        return result
 
     def __reduce__(self) -> Any:
-        """Pickled by its qualified name, as functions are, where that leads to it; else made again around
-        what it wraps, which pickle refuses if it is a function without such a name, say a lambda.
+        """Pickle it by its qualified name, as a function, if the name refers to it. Otherwise pickle the
+        wrapped object, and rebuild it around that; pickle refuses a function without such a name, for example
+        a lambda.
         """
         name: str = getattr(self, "__qualname__", "")
-        found: Any = sys.modules.get(self.__module__)
+        named: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is self:
+            named = getattr(named, part, None)
+        if named is self:
             return name
-        return functools.partial(jit, strict=self._strict), (self.__wrapped__,), self._given() or None
+        return (
+            functools.partial(jit, strict=self._strict),
+            (self.__wrapped__,),
+            self._user_attributes() or None,
+        )
 
-    def _given(self) -> dict[str, Any]:
-        """The attributes that somebody has given it."""
+    def _user_attributes(self) -> dict[str, Any]:
+        """Return the attributes that users have added to it."""
         return {k: v for k, v in vars(self).items() if k not in vars(Jitted(self.__wrapped__))}
 
 
@@ -214,12 +220,12 @@ def jit(function: None = None, *, strict: bool = False) -> Callable[[Callable[P,
 
 
 def jit(function: Any = None, *, strict: bool = False) -> Any:
-    """Trace `function` on its first call and replay it on later ones.
+    """Trace `function` in its first call, and replay it in later ones.
 
-    The body runs once for each signature: the arguments' structure, shapes, dtypes and aliasing, and the
-    numbers it looked at. With ``strict=True`` a body that cannot be replayed raises `ReplayError` at the line
-    that is the reason; otherwise it runs piecewise, and `explain()` says why.
-    Raises ArgumentError for what cannot be called, generators and coroutines.
+    The body runs once for each signature: the structure, shapes, dtypes and aliasing of the arguments, and
+    the numbers that the body looked at. With ``strict=True`` a body that cannot be replayed raises
+    `ReplayError` at the line that is the reason; otherwise it runs piecewise, and `explain()` shows the
+    reason. Raises ArgumentError if `function` is not callable, or is a generator or coroutine.
 
     >>> import tracejit as tj
     >>> @tj.jit

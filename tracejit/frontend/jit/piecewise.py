@@ -1,4 +1,4 @@
-"""Running a traced function's body itself, where its call cannot be replayed."""
+"""Runs the body of a traced function as eager code, for calls that cannot be replayed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tracejit.ir.types import Device
 
 
 def run_piecewise(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the body itself; NumPy arrays among the arguments become NDArrays, as when it is recorded."""
+    """Run the body as eager code. NumPy arrays among the arguments become NDArrays, as in a recording."""
     if not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves((args, kwargs))):
         return function(*args, **kwargs)
-    converted = _Converted(survey(args, kwargs).place)
+    converted = _Converted(survey(args, kwargs).numpy_device)
     try:
         result = function(
             *map(converted.convert, args), **{name: converted.convert(v) for name, v in kwargs.items()}
@@ -29,46 +29,46 @@ def run_piecewise(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 class _Converted:
-    """Containers of the arguments that hold NumPy arrays: copies of them with NDArrays.
+    """Copies of the containers among the arguments that contain NumPy arrays, with NDArrays in their place.
 
-    place:  where these are.
-    copies: by identity of the copy: copy, container, and the parts that the copy had at first, by key.
+    device: the device of these NDArrays.
+    copies: by id of a copy: the copy, the container, and the initial children of the copy, by key.
     """
 
-    def __init__(self, place: Device) -> None:
-        self.place = place
+    def __init__(self, device: Device) -> None:
+        self.device = device
         self.copies: dict[int, tuple[Any, Any, dict[Any, Any]]] = {}
-        self._known: dict[int, Any] = {}  # by identity of the container: its copy
+        self._copy_of: dict[int, Any] = {}  # by id of the container
 
     def convert(self, value: Any) -> Any:
-        """Return the value that the body gets for an argument."""
+        """Return the value that is passed to the body for an argument."""
         if isinstance(value, np.ndarray):
-            return placed(NDArray.from_numpy(value), self.place)
-        found = parts_of(value)
-        if found is None or not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves(value)):
+            return placed(NDArray.from_numpy(value), self.device)
+        parts = parts_of(value)
+        if parts is None or not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves(value)):
             return value
-        if id(value) not in self._known:
-            kind, keys, parts = found
-            given = dict(zip(keys, map(self.convert, parts), strict=True))
-            copy = self._known[id(value)] = trees.rebuilt(value, kind, keys, list(given.values()))
-            self.copies[id(copy)] = copy, value, given
-        return self._known[id(value)]
+        if id(value) not in self._copy_of:
+            kind, keys, children = parts
+            initial = dict(zip(keys, map(self.convert, children), strict=True))
+            copy = self._copy_of[id(value)] = trees.rebuilt(value, kind, keys, list(initial.values()))
+            self.copies[id(copy)] = copy, value, initial
+        return self._copy_of[id(value)]
 
     def write_back(self) -> None:
-        """Rebind in the containers whatever the body rebound in their copies."""
-        for copy, container, given in self.copies.values():
-            kind, keys, parts = parts_of(copy) or trees.children_of(copy) or (type(copy), (), [])
-            now = dict(zip(keys, map(self.original, parts), strict=True))
-            changed = {key: now[key] for key, part in zip(keys, parts, strict=True)
-                       if key not in given or part is not given[key]}  # fmt: skip
+        """Apply the changes that the body made to the copies to their containers."""
+        for copy, container, initial in self.copies.values():
+            kind, keys, children = parts_of(copy) or trees.children_of(copy) or (type(copy), (), [])
+            now = dict(zip(keys, map(self.original, children), strict=True))
+            changed = {key: now[key] for key, child in zip(keys, children, strict=True)
+                       if key not in initial or child is not initial[key]}  # fmt: skip
             if issubclass(kind, tuple):
                 continue
             if is_record(kind):
                 for name, value in changed.items():
                     Attributes(container)[name] = value
-                for name in given.keys() - now.keys():
+                for name in initial.keys() - now.keys():
                     Attributes(container).remove(name)
-            elif now.keys() == given.keys():
+            elif now.keys() == initial.keys():
                 for key, value in changed.items():
                     container[key] = value
             else:
@@ -77,13 +77,13 @@ class _Converted:
                 fill(container, merged if isinstance(container, dict) else list(merged.values()))
 
     def original(self, value: Any) -> Any:
-        """Return the caller's value: its own container for a copy."""
+        """Return the caller's value for a value of the body: the container of a copy."""
         if id(value) in self.copies:
             return self.copies[id(value)][1]
-        found = parts_of(value) if type(value) in (dict, list, tuple) else None
-        if found is None:
+        parts = parts_of(value) if type(value) in (dict, list, tuple) else None
+        if parts is None:
             return value
-        kind, keys, parts = found
-        known = [self.original(part) for part in parts]
-        is_same = all(a is b for a, b in zip(known, parts, strict=True))
-        return value if is_same else trees.build(kind, keys, known)
+        kind, keys, children = parts
+        originals = [self.original(child) for child in children]
+        is_same = all(a is b for a, b in zip(originals, children, strict=True))
+        return value if is_same else trees.build(kind, keys, originals)

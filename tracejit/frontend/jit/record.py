@@ -1,12 +1,12 @@
-"""Recording one call of a traced function, and making the replay function of its signature.
+"""Records a call of a traced function, and builds the replay function of its signature.
 
-`record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
-entry (`Path`): the replay function, its schedule and what it requires. What cannot be replayed gives an
-entry whose replay says so (`PIECEWISE`), with the reasons.
+`record` runs the body once on a `Trace`, launches the recorded graph, and returns the result and an entry
+(`Path`): the replay function, its schedule and its requirements. For a call that cannot be replayed, the
+entry is a `PiecewiseSignature` with the reason, whose replay function returns `PIECEWISE`.
 
-Between the end of the body and the launch the world is as it was before the call: what the body rebound is
-taken back, and done again once nothing can fail any more. So an error, an interrupt or a refusal leaves
-nothing behind, and other threads see arrays only when they are computed.
+Between the end of the body and the launch, all objects are as before the call: the changes of the body are
+undone, and repeated once nothing can fail any more. So an error, an interrupt or a refusal leaves no changes,
+and other threads see new arrays only after the launch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from tracejit.ir.graph import Graph
 from tracejit.ir.types import Device
 
 OPERATIONS, LOOKS = 2048, 4
-"""To record so many operations, or so many segments, takes at least as long as one piecewise call."""
+"""The numbers of operations and of segments whose recording takes at least as long as one piecewise call."""
 
 
 def record(
@@ -73,10 +73,14 @@ def record(
     segments: Segments | None = None,
     required: Sequence[Mapping[Hashable, int]] = (),
 ) -> RecordedCall:
-    """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
-    those of the function's paths; without them a look at a value gives up. `required`: the numbers that other
-    traces of the function require.
+    """Record a call of `function` with these arguments. The body runs again if an assumption was wrong.
+
+    aliased:  storages that enter the trace in full.
+    strict:   whether a call that cannot be replayed raises `ReplayError`.
+    launch:   whether the result is computed.
+    compiled: whether the graph is compiled; if not, the result is its description (`Described`).
+    segments: the segments of the function's paths; without them, a look at a value aborts the recording.
+    required: the numbers that other traces of the function require.
     """
     arrays = survey(args, kwargs)
     assumed = Assumptions(
@@ -84,11 +88,11 @@ def record(
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
-        place=arrays.place,
+        place=arrays.numpy_device,
         required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
-    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
+    with collector.at_rest():  # no decorator: errors name the nearest frame outside this package
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
             try:
@@ -101,7 +105,7 @@ def record(
                 if trace.dry or (strict and not end.later):
                     error = ReplayError(f"{name}: {end}")
                     raise locate(error, line).with_traceback(end.__traceback__) from None
-                end.__traceback__ = None  # which holds all that the body had
+                end.__traceback__ = None  # it keeps the values of the body alive
                 return RecordedCall(PIECEWISE, call.piecewise_entry(str(end), line), assumed.aliased)
             except Restart as restart:
                 restart.__traceback__ = None
@@ -114,15 +118,22 @@ def record(
                 trace.forget_functions()
 
 
-def calls_like(trace: Trace) -> int:
-    """The number of piecewise calls that take as long as a recording that was aborted: one, or many where the
-    body was too long to record.
+def cost_in_calls(trace: Trace) -> int:
+    """Return the cost of an aborted recording, as the number of piecewise calls that take as long: 1, or more
+    if the body is long.
     """
     return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
 
 
 class _TracedCall:
-    """The state of one recording."""
+    """The state of one recording.
+
+    n_argument_steps: the number of program steps that read and check the arguments.
+    changes:          slots that the body rebound, and their new values; None before it has run.
+    launched:         whether the recorded graph has been launched.
+    compiled:         whether the graph is to be compiled.
+    cost_in_calls:    the cost of the recording, if it was aborted (see the function).
+    """
 
     def __init__(
         self,
@@ -150,15 +161,15 @@ class _TracedCall:
         wrap = self.arguments.wrap
         self.args = [wrap(args[i], item(ARGS, i), name) for i, name in enumerate(names)]
         self.kwargs = {k: wrap(v, item(KWARGS, k), k) for k, v in kwargs.items()}
-        self.found = len(program.steps)  # the steps that find the arguments
+        self.n_argument_steps = len(program.steps)
         self.surroundings = Surroundings(self.arguments, assumed.stores)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
         self.compiled = True
-        self.calls_like = 1  # see the function
+        self.cost_in_calls = 1
 
     def run_body(self) -> Any:
-        """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
+        """Run the body, and return its result. Its changes are undone, and listed in `changes`."""
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.reach.scan(self.function, self.arguments.objects)
@@ -178,19 +189,19 @@ class _TracedCall:
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy
-                watcher.over = True  # whatever interrupts the next line
+                watcher.over = True  # even if an interrupt comes in the next line
                 events.stop(watcher)
-                thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
-            self._take_back()
+                thread.be_busy(busy)  # last: an interrupt in it only leaves a name in `recorders`
+            self._undo_changes()
             self._check_caught(None)
             for loop in trace.nest.loops:
                 loop.unroll("the loop is left before its end")
         except BaseException as error:
-            place = self._place_found(error)
-            self._take_back()
-            self._break_off()
-            if place is not None:
-                raise Restart(place=place) from None
+            device = self._device_needed(error)
+            self._undo_changes()
+            self._abort()
+            if device is not None:
+                raise Restart(place=device) from None
             if isinstance(error, Exception):
                 self._check_caught(error)
             if not isinstance(error, Restart):
@@ -199,20 +210,20 @@ class _TracedCall:
         return result
 
     def _containers(self) -> list[Any]:
-        """The containers among the arguments, as the body has them."""
-        return [known.copy for known in self.arguments.containers.values()]
+        """Return the body's copies of the containers among the arguments."""
+        return [rebuilt.copy for rebuilt in self.arguments.containers.values()]
 
-    def _place_found(self, error: BaseException) -> Device | None:
-        """The accelerator of an array that the body has reached by name and used with a NumPy array: all of
-        these have to be there.
+    def _device_needed(self, error: BaseException) -> Device | None:
+        """Return the device on which the body must have NumPy arrays, if the error is that it used them with
+        an array on an accelerator, which it accessed by name; otherwise None.
         """
         trace = self.trace
-        may_move = trace.read_only and self.arguments.place.is_addressable
+        may_move = trace.read_only and self.arguments.numpy_device.is_addressable
         return trace.accelerator() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:
-        """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they
-        are, by a library that does not take them.
+        """Raise the exception that aborted the body, if the body caught it. Raise `Restart` if the body's
+        error may be due to a recorded NumPy function, or to a stand-in that library code does not accept.
         """
         trace = self.trace
         if trace.interruption is not None and trace.interruption is not error:
@@ -223,24 +234,24 @@ class _TracedCall:
         if has_stand_ins and (isinstance(error, TypeError) or (error is not None and _is_librarys(error))):
             raise Restart(concrete=True) from None
 
-    def _break_off(self) -> None:
-        """After an error: a launch that was made has happened, otherwise nothing has."""
+    def _abort(self) -> None:
+        """Abort the recording after an error. Without a launch, its effects are undone."""
         if not self.launched:
             self.surroundings.stand_ins.restore_arrays()
             self.trace.draws.give_back()
-        self.calls_like = calls_like(self.trace)
+        self.cost_in_calls = cost_in_calls(self.trace)
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> RecordedCall:
-        """Compute what was recorded, and make the entry for later calls."""
+        """`finish` the recording, and abort it after an error."""
         try:
             return self.finish(result, launch=launch)
         except BaseException:
-            self._break_off()
+            self._abort()
             raise
 
-    def _take_back(self) -> None:
-        """Undo what the body rebound; this may be done twice, as an interrupt may come."""
+    def _undo_changes(self) -> None:
+        """Undo the changes of the body. An interrupt may come, after which this is called again."""
         surroundings = self.surroundings
         if self.changes is None:
             surroundings.reads.note_logs(self.trace.callbacks)
@@ -251,19 +262,19 @@ class _TracedCall:
     # -- piecewise -------------------------------------------------------------------------------------------
 
     def piecewise_entry(self, reason: str, line: str | None) -> PiecewiseSignature:
-        """An entry for calls with such arguments, and why there is no other."""
-        program = ReplayProgram(self.program.steps[: self.found], pinned=self.program.pinned)
+        """Return an entry for calls with such arguments, which cannot be replayed for this reason."""
+        program = ReplayProgram(self.program.steps[: self.n_argument_steps], pinned=self.program.pinned)
         entry = PiecewiseSignature(
             _no_replay, requirements_of(program), self.trace.graph([]), program.pinned, reason=(reason, line)
         )
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
-        entry.interval = self.calls_like
+        entry.interval = self.cost_in_calls
         return entry
 
     # -- replayable ------------------------------------------------------------------------------------------
 
     def finish(self, result: Any, *, launch: bool) -> RecordedCall:
-        """Compile and launch what was recorded; the entry by which later calls replay it."""
+        """Compile and launch the recorded graph, and build the entry for later calls."""
         trace, program, arguments = self.trace, self.program, self.arguments
         assert self.changes is not None
         completion = Completion(trace, arguments, self.surroundings, self.changes)
@@ -292,7 +303,7 @@ class _TracedCall:
             loops=tuple(completion.loops.reports),
         )
         release_callbacks(graph, entry)
-        if launch:  # now, so that it is computed while Python compiles the replay function
+        if launch:  # now, so that it runs while Python compiles the replay function
             self._perform(graph)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
@@ -304,7 +315,7 @@ class _TracedCall:
         return RecordedCall(perform.make(program.result), entry)
 
     def _perform(self, graph: Graph) -> None:
-        """Do what a replay does from its launch on, but for the result."""
+        """Perform the steps of a replay from its launch on, except for the result."""
         draws = self.trace.draws
         draws.take()
         try:
@@ -315,7 +326,7 @@ class _TracedCall:
         perform.write_back(self.program)
 
     def _forget(self) -> None:
-        """Drop the recording: nothing of it is computed."""
+        """Drop the recording without computing anything."""
         self.surroundings.stand_ins.restore_arrays()
         self.trace.reset()
 
@@ -324,7 +335,7 @@ RUNNERS.add(id(_TracedCall.run_body.__code__))
 
 
 def _is_librarys(error: Exception) -> bool:
-    """Whether code of Python's library or NumPy raised an error, which may not take stand-ins."""
+    """Whether an error was raised by Python's library or NumPy, which may not accept stand-ins."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -332,9 +343,10 @@ def _is_librarys(error: Exception) -> bool:
 
 
 def _no_replay(args: Any, kwargs: Any) -> Any:
-    """Stands for the replay function until that is written."""
+    """Placeholder for a replay function that is not yet written."""
 
 
 def _line_of(function: Any) -> str | None:
+    """Return the line where a function begins; None if it has no code object."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None

@@ -1,4 +1,4 @@
-"""The signatures that a traced function knows, and what they show to people and tools."""
+"""The recorded signatures of a traced function, and the information about them for users and tools."""
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class CacheInfo(NamedTuple):
-    """Counts of one traced function.
+    """Statistics of a traced function: the numbers of recorded calls, replayed calls, stored signatures, and
+    kernels that were compiled, or loaded from the cache.
 
     >>> import tracejit as tj
     >>> tj.jit(lambda x: x * 2).cache_info().traces
@@ -41,13 +42,14 @@ class CacheInfo(NamedTuple):
 class Signatures:
     """The signatures of one traced function; see `jit.Jitted`.
 
-    _entries:  one for each, those first that are tried first. A call reads this list without a lock, so it is
-               replaced, never changed.
-    _retraces: why new ones were needed.
-    _aliased:  storages that enter traces whole, as several views of them are used.
-    _segments: those of all paths.
-    _traces:   how many calls were recorded.
-    _dropped:  how many signatures are no longer kept, which had served `_replayed_before` calls.
+    _entries:         the entries, one for each signature, in the order in which a call tries them. Calls read
+                      the list without a lock, so it is replaced, never modified.
+    _retraces:        why known signatures did not serve a call.
+    _aliased:         storages that enter traces in full, because several views of them are used.
+    _segments:        the segments of all paths.
+    _traces:          the number of recorded calls.
+    _dropped:         the number of evicted signatures.
+    _replayed_before: the number of calls that these had served.
     """
 
     __name__: str
@@ -65,26 +67,27 @@ class Signatures:
         self._replayed_before = 0
 
     def _add_path(self, path: Path) -> None:
-        """Add a path to the tree of its signature, which is new if no other begins with the same segment."""
+        """Add a path to the trace tree that starts with the same segment, or to a new one."""
         first = path.segments[0][0]
         tree = next((e for e in self._entries if isinstance(e, TraceTree) and e.first is first), None)
         if tree is None:
             self._add(TraceTree(path))
             return
         tree.add(path)
-        self._entries = list(self._entries)  # who waits to record the same path sees that there is news
+        self._entries = list(self._entries)  # a thread that waits to record the same path sees a change
         if tree.is_bushy and not self._strict:
             self._segments.ended = tree.traces
             self._entries = [entry for entry in self._entries if not isinstance(entry, TraceTree)]
 
     def _add(self, entry: Signature) -> None:
+        """Add an entry for a new signature, and evict the least recently used ones beyond the limit."""
         retrace = explain.reason(entry, self._entries)
         if retrace is not None:
             self._retraces = [*self._retraces[-99:], retrace]
             if config.explain:
                 explain.announce(self.__name__, retrace)
         replayable = [e for e in self._entries if e.paths]
-        others = [e for e in self._entries if not e.paths]  # these know less of their calls
+        others = [e for e in self._entries if not e.paths]  # their checks are less specific
         entries = [entry, *replayable, *others] if entry.paths else [*replayable, entry, *others]
         while len(entries) > max(config.signatures, 1):
             oldest = min((e for e in entries if e is not entry), key=lambda e: e.used)
@@ -93,19 +96,18 @@ class Signatures:
             self._dropped += 1
         self._entries = entries
 
-    # -- looking inside --------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------
 
     def entry_for(self, *args: Any, **kwargs: Any) -> Path:
-        """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if
-        new.
-        For tools; `graph`, `schedule` and `kernels` show what it holds.
+        """Return the entry for these arguments (arrays, or `tj.spec`s for them). If it is new, the call is
+        recorded without computing anything. For tools; `graph`, `schedule` and `kernels` show its content.
         """
         return specs.entry_for(self, args, kwargs)
 
     def warm(self, *args: Any, **kwargs: Any) -> None:
-        """Record and compile for these arguments without computing or changing anything.
+        """Record and compile a call with these arguments, without computing or changing anything.
 
-        Arrays may be given as `tj.spec(shape, dtype)`.
+        `tj.spec(shape, dtype)` may stand for an array.
         Raises ReplayError if the function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
@@ -117,10 +119,11 @@ class Signatures:
         self.entry_for(*args, **kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Planned:
-        """The memory plan for these arguments (arrays, or `tj.spec`s for them), without compiling a kernel.
+        """Return the memory plan for these arguments (arrays, or `tj.spec`s for them), without compiling a
+        kernel.
 
-        `planned_bytes` and `naive_bytes` are those of intermediate results with and without sharing memory.
-        Raises ReplayError if the function cannot be replayed for these arguments.
+        `planned_bytes` and `naive_bytes` are the sizes of intermediate results with and without shared
+        memory. Raises ReplayError if the function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
         >>> total = tj.jit(lambda x: ((x @ x) @ x).sum())
@@ -131,7 +134,7 @@ class Signatures:
         return specs.plan_for(self, args, kwargs)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
-        """The recorded graph for these arguments; `print` shows it.
+        """Return the recorded graph for these arguments; `print` shows it.
 
         Raises ReplayError if the function cannot be replayed for these arguments.
 
@@ -147,7 +150,7 @@ class Signatures:
         return self.entry_for(*args, **kwargs).graph
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """The compiled schedule for these arguments: tasks, their dependencies, buffers; `print` shows it.
+        """Return the compiled schedule for these arguments: tasks, dependencies, buffers; `print` shows it.
 
         Raises ReplayError if the function cannot be replayed for these arguments.
 
@@ -162,12 +165,12 @@ class Signatures:
         return self.entry_for(*args, **kwargs).schedule
 
     def draw(self, path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any) -> "Drawing":
-        """A picture of the graph for these arguments (arrays, or `tj.spec`s for them), without any of the
-        signature that served last: as recorded, by the user's lines, and as kernels. With a `path` it is
-        written to that file, ``.svg`` or ``.html``; a notebook shows it.
+        """Draw the graph for these arguments (arrays, or `tj.spec`s for them): as recorded, by source lines,
+        and as kernels. Without arguments, the signature that served the last call is drawn. With a `path` the
+        picture is written to this file, ``.svg`` or ``.html``. A notebook shows the result.
 
-        Raises ArgumentError for another ending, or where there is no graph yet; ReplayError if the function
-        cannot be replayed for these arguments.
+        Raises ArgumentError for another file name extension, or if there is no graph yet; ReplayError if the
+        function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -187,7 +190,7 @@ class Signatures:
             entry = max(known, key=lambda e: e.used)
         count = len(entry.graph.outputs)
         outputs = ["result"] if count == 1 else [f"array {i}" for i in range(count)]
-        module = importlib.import_module("tracejit.drawing.drawing")  # it reads sources: not at the start
+        module = importlib.import_module("tracejit.drawing.drawing")  # only imported when it is needed
         drawing: Drawing = module.Drawing(
             self.__name__, entry.graph, module.PictureNames(entry.names, outputs)
         )
@@ -196,7 +199,7 @@ class Signatures:
         return drawing
 
     def schedules(self) -> list[Any]:
-        """The schedules of all signatures seen so far, oldest first (those that run piecewise have none).
+        """Return the schedules of all signatures, oldest first. Signatures that run piecewise have none.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -209,9 +212,10 @@ class Signatures:
         return list(known.values())
 
     def first_call(self) -> Timing:
-        """Time that the first call of the oldest signature took: record, compile (or load), run.
+        """Return the times of the first call of the oldest signature, in seconds: to record, to compile (or
+        load) kernels, and to run.
 
-        Seconds. Raises ArgumentError if no call could be replayed yet.
+        Raises ArgumentError if no recorded call can be replayed.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -226,8 +230,9 @@ class Signatures:
         return timings[0]
 
     def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The kernels for these arguments: name, source, user lines, whether vectorised, where they came
-        from.
+        """Return the kernels for these arguments: their names, sources and origins, the user's lines, and
+        whether they are vectorised.
+
         Raises ReplayError if the function cannot be replayed for these arguments.
 
         >>> import tracejit as tj
@@ -238,8 +243,8 @@ class Signatures:
         return list(self.schedule(*args, **kwargs).kernels)
 
     def explain(self) -> str:
-        """For people: signatures seen, why each retrace happened, kernels and memory, what could not be
-        replayed.
+        """Return a report for users: signatures, the reason of each retrace, kernels, memory, and what could
+        not be replayed.
 
         >>> import tracejit as tj
         >>> largest = tj.jit(lambda x: float(x.max()))
@@ -251,7 +256,7 @@ class Signatures:
         return explain.report(self.__name__, self._entries, self._retraces, self._dropped)
 
     def cache_info(self) -> CacheInfo:
-        """Counts: traces, replays, signatures, kernels compiled and loaded.
+        """Return the numbers of traces, replays, signatures, and kernels that were compiled and loaded.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)
@@ -272,7 +277,7 @@ class Signatures:
         )
 
     def cache_clear(self) -> None:
-        """Forget all signatures.
+        """Drop all signatures.
 
         >>> import tracejit as tj
         >>> double = tj.jit(lambda x: x * 2)

@@ -1,4 +1,4 @@
-"""Array specifications: a shape and a dtype where an array would stand, to compile ahead of time.
+"""Array specifications: a shape and a dtype in place of an array, to compile ahead of time.
 
 >>> spec((2, 3), "float32")
 spec((2, 3), float32)
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Spec:
-    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it.
+    """The specification of an array, which `warm`, `graph`, `schedule` and `kernels` accept instead of one.
 
-    Make one with `tj.spec`.
+    `tj.spec` creates it.
 
     >>> import tracejit as tj
     >>> tj.spec((2, 3)).dtype
@@ -51,12 +51,12 @@ class Spec:
 
 
 def spec(shape: Any, dtype: Any = np.float32, device: Any = None) -> Spec:
-    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`
-    (the default device, if it is None).
+    """Return the specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`
+    (None: the default device).
 
-    For `tj.export`, an extent may have a name: ``("batch", 784)``, or be computed of one: ``("2*n", 3)``.
-    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    For `tj.export`, an extent may be a name, as in ``("batch", 784)``, or computed from one: ``("2*n", 3)``.
+    Raises ShapeError for a negative extent, ArgumentError for an extent that is not an integer, DTypeError
+    for an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> total = tj.jit(lambda x: x.sum())
@@ -64,16 +64,17 @@ def spec(shape: Any, dtype: Any = np.float32, device: Any = None) -> Spec:
     >>> float(total(tj.ones((2, 3)))), total.cache_info().traces
     (6.0, 1)
     """
-    given = (shape,) if isinstance(shape, str) else shape
-    if isinstance(given, Sequence) and any(isinstance(n, str) for n in given):
-        extents = tuple(_named_extent(n) if isinstance(n, str) else new_shape("spec", (n,))[0] for n in given)
+    sizes = (shape,) if isinstance(shape, str) else shape
+    if isinstance(sizes, Sequence) and any(isinstance(n, str) for n in sizes):
+        extents = tuple(_named_extent(n) if isinstance(n, str) else new_shape("spec", (n,))[0] for n in sizes)
     else:
         extents = new_shape("spec", shape)
     return Spec(extents, promotion.supported("spec", dtype), chosen_device("spec", device))
 
 
 def _named_extent(text: str) -> Any:
-    """An extent that is not known yet (imported here: the class needs fractions, which take 2 ms)."""
+    """Return the extent that a text describes in terms of a name. Raises ArgumentError for other text."""
+    # imported here, since the module needs `fractions`, which takes 2 ms to import
     extents = importlib.import_module("tracejit.ir.extents")
     extent = extents.parse(text)
     if len(extent.names()) > 1 or extent.terms.get((), 0) < 0 or min(extent.terms.values()) < 0:
@@ -85,7 +86,7 @@ def _named_extent(text: str) -> Any:
 
 
 def _stand_in(leaf: Any) -> Any:
-    """An array without memory for a spec; anything else stays."""
+    """Return an array without memory for a spec, and any other leaf unchanged."""
     if not isinstance(leaf, Spec):
         return leaf
     for extent in leaf.shape:
@@ -99,7 +100,7 @@ def _stand_in(leaf: Any) -> Any:
 
 
 def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-    """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
+    """Return the memory plan of a call. The call is recorded for it; nothing is run, compiled or cached."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     recorded = record.record(
         jitted.__wrapped__, args, kwargs, set(jitted._aliased), strict=True, launch=False, compiled=False
@@ -108,8 +109,7 @@ def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
-    """The replay of `jitted` for these arguments, recorded and compiled without running anything if it is
-    new."""
+    """Return the path of `jitted` for these arguments. A new one is recorded and compiled; nothing is run."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):
         args, kwargs = trees.map(_stand_in, (args, kwargs))
     with jitted._lock:

@@ -1,4 +1,4 @@
-"""Ways out of the soundness rule: `pure` vouches for a function, `callback` calls one in every replay."""
+"""Exceptions to the soundness rule: `pure` vouches for a function, `callback` calls one in every replay."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.ops.structural import callback as callback_op
 
 CONSTANT = (bool, int, float, complex, str, bytes, type(None), np.generic)
+"""Classes of arguments of callbacks that are constants of the trace."""
 
 
 P = ParamSpec("P")
@@ -34,7 +35,7 @@ S = TypeVar("S", contravariant=True)
 
 
 class Pure(Vouched, Generic[P, R]):
-    """A function whose calls a trace does not watch; made by `pure`."""
+    """A function whose calls a trace does not record, created by `pure`."""
 
     def __init__(self, function: Callable[P, R]):
         functools.update_wrapper(self, function)
@@ -44,10 +45,10 @@ class Pure(Vouched, Generic[P, R]):
         trace = thread.trace
         if trace is None:
             return self._function(*args, **kwargs)
-        given, named = trees.map(concrete, (args, kwargs))
+        values, named_values = trees.map(concrete, (args, kwargs))
         trace.vouched += 1
         try:
-            return self._function(*given, **named)
+            return self._function(*values, **named_values)
         finally:
             trace.vouched -= 1
 
@@ -64,11 +65,11 @@ class Pure(Vouched, Generic[P, R]):
 
 
 def pure(function: Callable[P, R]) -> Pure[P, R]:
-    """Vouch that `function` has no effect that matters and need not run again in a replay.
+    """Vouch that `function` has no effect that matters, so that a replay need not run it.
 
-    While recording, what it does is not watched; what it returns is a constant of the trace. Numbers of the
-    call that are passed to it are looked at, so another value makes another trace.
-    Raises ArgumentError for what cannot be called.
+    A recording does not check what the function does; its result is a constant of the trace. Numbers of the
+    call that are passed to it count as looked at, so another value leads to another trace.
+    Raises ArgumentError if `function` is not callable.
 
     >>> import tracejit as tj
     >>> @tj.pure
@@ -86,20 +87,24 @@ def pure(function: Callable[P, R]) -> Pure[P, R]:
 
 
 class _Callback:
-    """A recorded callback: the function, with arrays, numbers and constants in their places."""
+    """A recorded callback: a function and its arguments.
+
+    arguments: constants, and `_ARRAY` or `_NUMBER` for a run-time value.
+    """
 
     def __init__(self, function: Callable[..., object], arguments: list[Any]):
         self.function = function
-        self.arguments = arguments  # constants, or `_ARRAY` and `_NUMBER` for what comes at run time
+        self.arguments = arguments
 
     def __call__(self, *values: np.ndarray) -> None:
-        rest = iter(values)
-        given = [
-            next(rest) if a is _ARRAY else next(rest).item() if a is _NUMBER else a for a in self.arguments
+        remaining = iter(values)
+        arguments = [
+            next(remaining) if a is _ARRAY else next(remaining).item() if a is _NUMBER else a
+            for a in self.arguments
         ]
         try:
-            self.function(*given)
-        except Exception as error:  # the launch goes on: a callback writes nothing that others need
+            self.function(*arguments)
+        except Exception as error:  # the launch continues: no other task depends on a callback
             engine.report(error)
 
 
@@ -107,12 +112,12 @@ _ARRAY, _NUMBER = object(), object()
 
 
 def callback(function: Callable[..., object], *args: Any) -> None:
-    """Call `function` with NumPy copies of arrays, whenever this statement is reached or replayed.
+    """Call `function` with NumPy copies of arrays, whenever this statement is executed or replayed.
 
-    In a trace it is recorded: each replay calls the function, in the order of all callbacks, as a task of its
-    own when the arrays are there. What it returns is dropped, what it raises is told by `tj.wait_all`.
-    Arguments are arrays, numbers and constants.
-    Raises ArgumentError for other arguments, or a function that captures an array of the traced call.
+    A trace records the call: each replay calls the function, in a task of its own, once the arrays have been
+    computed and all earlier callbacks have run. The result of the function is discarded; `tj.wait_all`
+    reports its errors. Arguments are arrays, numbers and constants.
+    Raises ArgumentError for other arguments, and for a function that captures an array of the traced call.
 
     >>> import tracejit as tj
     >>> losses = []
@@ -132,7 +137,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
         return
     _check_closure(function)
     arguments: list[Any] = []
-    args = tuple(_in_sight(argument) for argument in args)
+    args = tuple(_addressable(argument) for argument in args)
     with lock:
         values = []
         for position, argument in enumerate(args):
@@ -146,18 +151,18 @@ def callback(function: Callable[..., object], *args: Any) -> None:
             elif isinstance(argument, CONSTANT):
                 arguments.append(unproxied(argument))
             else:
-                given = type(argument).__name__
-                raise _error(f"callback: argument {position} is a {given}; pass arrays, numbers and strings")
+                kind = type(argument).__name__
+                raise _error(f"callback: argument {position} is a {kind}; pass arrays, numbers and strings")
         trace.callbacks.append(function)
         number = keep_callback(_Callback(function, arguments))
         trace.emit(callback_op, *values, id=number)
     trace.end_operation()
 
 
-def _in_sight(argument: Any) -> Any:
-    """An array in memory that Python cannot address as a copy on the CPU, where the function runs."""
-    is_there = isinstance(argument, ArrayCore) and not argument.device.is_addressable
-    return argument.to(CPU) if is_there else argument
+def _addressable(argument: Any) -> Any:
+    """Return an argument in memory that Python can address: for an array elsewhere, a copy on the CPU."""
+    is_elsewhere = isinstance(argument, ArrayCore) and not argument.device.is_addressable
+    return argument.to(CPU) if is_elsewhere else argument
 
 
 def _error(message: str) -> TracejitError:
@@ -165,12 +170,13 @@ def _error(message: str) -> TracejitError:
 
 
 def _check_closure(function: Any) -> None:
+    """Raise ArgumentError if a function captures an array or a number of the traced call."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
-            held = cell.cell_contents
+            captured = cell.cell_contents
         except ValueError:
             continue
-        if isinstance(held, ArrayCore) or type(held) is NumberProxy:
+        if isinstance(captured, ArrayCore) or type(captured) is NumberProxy:
             raise _error(
                 "callback: the function captures an array or number of the traced call, and would see it as "
                 "it was while recording; pass it as an argument of tj.callback"
@@ -178,7 +184,7 @@ def _check_closure(function: Any) -> None:
 
 
 def release_callbacks(graph: Graph, owner: object) -> None:
-    """Forget the callbacks of a graph when `owner` is gone."""
+    """Release the callbacks of a graph when `owner` is freed."""
     for node in graph.nodes:
         if node.op is callback_op:
             weakref.finalize(owner, CALLBACKS.pop, node.attrs["id"], None)

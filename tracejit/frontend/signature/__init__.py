@@ -1,10 +1,13 @@
-"""The signature of a traced call, as data: what a replay finds, checks, computes, makes and writes back.
+"""The signature of a traced call, as data: what a replay reads, checks, computes, creates and writes back.
 
-program                the records, in the order in which a replay does them
-slots                  places that hold a value: attributes, items, cells, globals
-arguments, many        records of the arguments: what the body gets, how a replay recognises them
-describe               records of what a call returns, and of what it rebinds
-text, source, runtime  the replay function that is written from the records, and what it calls
-perform                the steps after the launch, done for the call that is recorded
-stand_ins              errors of a recorded body, without what stands for numbers and containers
+program                  records of the steps, in the order in which a replay performs them
+expressions              values in these steps: variables, constants, values derived from them
+meanings, requirements   values and checks in a form that two signatures can be compared by
+slots                    variables that a body can access by name: attributes, items, cells, globals
+arguments, many          the arguments: the values passed to the body, and the checks by a replay
+describe                 the values that a call returns, and those that it writes back
+conditions, text,        the replay function that is written from the records, and the functions
+source, runtime          that it calls
+perform                  the steps from the launch on, performed for the recorded call
+stand_ins                removes stand-ins from errors of a recorded body
 """

@@ -1,4 +1,6 @@
-"""The conditions in Python of the checks of a replay, with a place for each operand (see `text`)."""
+"""The conditions that check each `Rule` in a replay function, as Python with a field for each operand (see
+`text`).
+"""
 
 from __future__ import annotations
 

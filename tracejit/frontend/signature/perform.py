@@ -1,7 +1,7 @@
-"""The steps of a replay from its launch on, done for the recorded call: launch, make, write back, return.
+"""The steps of a replay from its launch on, for the recorded call: launch, create values, write back.
 
-The values of the recorded call are held by the program's variables. What the caller gets are its own objects,
-without the stand-ins that the body was given.
+The program's variables refer to the values of the recorded call: the caller's own objects, not the stand-ins
+that were passed to the body.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ from tracejit.frontend.signature.runtime import any_shared, variables
 
 
 def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
-    """Launch what was recorded into new storages. `starts`: where the call begins in its random streams."""
-    described = program.launch
-    assert described is not None
+    """Launch the recorded graph, and allocate its outputs.
+
+    starts: the first position of the call in each of its random streams.
+    """
+    record = program.launch
+    assert record is not None
     for storage in program.outputs:
-        if storage.variable is None:  # else an interrupt came in an earlier attempt
+        if storage.variable is None:  # else an interrupt ended an earlier attempt
             storage.materialise()
-    written = [var.value.variable for var in described.written] if described.is_awaited else []
+    written = [var.value.variable for var in record.written] if record.is_awaited else []
     wait_unsettled(*written)  # older failures are not this call's
-    streams = {number: stream for number, stream, _total in described.draws}
+    streams = {number: stream for number, stream, _total in record.draws}
     values: list[Any] = []
     addresses: list[int] = []
     keep: list[Storage] = []
@@ -55,7 +58,7 @@ def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
         addresses.append(storage.variable.address)
         keep.append(storage)
 
-    for word in described.words:
+    for word in record.words:
         if isinstance(word, StorageAddress):
             add(word.storage.value, 0 if word.offset is None else word.offset.value)
             continue
@@ -68,13 +71,13 @@ def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
         addresses.append(0)
     for storage in program.outputs:
         add(storage)
-    described.call(described.pack(*values, *addresses), tuple(keep))
+    record.call(record.pack(*values, *addresses), tuple(keep))
     settle(*written)
 
 
 def write_back(program: ReplayProgram) -> None:
-    """Make what is written back or used more than once, and write it back; memory that Python can see is used
-    by nothing any more when the call ends.
+    """Create the values that are written back or used more than once, and perform the effects. Wait for all
+    uses of the caller's memory if Python can see it.
     """
     for var, value in program.values:
         var.value = make(value)
@@ -96,7 +99,7 @@ def _perform(effect: Effect) -> None:
 
 
 def make(value: Make) -> Any:
-    """A value of the result."""
+    """Create a value of the result."""
     if isinstance(value, Known):
         return _known(value.operand)
     if isinstance(value, ArrayOn):
@@ -110,5 +113,5 @@ def make(value: Make) -> Any:
 
 
 def _known(operand: Expr) -> Any:
-    assert isinstance(operand, (Var, Const, Literal)), "numbers that are computed have variables"
+    assert isinstance(operand, (Var, Const, Literal)), "computed numbers have variables"
     return operand.value

@@ -1,4 +1,4 @@
-"""Functions that replay functions call (see `text`), and their result for a call that is not theirs."""
+"""Functions that replay functions call (see `text`), and their results for calls that they cannot serve."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Piecewise:
 
 PIECEWISE = _Piecewise()
 CLOCK = itertools.count(1)
-"""Ticks at every use of an entry, to find the least recently used one."""
+"""Numbers the uses of entries, to determine the least recently used one."""
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that a check may raise when a call is not of the signature."""
 
@@ -49,27 +49,29 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def release(storage: Storage) -> None:
-    """Flush the eager recording that has touched `storage`."""
-    holder = storage.recording
-    if holder is not None:
-        holder.release(storage)
+    """Flush the eager recording that has an operation on `storage`."""
+    recording = storage.recording
+    if recording is not None:
+        recording.release(storage)
 
 
 def is_block(storage: Storage, type: ArrayType) -> bool:
-    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
+    """Whether `storage` is a block of the same size, dtype and device. If so, it gets this type.
 
-    Views count elements of the block, so its own shape means nothing to them.
+    Views are offsets and strides in elements of the block, so they do not depend on its shape.
     """
-    own = storage.type
-    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
+    present = storage.type
+    if present.dtype != type.dtype or present.size != type.size or present.device != type.device:
         return False
     storage.type = type
     return True
 
 
 def storages(kind: ArrayType, view: View, *arrays: Any) -> list[Storage]:
-    """The storages of arrays that have this view of blocks of type `kind`; raises TypeError for others."""
-    found = []
+    """Return the storages of arrays. Raises TypeError unless each is an NDArray with this view of a block of
+    type `kind`.
+    """
+    result = []
     for array in arrays:
         if type(array) is not NDArray:
             raise TypeError("not an array")
@@ -80,57 +82,57 @@ def storages(kind: ArrayType, view: View, *arrays: Any) -> list[Storage]:
             if array._view != view:
                 raise TypeError("another view")
             array._view = view
-        found.append(storage)
-    return found
+        result.append(storage)
+    return result
 
 
 def release_all(storages: Iterable[Storage]) -> None:
-    """`release` each."""
+    """`release` each storage."""
     for storage in storages:
         if storage.recording is not None:
             release(storage)
 
 
 def any_shared(storages: Iterable[Storage]) -> bool:
-    """Whether Python can see the memory of one of them."""
+    """Whether Python can see the memory of any of the storages."""
     return any(storage.shared for storage in storages)
 
 
 def addresses(storages: Iterable[Storage]) -> list[int]:
-    """The addresses of storages."""
+    """Return the addresses of storages."""
     return [storage.address for storage in storages]
 
 
 def variables(storages: Iterable[Storage]) -> list[Any]:
-    """The engine's variables of storages."""
+    """Return the engine's variables of storages."""
     return [storage.variable for storage in storages]
 
 
 def variable_addresses(storages: Iterable[Storage]) -> list[int]:
-    """The addresses of the engine's variables of storages."""
+    """Return the addresses of the engine's variables of storages."""
     return [storage.variable.address for storage in storages]
 
 
 def disjoint(*storages: Storage) -> bool:
-    """Whether no two storages whose memory Python can see overlap."""
+    """Whether no two of the storages whose memory Python can see overlap."""
     ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
     return all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
 
 
-def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
-    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
-    return held.tobytes() == copy.tobytes()
+def same_array(array: np.ndarray, copy: np.ndarray) -> bool:
+    """Whether two NumPy arrays of one shape and dtype have the same bytes."""
+    return array.tobytes() == copy.tobytes()
 
 
 # -- looks ---------------------------------------------------------------------------------------------------
 
 
 class Memo(dict[Any, tuple[Any, ...]]):
-    """Results of the segments of a call, for the paths that are tried one after the other.
+    """Results of the segments of a call, by trace tree node, for the paths that are tried in turn.
 
-    last:  of the path that was tried last: the last place before an answer differed.
-    drawn: streams of random numbers, the positions that segments took of each, and how many segments came
-           before.
+    last:  the last node that the most recently tried path executed before an answer differed.
+    drawn: the draws of segments from random streams: the stream, the first position, the number of positions,
+           and the number of segments before.
     """
 
     __slots__ = ("drawn", "last")
@@ -140,29 +142,32 @@ class Memo(dict[Any, tuple[Any, ...]]):
         self.drawn: list[tuple[Any, int, int, int]] = []
 
     def draw(self, stream: Any, count: int) -> int:
-        """Take positions of a stream; the first of them."""
+        """Advance a stream by `count` positions. Return the first of these."""
         start: int = stream.advance(count)
         self.drawn.append((stream, start, count, len(self)))
         return start
 
-    def keep(self, places: Iterable[Any]) -> None:
-        """The next path has these segments: only with what it begins alike may draws have happened."""
-        pairs = zip(self, places, strict=False)
-        alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
-        self.give_back(alike)
-        while len(self) > alike:
+    def keep(self, nodes: Iterable[Any]) -> None:
+        """Drop the results and draws of segments outside the common prefix with the next path.
+
+        nodes: the trace tree nodes of that path, in order.
+        """
+        pairs = zip(self, nodes, strict=False)
+        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
+        self.give_back(common)
+        while len(self) > common:
             self.popitem()
 
-    def give_back(self, before: int = 0) -> None:
-        """Give the positions back that others than the first segments took."""
-        while self.drawn and self.drawn[-1][3] >= before:
+    def give_back(self, first: int = 0) -> None:
+        """Return the positions that segments drew, from segment `first` on, to their streams."""
+        while self.drawn and self.drawn[-1][3] >= first:
             stream, start, count, _ = self.drawn.pop()
             stream.give_back(start, count)
 
 
 @functools.cache
 def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
-    """A function for element 0 of a storage of this dtype, as a Python number."""
+    """Return a function that reads element 0 of a storage of this dtype, as a Python number."""
     kind = CTYPES.get(dtype.str[1:])
     if kind is None:
         return lambda storage: storage.memory().reshape(-1)[0].item()
@@ -174,7 +179,7 @@ CTYPES: dict[str, Any] = {
     "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
     "i8": ctypes.c_int64,
 }  # fmt: skip
-"""Numbers that ctypes reads from memory as Python has them."""
+"""The ctypes types, by dtype, whose values are the Python numbers that NumPy's ``item()`` returns."""
 
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
@@ -189,4 +194,4 @@ HELPERS: dict[str, Any] = {
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
     "from_numpy": NDArray.from_numpy,
 }  # fmt: skip
-"""The functions and classes that replay functions call, by name."""
+"""The objects that replay functions refer to by name."""

@@ -1,8 +1,9 @@
-"""Places that hold a value: an attribute, an item, a closure cell, or all of a container's content.
+"""Variables that a body can access by name: an attribute, an item, a closure cell, a container's content.
 
-A `Slot` remembers what it held before the body ran (`value`) and what the body was given there (`given`: a
-proxy where the value is a run-time number). `read` tells what it holds now, `put` writes. So a
-recording can take back everything the body rebound, and do it again once its arrays are computed.
+A `Slot` records its value before the body ran (`value`), and the value that the body accesses instead
+(`given`: a stand-in, for example a proxy for a run-time number, or `value` itself). `read` returns the
+present value, `put` assigns a value. With these, a recording undoes the changes of the body, and repeats them
+when its arrays have been computed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,17 @@ OUTSIDE = "use it outside and pass the result as an argument"
 
 @dataclass(eq=False, repr=False)
 class Slot:
-    """Somewhere a value is held.
+    """A variable that a body can access by name.
 
-    holder, key: the object, and the attribute's name or the item's key.
-    place:       finds the value in a replay; `var` is bound to it there if others are found through it.
-    path:        how people write it.
+    holder, key: the object that contains it, and the attribute's name or the item's key.
+    place:       the expression for the value in a replay.
+    path:        the expression by which users know it.
+    value:       the value before the body ran; `GONE` if there was none.
+    var:         the expression that a replay binds to the value, if other slots are read from it.
+    given:       the value that the body accesses.
+    alias:       the expression for the same object, which was reached by another path before.
+    guarded:     whether a replay has to check the value.
+    refusal:     why a replay cannot check it, and the remedy; None if it can.
     """
 
     holder: Any
@@ -33,9 +40,9 @@ class Slot:
     value: Any
     var: Expr | None = None
     given: Any = None
-    alias: Expr | None = None  # stands for the same object, found before on another way
-    guarded: bool = True  # whether replays have to check the value
-    refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
+    alias: Expr | None = None
+    guarded: bool = True
+    refusal: tuple[str, str] | None = None
 
     assignable = False
 
@@ -43,20 +50,22 @@ class Slot:
         self.given = self.value
 
     def read(self) -> Any:
-        """The present value; `GONE` if there is none."""
+        """Return the present value; `GONE` if there is none."""
         return self.given
 
     def put(self, value: Any) -> None:
-        """Make it hold `value`; `GONE` removes it."""
+        """Assign `value`; `GONE` deletes the attribute or item."""
         raise AssertionError(f"{self.path} cannot be assigned")
 
     def replace(self, value: Any) -> None:
-        """Put a stand-in there, which the body finds instead of the value."""
+        """Assign a stand-in, which the body accesses instead of the value."""
         self.given = value
         self.put(value)
 
     def refuse(self, what: str, remedy: str = OUTSIDE) -> Self:
-        """Note what a replay cannot check, nor a recording take back: why not, and what to do."""
+        """Note that a replay cannot check the slot, or a recording cannot undo its changes: the reason and
+        the remedy. Return the slot.
+        """
         self.refusal = f"{self.path} {what}", remedy
         return self
 
@@ -73,20 +82,20 @@ class Attribute(Slot):
 
     def put(self, value: Any) -> None:
         if not isinstance(self.holder, type):
-            held = Attributes(self.holder)
+            attributes = Attributes(self.holder)
             if value is GONE:
-                held.remove(self.key)
+                attributes.remove(self.key)
             else:
-                held[self.key] = value
+                attributes[self.key] = value
         elif value is GONE:
-            if self.key in vars(self.holder):  # this may be done twice
+            if self.key in vars(self.holder):  # the deletion may be repeated
                 delattr(self.holder, self.key)
         else:
             setattr(self.holder, self.key, value)
 
 
 class ClassItem(Slot):
-    """A descriptor in the namespace of a class; its attribute shows something else."""
+    """A descriptor in the namespace of a class, which access to the attribute does not return."""
 
     def read(self) -> Any:
         return vars(self.holder).get(self.key, GONE)
@@ -99,13 +108,13 @@ class Item(Slot):
 
     def read(self) -> Any:
         if isinstance(self.holder, dict):
-            return self.holder.get(self.key, GONE)  # makes no default
+            return self.holder.get(self.key, GONE)  # does not insert a default
         return self.holder[self.key] if self.key < len(self.holder) else GONE
 
     def put(self, value: Any) -> None:
         if value is not GONE:
             self.holder[self.key] = value
-        elif isinstance(self.holder, dict):  # of a list, the content goes as a whole
+        elif isinstance(self.holder, dict):  # items of lists are deleted by replacing the content
             self.holder.pop(self.key, None)
 
 
@@ -132,22 +141,22 @@ class ClosureCell(Slot):
 
 
 class Content(Slot):
-    """Keys or length of a container, or (`deep`) its content; `value` is a copy."""
+    """The keys or length of a container, or all of its content (`deep`). `value` is a copy of the content."""
 
     def __init__(self, *fields: Any, deep: bool):
         super().__init__(*fields)
         self.deep = deep
 
     def read(self) -> Any:
-        held = content_of(self.holder)
+        content = content_of(self.holder)
         if self.deep:
-            same = same_items(held, self.value)
-        elif isinstance(held, dict):
-            same = list(held) == list(self.value)
+            same = same_items(content, self.value)
+        elif isinstance(content, dict):
+            same = list(content) == list(self.value)
         else:
-            same = len(held) == len(self.value)
-        return self.value if same else held
+            same = len(content) == len(self.value)
+        return self.value if same else content
 
     def put(self, value: Any) -> None:
-        """Make the content `value`."""
+        """Replace the content by `value`."""
         fill(self.holder, value)

@@ -1,4 +1,4 @@
-"""Replay functions from their text, which is compiled once for all that have the same."""
+"""Replay functions from their text. Functions with the same text share its compilation."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _serials = itertools.count(1)
-"""Tell the sources of replay functions apart; an address would come again."""
+"""Numbers that make the file names of replay functions unique. Addresses would be reused."""
 
-_gone: deque[str] = deque()
-"""Files of functions that are gone. The next function takes them out of `linecache`; a finalizer must not, as
-it may run while somebody walks through that.
+_finalized: deque[str] = deque()
+"""File names of replay functions that have been freed. The creation of the next function removes them from
+`linecache`. A finalizer must not, since it may run while other code iterates over the cache.
 """
 
 
-def _next_gone() -> str | None:
+def _next_finalized() -> str | None:
     try:
-        return _gone.popleft()
-    except IndexError:  # another thread may have taken the last one
+        return _finalized.popleft()
+    except IndexError:  # the queue is empty, perhaps because of another thread
         return None
 
 
 @functools.lru_cache(maxsize=256)
 def _compiled(text: str) -> types.CodeType:
-    """The code of a replay function. Signatures that differ in shapes only have one text, mostly."""
+    """Return the code of a replay function. Signatures that differ only in shapes usually share it."""
     (code,) = (
         c for c in compile(text, "<tracejit replay>", "exec").co_consts if isinstance(c, types.CodeType)
     )
     return code
 
 
-def _placed(code: types.CodeType, filename: str) -> types.CodeType:
-    """`code` as if it were written in the file `filename`."""
-    constants = [_placed(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+def _in_file(code: types.CodeType, filename: str) -> types.CodeType:
+    """Return a copy of `code` whose file name is `filename`."""
+    constants = [_in_file(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts]
     return code.replace(co_filename=filename, co_consts=tuple(constants))
 
 
@@ -49,20 +49,28 @@ def function_of(
     name: str,
     parameters: str = "args, kwargs",
 ) -> tuple[Callable[..., Any], str]:
-    """The function ``replay(args, kwargs)`` (a path's has a `Memo`, too) of `checks` and `actions`, in which
-    `names` have a meaning, and its source, which is registered with `linecache`.
+    """Return the function ``replay(args, kwargs)`` with these lines, and its source, which is registered with
+    `linecache`.
+
+    checks:     lines that run first; the function returns `MISS` for the errors that they may raise.
+    actions:    the lines after the checks.
+    names:      the function's global variables.
+    name:       the name of the traced function.
+    parameters: the parameters of the function; that of a path with looks also has a `Memo`.
     """
     text = _text(checks, actions, parameters)
-    for gone in iter(_next_gone, None):
-        linecache.cache.pop(gone, None)
+    for finalized in iter(_next_finalized, None):
+        linecache.cache.pop(finalized, None)
     filename = f"<tracejit replay of {name} #{next(_serials)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    replay = types.FunctionType(_placed(_compiled(text), filename), names)
-    weakref.finalize(replay, _gone.append, filename)
+    replay = types.FunctionType(_in_file(_compiled(text), filename), names)
+    weakref.finalize(replay, _finalized.append, filename)
     return replay, text
 
 
 def _text(checks: Sequence[str], actions: Sequence[str], parameters: str) -> str:
-    checked = "".join(f"        {line}\n" for line in checks)
-    acted = "".join(f"    {line}\n" for line in actions)
-    return f"def replay({parameters}):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"
+    check_lines = "".join(f"        {line}\n" for line in checks)
+    action_lines = "".join(f"    {line}\n" for line in actions)
+    return (
+        f"def replay({parameters}):\n    try:\n{check_lines}    except MISFITS: return MISS\n{action_lines}"
+    )

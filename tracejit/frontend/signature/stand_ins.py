@@ -1,7 +1,7 @@
-"""Errors of a recorded body, without what stands for numbers, NumPy arrays and containers of the caller's.
+"""Removes stand-ins for numbers, NumPy arrays and containers of the caller from errors of a recorded body.
 
-Nobody outside of a recording knows stand-ins, and an error that the body raises may hold some: in its
-arguments, attributes, causes, and in containers there.
+Stand-ins must not leave a recording. An error that the body raises may refer to some: in its arguments and
+attributes, in containers there, and in its causes.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tracejit.frontend.signature.arguments import Arguments
 
 
 def without_stand_ins(error: BaseException, arguments: Arguments) -> None:
-    """Put into an error, and its causes, what the caller knows."""
+    """Replace the stand-ins in an error, its causes and its contexts by the caller's values."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     for each in pending:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.args = known(each.args, arguments)
-        held = Attributes(each)
-        for name in held.names():
-            if (after := known(held[name], arguments)) is not held[name]:
-                held[name] = after
+        each.args = callers_value(each.args, arguments)
+        attributes = Attributes(each)
+        for name in attributes.names():
+            if (value := callers_value(attributes[name], arguments)) is not attributes[name]:
+                attributes[name] = value
         pending += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
 
 
-def known(value: Any, arguments: Arguments) -> Any:
-    """A value as the caller knows it; containers that hold stand-ins are made again."""
+def callers_value(value: Any, arguments: Arguments) -> Any:
+    """Return the caller's value for one of the body. Dicts, lists and tuples with stand-ins are rebuilt."""
     if type(value) is NumberProxy:
         return value._value
     if isinstance(value, numpy_views.Watched):
@@ -46,7 +46,7 @@ def known(value: Any, arguments: Arguments) -> Any:
     if type(value) not in (dict, list, tuple):
         return value
     kind, keys, parts = trees.children_of(value) or (type(value), (), [])
-    given = [known(part, arguments) for part in parts]
-    if all(a is b for a, b in zip(given, parts, strict=True)):
+    originals = [callers_value(part, arguments) for part in parts]
+    if all(a is b for a, b in zip(originals, parts, strict=True)):
         return value
-    return trees.build(kind, [known(key, arguments) for key in keys], given)
+    return trees.build(kind, [callers_value(key, arguments) for key in keys], originals)
