@@ -42,14 +42,17 @@ class Changes:
             present = slot.read()
             if present is not slot.given and not _are_equal_values(slot.given, present):
                 changes.append((slot, present))
-        for seen in self.reach.seen:
-            namespace = seen.namespace()
-            added = seen.absent & namespace.keys()
+        for followed in self.reach.followed:
+            namespace = followed.namespace()
+            added = followed.absent & namespace.keys()
             for name in [name for name in list(namespace) if name in added]:
-                seen.absent.add(name)
-                path = f"{seen.path}.{name}"
+                followed.absent.add(name)
+                path = f"{followed.path}.{name}"
                 changes.append(
-                    (Attribute(seen.value, name, seen.expression_of(name), path, GONE), namespace[name])
+                    (
+                        Attribute(followed.value, name, followed.expression_of(name), path, GONE),
+                        namespace[name],
+                    )
                 )
         return changes
 

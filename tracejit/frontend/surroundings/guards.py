@@ -70,9 +70,9 @@ class Guards:
             for name in missing & code.mentions.handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
             program.require(Rule.NONE_OF_KEYS, holder, Const(frozenset(missing)))
-        for seen in reach.seen:
-            if seen.var.is_bound:
-                seen.check(code, program)
+        for followed in reach.followed:
+            if followed.var.is_bound:
+                followed.check(code, program)
 
     def _is_handed(self, slot: Slot) -> bool:
         """Return whether library code may call the value of a slot. Calls from C code are not reported."""

@@ -1,6 +1,6 @@
 """Functions, modules, classes and objects whose attributes a traced body may access.
 
-Before code runs, the names that it mentions are looked up once on each of these values (`Seen.look_up`).
+Before code runs, the names that it mentions are looked up once on each of these values (`Followed.look_up`).
 An existing attribute becomes a slot; a missing one is recorded, and a replay checks that it is still absent.
 """
 
@@ -49,7 +49,7 @@ _REFUSED = (functools.partialmethod, functools.singledispatchmethod, functools._
 """Descriptors of the standard library that call user code, and are not followed."""
 
 
-class Seen:
+class Followed:
     """A value whose attributes are followed; `var` is bound to it in a replay.
 
     names:  the names looked up so far.
@@ -104,7 +104,7 @@ class Seen:
         return Attribute(self.value, name, self.expression_of(name), f"{self.path}.{name}", member)
 
 
-class SeenFunction(Seen):
+class FollowedFunction(Followed):
     """A function, which may have attributes (``step.calls += 1``)."""
 
     def namespace(self) -> Any:
@@ -128,7 +128,7 @@ class SeenFunction(Seen):
                 self.absent.add(name)
 
 
-class SeenModule(Seen):
+class FollowedModule(Followed):
     """A module. Of the standard library's modules, only data and functions with side effects are followed."""
 
     def _implied(self) -> AbstractSet[str]:
@@ -155,7 +155,7 @@ class SeenModule(Seen):
                 yield self._slot(name, member)
 
 
-class SeenObject(Seen):
+class FollowedObject(Followed):
     """An instance of a class; the class is followed separately.
 
     walked: the names of all its attributes if code may iterate over them, else None.
@@ -205,7 +205,7 @@ class SeenObject(Seen):
             yield slot
 
 
-class SeenClass(Seen):
+class FollowedClass(Followed):
     """A user's class: the attributes that code names, and the special methods that operators call."""
 
     def check(self, code: ExecutedCode, program: ReplayProgram) -> None:

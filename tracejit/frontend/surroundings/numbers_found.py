@@ -106,11 +106,11 @@ def with_own_builtins(function: Any, replacements: Mapping[str, Any]) -> Any:
     names = facts(function.__code__)
     accessed = {name for name, attribute in names.uses if attribute}
     called = names.globals - names.handed - accessed - function.__globals__.keys()
-    replaced = {name: replaced for name, replaced in replacements.items() if name in called}
+    replaced = {name: replacement for name, replacement in replacements.items() if name in called}
     return _copy(function, installed, vars(builtins) | replaced) if replaced else function
 
 
-def _copy(function: types.FunctionType, installed: Any, replacements: dict[str, Any]) -> Any:
+def _copy(function: types.FunctionType, installed: Any, new_builtins: dict[str, Any]) -> Any:
     """Return a copy of the function with these builtins. Python reads the builtins of a new function from its
     globals. They are stored there only while C code runs, so no other thread sees them.
     """
@@ -124,7 +124,7 @@ def _copy(function: types.FunctionType, installed: Any, replacements: dict[str, 
         function.__closure__,
     )
     steps: list[Callable[[], Any]] = [
-        functools.partial(namespace.__setitem__, key, replacements),
+        functools.partial(namespace.__setitem__, key, new_builtins),
         create,
         functools.partial(namespace.__setitem__, key, installed),
     ]

@@ -61,11 +61,11 @@ from tracejit.frontend.surroundings import numbers_found
 from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import (
-    Seen,
-    SeenClass,
-    SeenFunction,
-    SeenModule,
-    SeenObject,
+    Followed,
+    FollowedClass,
+    FollowedFunction,
+    FollowedModule,
+    FollowedObject,
     class_slot,
 )
 from tracejit.frontend.surroundings.numpy_module import NUMPY
@@ -78,19 +78,19 @@ ITEMS = 4096  # other items; larger containers cannot be checked
 class Reach:
     """The values that a body can reach by name, in their state before the body could change them.
 
-    code:    the code that the body runs.
-    rebuilt: ids of the caller's containers of which the body receives copies.
-    slots:   the slots visited, by the key of their expression; closure cells by identity.
-    refused: slots that a replay cannot check.
-    seen:    values whose attributes are followed.
-    shadows: pairs of globals and names of builtins that are absent from these globals.
+    code:     the code that the body runs.
+    rebuilt:  ids of the caller's containers of which the body receives copies.
+    slots:    the slots visited, by the key of their expression; closure cells by identity.
+    refused:  slots that a replay cannot check.
+    followed: values whose attributes are followed.
+    shadows:  pairs of globals and names of builtins that are absent from these globals.
     """
 
     def __init__(self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int]):
         self.code, self.numbers, self.rebuilt = code, numbers, rebuilt
         self.slots: dict[Any, Slot] = {}
         self.refused: list[Slot] = []
-        self.seen: list[Seen] = []
+        self.followed: list[Followed] = []
         self.shadows: list[tuple[Expr, set[str]]] = []
         self._fresh: list[Slot] = []  # visited since the body last ran
         self._functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # functions reached by name
@@ -118,13 +118,13 @@ class Reach:
         return is_defined or bool(functions) or not set(code.co_freevars) - {"__class__"}
 
     def _look_up(self) -> None:
-        """Look up the mentioned names on the objects seen until there are no new names and objects."""
+        """Look up the mentioned names on the followed objects until there are no new names and objects."""
         while True:
-            before = len(self.code.mentions.attributes), len(self.seen)
-            for seen in list(self.seen):
-                for slot in seen.look_up(self.code.mentions):
+            before = len(self.code.mentions.attributes), len(self.followed)
+            for value in list(self.followed):
+                for slot in value.look_up(self.code.mentions):
                     self.visit(slot)
-            if before == (len(self.code.mentions.attributes), len(self.seen)):
+            if before == (len(self.code.mentions.attributes), len(self.followed)):
                 return
 
     def take_fresh(self) -> list[Slot]:
@@ -206,7 +206,7 @@ class Reach:
         if trusted(function.__globals__.get("__name__")):
             self._closure(function, base)
             return
-        self.seen.append(SeenFunction(function, base, slot.path))
+        self.followed.append(FollowedFunction(function, base, slot.path))
         self._functions.setdefault(function.__code__, []).append((function, base))
         if function.__code__ in self.code.ran:
             self._closure(function, base)
@@ -267,12 +267,12 @@ class Reach:
         self._component(slot, slot.value.__func__, "__func__")
 
     def _partial(self, slot: Slot) -> None:
-        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
+        self.followed.append(FollowedFunction(slot.value, self._bind(slot), slot.path))
         for name in ("func", "args", "keywords"):
             self._component(slot, getattr(slot.value, name), name)
 
     def _wrapped(self, slot: Slot) -> None:
-        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
+        self.followed.append(FollowedFunction(slot.value, self._bind(slot), slot.path))
         self._component(slot, slot.value.__wrapped__, "__wrapped__")
 
     def _module(self, slot: Slot) -> None:
@@ -280,7 +280,7 @@ class Reach:
         if module.__name__.startswith("numpy.random"):
             self.refuse(slot, "gives other numbers on every call", "use tj.random")
         else:
-            self.seen.append(SeenModule(module, self._bind(slot), slot.path))
+            self.followed.append(FollowedModule(module, self._bind(slot), slot.path))
 
     def _class(self, slot: Slot) -> None:
         if slot.holder is not None and hasattr(slot.value, "__del__"):
@@ -291,7 +291,7 @@ class Reach:
         elif not trusted(type(slot.value).__module__):
             self.refuse(slot, f"is a class with a metaclass ({type(slot.value).__qualname__})")
         elif not trusted(slot.value.__module__):
-            self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
+            self.followed.append(FollowedClass(slot.value, self._bind(slot), slot.path))
 
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
@@ -302,7 +302,7 @@ class Reach:
                 slot, f"is a {cls.__qualname__}, which overrides how attributes are read or stored ({method})"
             )
             return
-        self.seen.append(SeenObject(slot.value, var, slot.path))
+        self.followed.append(FollowedObject(slot.value, var, slot.path))
         if not trusted(cls.__module__):
             self.visit(class_slot(cls))
 
