@@ -118,7 +118,7 @@ class RecordedCall(NamedTuple):
 
     result:  what the call returns.
     entry:   the entry for later calls; None: the call must be recorded again.
-    aliased: storages that must then enter as one input each, because views of them overlap.
+    aliased: storages that enter the trace in full when a call of the function is recorded again.
     """
 
     result: Any
