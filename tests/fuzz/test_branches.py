@@ -28,6 +28,8 @@ STATEMENTS = (
     *("best = v", "at = k", "s = s + v", "s = s * 0.5 + 0.125", "s = s + x[d[k]]", "s = s + t"),
     *("z = z * 0.5 + v", "z[1] = v", "z = z[::-1] + 0.25", "out[k] = v", "out[k] = s", "out = out + 0.5"),
     *("rate *= 0.75", "rate = rate + 0.5", "s = s - rate", "limit = limit * 2.0 - t", "best = x[at]"),
+    *("out[k] = max(v, x[k])", "z[1] = min(z[0], v, s)", "s = s + max(v, best)"),
+    *("out[k] = max(x[k], max(v, best) - 0.5)", "z[0] = min(max(s, 0.0), 1.0)", "best = max(best, v)"),
     *("n += int(d[k])", "n -= 1", "a = b", "b = v", "a, b = b, s", "h = h ^ t", "rate = t / 8"),
 )  # fmt: skip
 
