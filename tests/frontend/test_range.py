@@ -1,4 +1,4 @@
-"""`tj.range`: a few recorded rounds stand for all of a loop; Python's `range` is the oracle."""
+"""`tj.range`: a few recorded iterations represent an entire loop; Python's `range` is the oracle."""
 
 import numpy as np
 import pytest
@@ -444,7 +444,7 @@ def test_random_programs(seed):
             found.append(leaves((call(*state, n), state)))
         for got, expected in zip(*found, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=source)
-    assert traced.cache_info().traces == 2, source  # one for 5 and 8 rounds, one for 2
+    assert traced.cache_info().traces == 2, source  # one for 5 and 8 iterations, one for 2
 
 
 def _program(rng):

@@ -145,7 +145,7 @@ def test_a_round_is_recorded_a_few_times_whatever_the_count():
 
 def test_only_what_a_gradient_needs_is_kept():
     def kept(step):
-        """Rows of 1,000 numbers in intermediate memory, for each of 32 rounds."""
+        """Rows of 1,000 numbers in intermediate memory, for each of 32 iterations."""
 
         @tj.jit
         def f(x, d):

@@ -1,4 +1,4 @@
-"""Loops over Python's `range` in bodies of very many operations; a recording of all rounds is the oracle."""
+"""Loops over Python's `range` in bodies of many operations; a recording of all iterations is the oracle."""
 
 import numpy as np
 import pytest
@@ -120,7 +120,7 @@ def arguments():
 
 
 def expect_equal(traced, unrolled, n, monkeypatch):
-    """What a call gives and stores is, bit for bit, what a recording of all rounds gives and stores."""
+    """A call returns and stores, bit for bit, the results of a recording of all iterations."""
     a, x = arguments()
     b, y = arguments()
     result = traced(a, x, n)
@@ -272,4 +272,4 @@ def test_triangular_loops_are_left_to_the_pass():
     q = f(tj.asarray(given)).numpy()
     np.testing.assert_allclose(q.T @ q, np.eye(48), atol=1e-9)
     (schedule,) = f.schedules()
-    assert len(schedule.tasks) < 60  # 1,128 rounds
+    assert len(schedule.tasks) < 60  # 1,128 iterations

@@ -169,7 +169,7 @@ def drops_out(rounds, block):
 
 @pytest.mark.parametrize("around", [lambda f: f, tj.checkpoint])
 def test_gradients_have_the_numbers_of_the_forward_rounds(around):
-    """The derivative of all rounds is the product of their masks, that is, the result for ones."""
+    """The derivative of all iterations is the product of their masks, that is, the result for ones."""
     block = around(lambda x: tj.nn.dropout(x * 1, 0.125))
     traced = tj.jit(tj.value_and_grad(drops_out(tj.range, block)))
     for n in (6, 5):

@@ -95,7 +95,7 @@ class EagerRecording(ResidualRecording):
         """
         return self.number(RuntimeNumber(number, number), dtype)
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
         """Open a window. If windows would overlap, the recording is flushed first."""
         self.due |= storage.shared
         if storage.shared or self.parents:
@@ -103,11 +103,11 @@ class EagerRecording(ResidualRecording):
             if any(write or w.written for w in aliases):
                 self.launch()
         try:
-            return super().window(storage, wanted, write=write)
+            return super().window(storage, region, write=write)
         except Overlap:
             self.launch()
-            self.unite(storage, wanted)
-            return super().window(storage, wanted, write=write)
+            self.unite(storage, region)
+            return super().window(storage, region, write=write)
 
     def end_operation(self) -> None:
         """Flush an operation that accesses memory which Python can see, before Python reads or changes it."""

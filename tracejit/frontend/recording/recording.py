@@ -14,10 +14,10 @@ Invariants:
   effect before the launch.
 
 `thread` contains the open recordings of this thread: one eager recording, at most one trace, and the number
-of active gradients. `lock` is owned while an operator is recorded: another thread may flush an eager
-recording between two operators. A single lock protects all recordings, because a recording that accesses a
-storage of another one flushes that one while it changes itself. No thread waits for a task while it owns the
-lock, as the task may need it (`Recording.end_operation`).
+of active gradients. A thread owns `lock` while it records an operator, so another thread can flush its eager
+recording only between two operators. A single lock protects all recordings, because a recording that accesses
+a storage of another one flushes the other one in the middle of its own update. No thread waits for a task
+while it owns the lock, as the task may need it (`Recording.end_operation`).
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ class Recording(Builder):
         for value in inputs:
             if value not in defined:
                 self.adopt(value)
-        count = len(self.nodes)
+        start = len(self.nodes)
         try:
             result = self.append(op, inputs, location or user_location(), attrs)
             for value in self.nodes[-1].outputs:
                 defined.add(value)
                 self.bytes += value.type.nbytes
         except BaseException as error:
-            for node in self.nodes[count:]:
+            for node in self.nodes[start:]:
                 defined.difference_update(node.outputs)
-            del self.nodes[count:]
+            del self.nodes[start:]
             if isinstance(error, Differs):
                 self.differ(op)
             raise
@@ -219,20 +219,20 @@ class Recording(Builder):
         self.created.append(weakref.ref(storage))
         return storage
 
-    def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
+    def range_for(self, storage: Storage, region: View) -> tuple[int, int]:
         """Return the range of a storage that becomes an input for a view of it."""
-        return wanted.span()
+        return region.span()
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
-        """Return the window through which `wanted` is accessed. Creates one if there is none."""
+    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
+        """Return the window that contains the elements of `region`. Creates one if there is none."""
         self._mark(storage)
         windows = self.windows.setdefault(storage, [])
-        lo, hi = wanted.span()
+        lo, hi = region.span()
         for window in windows:
             if window.lo <= lo and hi <= window.hi:
                 break
         else:
-            window = self._new_window(storage, wanted, windows)
+            window = self._new_window(storage, region, windows)
         if (
             write
             and len(windows) > 1
@@ -241,14 +241,14 @@ class Recording(Builder):
             raise Overlap(storage)
         return window
 
-    def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
-        lo, hi = self.range_for(storage, wanted)
+    def _new_window(self, storage: Storage, region: View, windows: list[TrackedExtent]) -> TrackedExtent:
+        lo, hi = self.range_for(storage, region)
         if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
             raise Overlap(storage)
         size, type = hi - lo, storage.type
         shape: tuple[int, ...] = (size,)
-        if size == wanted.size and wanted.is_contiguous():
-            shape = wanted.shape
+        if size == region.size and region.is_contiguous():
+            shape = region.shape
         elif size == type.size:
             shape = type.shape
         value = Value(type if shape == type.shape else ArrayType(shape, type.dtype, type.device))
@@ -257,38 +257,38 @@ class Recording(Builder):
         windows.append(window)
         return window
 
-    def read(self, storage: Storage, wanted: View) -> Value:
-        """Return the current content of `storage` viewed through `wanted`, with the shape of that view."""
+    def read(self, storage: Storage, region: View) -> Value:
+        """Return the current content of `storage` in `region`, with the shape of that view."""
         if storage.pending is not None and storage.recording is self:
             value, low = storage.pending, 0
         else:
-            window = self.window(storage, wanted, write=False)
+            window = self.window(storage, region, write=False)
             value, low = window.value, window.lo
         if value not in self.defined:
             self.adopt(value)
-        if wanted.is_whole(value.type.shape, low):
+        if region.is_whole(value.type.shape, low):
             return value
-        return self.emit(view, value, view=_inside(wanted, low))
+        return self.emit(view, value, view=_inside(region, low))
 
-    def write(self, storage: Storage, wanted: View, new: Value) -> None:
-        """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
-        if not wanted.writable or wanted.overlaps_itself():
+    def write(self, storage: Storage, region: View, new: Value) -> None:
+        """Rebind the elements of `region` to `new`, which has its shape, dtype and device."""
+        if not region.writable or region.overlaps_itself():
             raise ReadOnlyError(
-                f"cannot write to a broadcast view of shape {wanted.shape}: several elements may be one in "
+                f"cannot write to a broadcast view of shape {region.shape}: several elements may be one in "
                 "memory; write to a copy (x.copy())"
             )
         window = None
         if storage.pending is not None and storage.recording is self:
             base, low = storage.pending, 0
         else:
-            window = self.window(storage, wanted, write=True)
+            window = self.window(storage, region, write=True)
             if window.input not in self.defined:
                 self.adopt(window.input)
             base, low = window.value, window.lo
-        if base.type.shape == new.type.shape and wanted.is_whole(base.type.shape, low):
+        if base.type.shape == new.type.shape and region.is_whole(base.type.shape, low):
             value = new
         else:
-            value = self.emit(update, base, new, view=_inside(wanted, low))
+            value = self.emit(update, base, new, view=_inside(region, low))
         if window is None:
             storage.pending = value
         else:
@@ -324,7 +324,7 @@ class Recording(Builder):
         return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
 
     def written(self) -> list[TrackedExtent]:
-        """Return the windows of older storages whose content changed, in the order of their first access."""
+        """Return the windows of older storages whose content changed, in the order of their first region."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
     def finish(self, outputs: list[Value]) -> Graph:
@@ -342,11 +342,11 @@ An origin must not refer to its value, or no value would ever be freed.
 """
 
 
-def _inside(wanted: View, low: int) -> View:
+def _inside(region: View, low: int) -> View:
     """Return a view of a storage as a view of its elements from `low` on, for the graph."""
-    if low == 0 and wanted.writable:
-        return wanted
-    return View(wanted.offset - low, wanted.shape, wanted.strides)
+    if low == 0 and region.writable:
+        return region
+    return View(region.offset - low, region.shape, region.strides)
 
 
 @functools.cache

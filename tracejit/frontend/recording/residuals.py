@@ -45,12 +45,12 @@ class ResidualRecording(Recording):
         """Return the variable that orders this recording's accesses to a storage."""
         return self.held.get(storage.variable.address, storage.variable)
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
         """Open a window. Under a gradient, also note the number of writes to the storage so far."""
         if not self.tapes:
-            return super().window(storage, wanted, write=write)
+            return super().window(storage, region, write=write)
         self.windows[storage] = [w for w in self.windows.get(storage, ()) if not self._is_stale(w)]
-        window = super().window(storage, wanted, write=write)
+        window = super().window(storage, region, write=write)
         if window.writes is None:
             window.writes = self.variable_of(storage).writes
         return window
@@ -71,13 +71,13 @@ class ResidualRecording(Recording):
             )
         super().adopt(value)
 
-    def unite(self, storage: Storage, wanted: View) -> None:
-        """Replace the windows that overlap `wanted` by one: under a gradient, windows outlive a launch.
+    def unite(self, storage: Storage, region: View) -> None:
+        """Replace the windows that overlap `region` by one: under a gradient, windows outlive a launch.
 
         The value of the new window is assembled from theirs, so that the gradient follows the values written
         through them. They are stored in memory that the new window may write, so they are copied first.
         """
-        lo, hi = wanted.span()
+        lo, hi = region.span()
         merged: list[TrackedExtent] = []
         while len(touched := [w for w in self.windows.get(storage, ()) if w.overlaps(lo, hi)]) > len(merged):
             merged = touched

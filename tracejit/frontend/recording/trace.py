@@ -174,13 +174,13 @@ class Trace(Recording):
         self.imports[storage] = array if is_captured else array.copy()
         return storage
 
-    def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
+    def range_for(self, storage: Storage, region: View) -> tuple[int, int]:
         """Return the range of the entire storage: windows of arguments are storages of their own (see
         `parents`).
         """
         return 0, storage.type.size
 
-    def window(self, storage: Storage, wanted: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
         """Open a window. Memory that two storages share cannot be replayed.
 
         If the storages are parts of one storage, the call is recorded again with views of that storage. Other
@@ -198,15 +198,15 @@ class Trace(Recording):
                 ]
                 if others:
                     self._refuse_shared(storage, *others)
-            return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
-        return super().window(storage, wanted, write=write)
+            return self._new_window(storage, region, self.windows.setdefault(storage, []))
+        return super().window(storage, region, write=write)
 
-    def _new_window(self, storage: Storage, wanted: View, windows: list[TrackedExtent]) -> TrackedExtent:
-        """Make an entire storage an input, in the shape of `wanted` if that view covers all elements in
+    def _new_window(self, storage: Storage, region: View, windows: list[TrackedExtent]) -> TrackedExtent:
+        """Make an entire storage an input, in the shape of `region` if that view covers all elements in
         order.
         """
-        if windows or wanted.shape != storage.type.shape:
-            return super()._new_window(storage, wanted, windows)
+        if windows or region.shape != storage.type.shape:
+            return super()._new_window(storage, region, windows)
         value = Value(storage.type)
         window = TrackedExtent(storage, 0, storage.type.size, value)
         self._add_input(value, window)
@@ -240,7 +240,7 @@ class Trace(Recording):
         with unwatched():
             super()._mark(storage)
 
-    def write(self, storage: Storage, wanted: View, new: Value) -> None:
+    def write(self, storage: Storage, region: View, new: Value) -> None:
         """Record a write. A NumPy argument was copied in, so a write to it would be lost and is refused."""
         path = self.read_only.get(storage)
         if path is not None:
@@ -252,7 +252,7 @@ class Trace(Recording):
                 user_location(),
             )
         self.picks.check_write(storage)
-        super().write(storage, wanted, new)
+        super().write(storage, region, new)
 
     def end_operation(self) -> None:
         """Restart with a few iterations per loop if the recording is long. Give up if it is too long to

@@ -41,9 +41,9 @@ class Header:
     keys:       the keys to compare, with names for messages; None if a value cannot be compared.
     values:     the graph values that are referenced, in the order of the keys.
     holders:    the storages and windows that refer to `values`, until the next iteration starts.
-    moving:     arrays in variables whose views move with the iterations.
-    n_nodes, n_inputs, scalars: the state of the recording at this point; drawn: the draws from each random
-        stream.
+    moving:     arrays that variables refer to and whose views move with the iterations.
+    n_nodes, n_inputs, scalars: the state of the recording at this point.
+    drawn:      the draws from each random stream.
     difference: the name of the first key that is not equal.
     """
 

@@ -111,7 +111,7 @@ class ResidualKeeper:
         pullback = pull_back_loop(self.iteration, [v for v in stored if v in wrt], wrt)
         self.saved: list[Value] = []
         for value in read_by(pullback):
-            self._need(value, stored)
+            self._save(value, stored)
         already_stored = {effect.value for effect in body.effects}
         for value in self.saved:
             stack = builder.input(value.type)
@@ -120,14 +120,14 @@ class ResidualKeeper:
             result = value if is_new else builder.emit(copy, value)
             body.effects.append(Effect(stack, result))
 
-    def _need(self, value: Value, stored: Collection[Value]) -> None:
+    def _save(self, value: Value, stored: Collection[Value]) -> None:
         """Save a value, or the values from which it is recomputed."""
         node = self.producers.get(value)
         if value in self.saved or (node is None and value not in stored):
             return
         if node is not None and self.is_recomputed(node, stored):
             for operand in node.inputs:
-                self._need(operand, stored)
+                self._save(operand, stored)
             return
         self.saved.append(value)
 
@@ -246,9 +246,7 @@ class _Backward:
         self.body = Builder()
         self.operands: list[Value] = []
         self.moves: list[tuple[int, int]] = []
-        self.values: dict[
-            Value, Value
-        ] = {}  # values of the body, by forward value
+        self.values: dict[Value, Value] = {}  # values of the body, by forward value
         self.location = step.nodes[-1].location
         self.positions = {value: i for i, value in enumerate(step.keeper.iteration.inputs)}
         stacks = step.outputs[len(step.keeper.iteration.effects) :]

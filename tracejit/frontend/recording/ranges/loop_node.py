@@ -1,11 +1,11 @@
-"""From a recorded iteration to a node `loop` that represents it and all further ones.
+"""The conversion of a recorded iteration into a node `loop` that represents it and all further ones.
 
 The nodes between two equal headers leave the recording and become the body of the loop. A value of the first
-header is an input of the body; if the second header has a different value in its place, the body writes that
-one to the input: it is loop-carried. All other values that the body reads are older than the loop. Induction
-variables are inputs that grow. A value that is read at moving positions (`positions`) is an input that the
-body views through a moving window. A loop-carried array that is read and written at moving positions has one
-window, and all accesses must move with it.
+header is an input of the body. If the second header has a different value at the same position, the value is
+loop-carried: the body stores the new value in the input. All other values that the body reads are older than
+the loop. Induction variables are inputs that grow. A value that is read at moving positions (`positions`) is
+an input that the body views through a moving window. A loop-carried array that is read and written at moving
+positions has one window, and all accesses must move with it.
 """
 
 from __future__ import annotations
