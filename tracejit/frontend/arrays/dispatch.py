@@ -269,6 +269,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
 
 def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:
+    """Implement `write` for converted operands, by recording."""
     is_alike = (
         isinstance(value, ArrayCore)
         and value._storage.type.dtype is target._storage.type.dtype

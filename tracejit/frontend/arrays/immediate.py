@@ -316,6 +316,7 @@ def plan_for(op: Op, *kinds: promotion.Kind) -> ImmediatePlan | None:
 
 
 def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> ImmediatePlan | None:
+    """Implement `plan_for` without its cache."""
     dtypes = [kind for kind in kinds if isinstance(kind, np.dtype)]
     if not direct.UNSUPPORTED.isdisjoint(op.traits) or any(dtype not in DTYPES for dtype in dtypes):
         return None
@@ -391,6 +392,7 @@ def product(x1: Any, x2: Any) -> Any:
 
 
 def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray | None:
+    """Compute ``op(*arrays, **attrs)``; None if the operation has to be recorded."""
     if Trait.CAN_FAIL in op.traits:
         return None  # its error must be raised by a look at a dependent value, not here
     if Trait.HOST not in op.traits and not (_is_exact(op) and op.is_exact([a.dtype for a in arrays])):

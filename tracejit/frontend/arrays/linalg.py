@@ -322,8 +322,8 @@ def det(x: Any, /) -> NDArray:
     >>> tj.linalg.det(tj.asarray([[0.0, 1.0], [1.0, 0.0]]))
     NDArray(-1., dtype=float32)
     """
-    sign, length = slogdet(x)
-    return sign * FUNCTIONS["exp"](length)
+    sign, log_magnitude = slogdet(x)
+    return sign * FUNCTIONS["exp"](log_magnitude)
 
 
 @public
@@ -491,10 +491,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
     solution = matmul(_adjoint(vh), inverse.reshape(-1, 1) * matmul(_adjoint(u), columns))
     rank = reductions.count_nonzero(is_kept)
     residuals = columns - matmul(left, solution)
-    lengths = reductions.sum(absolute(residuals) ** 2, axis=0)
+    squared_norms = reductions.sum(absolute(residuals) ** 2, axis=0)
     if m <= n or int(rank) < n:
-        lengths = lengths[:0]
-    return (solution[:, 0] if right.ndim == 1 else solution), lengths, rank, s
+        squared_norms = squared_norms[:0]
+    return (solution[:, 0] if right.ndim == 1 else solution), squared_norms, rank, s
 
 
 @public
@@ -542,26 +542,28 @@ def tensorinv(a: Any, ind: int = 2) -> NDArray:
 # -- norms ---------------------------------------------------------------------------------------------------
 
 
-def _vector_length(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The norm of vectors over the axes."""
     total = functools.partial(reductions.sum, axis=axes, keepdims=keepdims)
     if ord is None or ord == 2:
         return sqrt(total(FUNCTIONS["square"](x) if is_floating(x.dtype) else absolute(x) ** 2))
-    length = absolute(x)
+    magnitude = absolute(x)
     if ord == math.inf:
-        return reductions.max(length, axis=axes, keepdims=keepdims)
+        return reductions.max(magnitude, axis=axes, keepdims=keepdims)
     if ord == -math.inf:
-        return reductions.min(length, axis=axes, keepdims=keepdims)
+        return reductions.min(magnitude, axis=axes, keepdims=keepdims)
     if ord == 0:
-        return total(dispatch.cast(x != 0, length.dtype))
+        return total(dispatch.cast(x != 0, magnitude.dtype))
     if ord == 1:
-        return total(length)
-    return total(length**ord) ** (1 / ord)
+        return total(magnitude)
+    return total(magnitude**ord) ** (1 / ord)
 
 
-def _matrix_length(name: str, x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any:
+def _matrix_norm(name: str, x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any:
+    """The norm of matrices with rows and columns along the two axes."""
     row, column = axes
     if ord in (None, "fro"):
-        result = _vector_length(x, 2, axes, False)
+        result = _vector_norm(x, 2, axes, False)
     elif ord in (1, -1, math.inf, -math.inf):
         inner, outer = (row, column) if abs(ord) == 1 else (column, row)
         sums = reductions.sum(absolute(x), axis=inner, keepdims=True)
@@ -593,7 +595,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     array = _floating("linalg.vector_norm", x)
     if isinstance(ord, str) or ord is None:
         raise _argument(f"linalg.vector_norm: ord {ord!r} of vectors; give a number")
-    return _vector_length(array, ord, normalize_axes("linalg.vector_norm", axis, array.ndim), keepdims)
+    return _vector_norm(array, ord, normalize_axes("linalg.vector_norm", axis, array.ndim), keepdims)
 
 
 @public
@@ -611,7 +613,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
     """
     array = _matrices("linalg.matrix_norm", x)
     axes = (array.ndim - 2, array.ndim - 1)
-    return _matrix_length("linalg.matrix_norm", array, ord, axes, keepdims)
+    return _matrix_norm("linalg.matrix_norm", array, ord, axes, keepdims)
 
 
 @public
@@ -630,14 +632,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
     array = _floating("linalg.norm", x)
     axes = tuple(range(array.ndim)) if axis is None else _ordered_axes(axis, array.ndim)
     if axis is None and ord is None:
-        return _vector_length(array, 2, axes, keepdims)
+        return _vector_norm(array, 2, axes, keepdims)
     if len(axes) == 1:
         if isinstance(ord, str):
             raise _argument(f"linalg.norm: ord {ord!r} of vectors; give a number")
-        return _vector_length(array, ord, axes, keepdims)
+        return _vector_norm(array, ord, axes, keepdims)
     if len(axes) != 2:
         raise _argument(f"linalg.norm: {len(axes)} axes; norms are of vectors (1) or matrices (2)")
-    return _matrix_length("linalg.norm", array, ord, (axes[0], axes[1]), keepdims)
+    return _matrix_norm("linalg.norm", array, ord, (axes[0], axes[1]), keepdims)
 
 
 def _ordered_axes(axis: Any, ndim: int) -> tuple[int, ...]:

@@ -352,6 +352,7 @@ def nanpercentile(
 
 
 def _median(name: str, x: Any, axis: Any, keepdims: bool, *, skips_nan: bool) -> Any:
+    """Implement `median` and `nanmedian`."""
     array: Any = asarray(x)
     axes = normalize_axes(name, axis, array.ndim)
     rows = _rows(array, axes)
