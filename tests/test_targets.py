@@ -77,7 +77,7 @@ def test_every_device_has_its_own_numbers(monkeypatch, nothing_known):
     assert facts(gpu) == before
     numbers = tuning.tuning_of(gpu)
     caches = numbers.caches._replace(private=0, last=1 << 12)
-    units = numbers.units._replace(columns=16, wide=16, row_pieces=4, nanoseconds=1000)
+    units = numbers.units._replace(columns=16, uncached_columns=16, row_pieces=4, nanoseconds=1000)
     costs = numbers.costs._replace(transcendental=1000)
     changed = numbers._replace(caches=caches, units=units, costs=costs)
     monkeypatch.setitem(tuning.TUNINGS, "gpu", changed)

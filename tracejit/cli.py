@@ -338,7 +338,7 @@ def _add_simulate(groups: Any) -> None:
     parser.add_argument(
         "--imitated",
         action="store_true",
-        help="a link imitated by TRACEJIT_LINK between ranks of one machine: control messages have no delay",
+        help="a link emulated by TRACEJIT_LINK between ranks of one machine: control messages have no delay",
     )
     _add_program(parser)
     parser.set_defaults(run=_simulate)

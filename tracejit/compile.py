@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from tracejit import collector, ops
 from tracejit.assembly.copies import are_copyable
 from tracejit.assembly.link import link, load_executor
-from tracejit.assembly.loops import UnlikeRounds
+from tracejit.assembly.loops import PlansDiffer
 from tracejit.assembly.schedule import Planned, Schedule
 from tracejit.assembly.words import Job
 from tracejit.codegen.objects.linker import anticipate
@@ -108,12 +108,12 @@ def _jobs_of_loops(
     """
     jobs: dict[PlannedTask, Job] = {}
     cuts: set[tuple[int, int]] = set()
-    for task in planned.part.tasks:
+    for task in planned.reduced.tasks:
         if task.node.op is ops.loop:
             try:
                 jobs[task] = job(task)
-            except UnlikeRounds as cut:
-                cuts.update(cut.everywhere if everywhere else cut.places)
+            except PlansDiffer as error:
+                cuts.update(error.all_positions if everywhere else error.positions)
     return jobs, cuts
 
 

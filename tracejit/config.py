@@ -109,7 +109,7 @@ class Config:
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: size in bytes beyond which least recently used entries are evicted (`TRACEJIT_CACHE_LIMIT`).
     exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
-    link:     latency in seconds and bytes per second of a network to imitate (`TRACEJIT_LINK=1e-4,1e9`).
+    link:     latency in seconds and bytes per second of a network to emulate (`TRACEJIT_LINK=1e-4,1e9`).
     window:   bytes of memory that a rank shares with ranks of its machine, 0 for none (`TRACEJIT_WINDOW`).
     direct:   whether ranks of a machine read large arrays in one another's memory (`TRACEJIT_DIRECT`).
     signatures: the number of signatures that one jitted function caches (`TRACEJIT_SIGNATURES`).

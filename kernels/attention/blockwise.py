@@ -145,7 +145,7 @@ def make_attention(dtype, itemsize):
     def attention(block, lo, hi, scratch):
         queries, keys = slot(block, A.QUERIES), slot(block, A.KEYS)
         features, values = slot(block, A.FEATURES), slot(block, A.VALUES)
-        size, block_keys, splits = slot(block, A.BLOCK_ROWS), slot(block, A.BLOCK_KEYS), slot(block, A.PARTS)
+        size, block_keys, splits = slot(block, A.BLOCK_ROWS), slot(block, A.BLOCK_KEYS), slot(block, A.RANGES)
         entry, workspace, causal = (
             slot(block, A.ENTRY),
             scratch + slot(block, A.PACKED),
@@ -247,7 +247,10 @@ def make_attention_gradient(dtype, itemsize):
         log_sums = pointer(slot(block, A.FIRST + 3) + itemsize * row, dtype)
         dots = pointer(slot(block, A.FIRST + 4) + itemsize * row, dtype)
         ct = slot(block, A.FIRST + 5) + itemsize * row * values
-        key_range, masked = j // slot(block, A.BLOCK_KEYS) // slot(block, A.PART), slot(block, A.MASKS) != 0
+        key_range, masked = (
+            j // slot(block, A.BLOCK_KEYS) // slot(block, A.RANGE_SIZE),
+            slot(block, A.MASKS) != 0,
+        )
         query_row, result_slot = (
             key_range * slot(block, A.MATRICES) * queries + row,
             A.FIRST + 6 + int64(masked),
@@ -310,8 +313,8 @@ def make_attention_gradient(dtype, itemsize):
         features, values = slot(block, A.FEATURES), slot(block, A.VALUES)
         size, block_keys = slot(block, A.BLOCK_ROWS), slot(block, A.BLOCK_KEYS)
         unit_blocks, splits, causal = (
-            slot(block, A.PART),
-            slot(block, A.PARTS),
+            slot(block, A.RANGE_SIZE),
+            slot(block, A.RANGES),
             slot(block, A.CAUSAL) != 0,
         )
         result_slot = A.FIRST + 6 + int64(slot(block, A.MASKS) != 0)

@@ -46,10 +46,10 @@ class Attention(enum.IntEnum):
     """Slots of both blocks up to the addresses of the operands, which follow in the operator's order.
 
     scores = SCALE * query @ key.T; CAUSAL = 1: the keys up to i are visible to query i. BLOCK_ROWS,
-    BLOCK_KEYS: extents of a block of scores, which is stored in scratch memory. PARTS: units for each matrix,
-    of PART blocks each. PACKED: offset in scratch memory of the workspace of products. MASKS = 0: there is no
-    mask. NAN = 1: a row without visible keys is nan. CUT = 1: a score of minus infinity passes no cotangent,
-    even if weights are nan.
+    BLOCK_KEYS: extents of a block of scores, which is stored in scratch memory. RANGES: number of units for
+    each matrix, of RANGE_SIZE blocks each. PACKED: offset in scratch memory of the workspace of products.
+    MASKS = 0: there is no mask. NAN = 1: a row without visible keys is nan. CUT = 1: a score of minus
+    infinity passes no cotangent, even if weights are nan.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -63,8 +63,8 @@ class Attention(enum.IntEnum):
     SCALE = 8  # a number of the operands' dtype
     BLOCK_ROWS = 9
     BLOCK_KEYS = 10
-    PART = 11
-    PARTS = 12
+    RANGE_SIZE = 11
+    RANGES = 12
     PACKED = 13
     MASKS = 14
     MASK_ROWS = 15
@@ -80,15 +80,15 @@ def block_of(extent: int, most: int, step: int) -> int:
     >>> block_of(128, 96, 6), block_of(50, 96, 6), block_of(4096, 128, 1)
     (66, 54, 128)
     """
-    parts = max(1, ceil_div(extent, most))
-    return ceil_div(ceil_div(extent, parts), step) * step
+    blocks = max(1, ceil_div(extent, most))
+    return ceil_div(ceil_div(extent, blocks), step) * step
 
 
-def gradient_parts(keys: Sequence[int]) -> int:
+def gradient_ranges(keys: Sequence[int]) -> int:
     """The number of ranges into which the backward pass splits the rows of each matrix of keys, from the
     shape of all keys.
 
-    >>> gradient_parts((32, 128, 32)), gradient_parts((1, 4096, 64)), gradient_parts((3, 512, 64))
+    >>> gradient_ranges((32, 128, 32)), gradient_ranges((1, 4096, 64)), gradient_ranges((3, 512, 64))
     (1, 8, 2)
     """
     blocks = max(1, ceil_div(keys[1], KEYS))
@@ -107,19 +107,19 @@ def attention_call(
     number, count = MASKS[name]
     masks, mask_rows = shapes[number][:2] if len(shapes) == count else (0, 0)
     if backward:
-        parts = attrs["parts"]
-        part = ceil_div(max(1, ceil_div(keys, width)), parts)
-        units = shared * parts
+        ranges = attrs["parts"]
+        range_size = ceil_div(max(1, ceil_div(keys, width)), ranges)
+        units = shared * ranges
     else:
-        part, parts = 1, ceil_div(queries, rows)
-        units = matrices * parts
+        range_size, ranges = 1, ceil_div(queries, rows)
+        units = matrices * ranges
     lines = rows * (2 * line_of(width, itemsize) if backward else line_of(width, itemsize) + 2)
     workspace_offset = ceil_div(lines * itemsize, LINE) * LINE
     number = struct.pack("<d" if itemsize == 8 else "<f", attrs["scale"])
     scale = int.from_bytes(number, "little", signed=True)
     words = (
         *(entry_points()[entry], matrices, matrices // max(shared, 1), queries, keys, features, values),
-        *(int(attrs["causal"]), scale, rows, width, part, parts, workspace_offset),
+        *(int(attrs["causal"]), scale, rows, width, range_size, ranges, workspace_offset),
         *(
             masks,
             mask_rows,

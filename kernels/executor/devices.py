@@ -66,7 +66,7 @@ from tracejit.kernels.executor.layout import (
 )
 from tracejit.kernels.executor.queues import complete_first
 from tracejit.kernels.executor.run import POLL
-from tracejit.kernels.executor.threads import get, idle, lock, native, put, rouse, unlock, usleep
+from tracejit.kernels.executor.threads import get, idle, lock, native, put, unlock, usleep, wake_idle_threads
 
 PACKED_PARAMETERS = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
 PACKED_SIZE = 2  # CU_LAUNCH_PARAM_BUFFER_SIZE
@@ -179,7 +179,7 @@ def watch(engine, lane, thread):
             usleep(POLL)
             lock(engine)
         complete_first(engine, lane, status)
-        rouse(engine, 0)
+        wake_idle_threads(engine, 0)
     unlock(engine)
     return 0
 

@@ -13,7 +13,7 @@ The lock guards all words except TASK_CLAIMED, from which threads claim the chun
 which an idle thread spins; ENGINE_PAUSED and THREAD_STOP, which are read between chunks; and the words of the
 team (`team`).
 
-    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, repeatedly
+    lock; task = pick(); unlock; status = run_chunks(task); lock; leave_task(task)  # every thread, repeatedly
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from tracejit.kernels.executor.run import (
     POLL,
     claim_all,
     execute,
-    leave,
+    leave_task,
     pick,
     wake_for_ready_work,
 )
@@ -96,11 +96,11 @@ from tracejit.kernels.executor.threads import (
     now,
     only_lane,
     put,
-    rouse,
     unlock,
     usleep,
     wake,
     wake_all,
+    wake_idle_threads,
 )
 from tracejit.kernels.executor.wait import (
     begin_wait,
@@ -129,7 +129,7 @@ def work(engine, thread):
                 idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
         else:
             execute(engine, thread, task)
-            rouse(engine, get(thread, THREAD_LANE))
+            wake_idle_threads(engine, get(thread, THREAD_LANE))
     wake_for_ready_work(engine)
     unlock(engine)
     return 1
@@ -148,7 +148,7 @@ def help_out(engine, thread):
     timed_out = 0
     while task > 0 and timed_out == 0:
         execute(engine, thread, task)
-        rouse(engine, only_lane(engine))
+        wake_idle_threads(engine, only_lane(engine))
         timed_out = int64(now(thread) >= deadline)
         if timed_out == 0:
             task = pick(engine, thread)
@@ -255,9 +255,9 @@ def take_host(engine, lane, thread, duration):
         elif get(thread, THREAD_STOP) != 0 or now(thread) >= deadline:
             break
         else:
-            rouse(engine, 0)
+            wake_idle_threads(engine, 0)
             idle(engine, thread, lane + LANE_IDLE, deadline)
-    rouse(engine, 0)
+    wake_idle_threads(engine, 0)
     unlock(engine)
     return task
 
@@ -273,7 +273,7 @@ def complete(engine, task, status):
     if status != 0:
         fail(get(task, TASK_INSTANCE), task, status)
     finish_task(task)
-    rouse(engine, 0)
+    wake_idle_threads(engine, 0)
     unlock(engine)
 
 
@@ -364,13 +364,13 @@ def resume_child(engine):
     put(engine, ENGINE_PAUSED, RUNNING)
 
 
-def lose(engine, task):
+def fail_lost_task(engine, task):
     """Fail a native task that threads of the parent process were running."""
     lock(engine)
     claim_all(task)
     put(task, TASK_ACTIVE, 1)
-    leave(task, -1)
-    rouse(engine, 0)
+    leave_task(task, -1)
+    wake_idle_threads(engine, 0)
     unlock(engine)
 
 
@@ -402,6 +402,6 @@ THREADS = [
     ("engine_quiesce", quiesce, _signature(void, 2)),
     ("engine_resume", resume, _signature(void, 1)),
     ("engine_resume_child", resume_child, _signature(void, 1)),
-    ("engine_lose", lose, _signature(void, 2)),
+    ("engine_lose", fail_lost_task, _signature(void, 2)),
 ]
 """Name, function and signature of each entry point for threads that run tasks, and for the engine's life."""

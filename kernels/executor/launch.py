@@ -72,8 +72,8 @@ from tracejit.kernels.executor.threads import (
     native,
     now,
     put,
-    rouse,
     unlock,
+    wake_idle_threads,
 )
 
 
@@ -226,6 +226,6 @@ def launch(instance, packed, thread):
             reset_tasks(instance)
         queue_tasks(engine, instance)
         code = QUEUED
-    rouse(engine, 0)
+    wake_idle_threads(engine, 0)
     unlock(engine)
     return code

@@ -178,7 +178,7 @@ THREAD_HOME = 248  # static: the share of a task that it begins with
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
 THREAD_PROCESSOR = 320  # its processor when it became idle
 THREAD_SYSTEM = 328  # static: a worker's thread ID in the system; 0 if its affinity is never changed
-THREAD_BARRED = 336  # 1 + the processor that is excluded from its affinity until it runs again; or 0
+THREAD_EXCLUDED = 336  # 1 + the processor that is excluded from its affinity until it runs again; or 0
 THREAD_LANE = 344  # static: the lane of a worker; 0 if it waits and helps all lanes of kernels
 THREAD_BYTES = 384
 
@@ -236,7 +236,7 @@ ENGINE_BYTES = 448
 
 # --- Team: see `team` ---------------------------------------------------------------------------------------
 TEAM_LEADER = 0  # atomic: the thread whose loop the team runs; or 0
-TEAM_WANTED = 8  # number of open invitations to helpers
+TEAM_INVITATIONS = 8  # number of open invitations to helpers
 TEAM_SCRATCH = 16  # bytes of scratch memory that a helper needs
 TEAM_PRESENT = 64  # atomic: number of helpers that are present; a cache line of its own
 TEAM_TASK = 128  # atomic: number of the task
@@ -317,7 +317,7 @@ NODE_BLOCK = 96  # the argument: words of the block of `gpu.kernel_graph.set_blo
 # Slots of that block.
 SETTER_WORDS = 0  # address of the words for failures
 SETTER_FAILING = 1  # number of these words
-SETTER_PLACES = 2  # address of the addresses to which the values are written
+SETTER_ADDRESSES = 2  # address of the addresses to which the values are written
 SETTER_COUNT = 3  # number of values
 SETTER_VALUES = 4  # the first value; in the first node it is the address of the status
 

@@ -97,7 +97,7 @@ from tracejit.kernels.executor.threads import get, native, put, wake
 
 
 @native
-def before(a, b):
+def precedes(a, b):
     """Whether task `a` runs before `b`: higher priority, then older launch, then order in the launch."""
     first, second = get(a, TASK_PRIORITY), get(b, TASK_PRIORITY)
     if first != second:
@@ -116,7 +116,7 @@ def meld(a, b):
         return b
     if b == 0:
         return a
-    if before(b, a):
+    if precedes(b, a):
         a, b = b, a
     put(b, TASK_SIBLING, get(a, TASK_CHILD))
     put(a, TASK_CHILD, b)
@@ -449,7 +449,7 @@ def release(engine, request):
 
 
 @native
-def satisfied(engine, thread):
+def is_satisfied(engine, thread):
     """Whether the condition that `thread` waits for is true."""
     kind, awaited, target = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT), get(thread, THREAD_TARGET)
     if kind == WRITTEN:
@@ -468,7 +468,7 @@ def notify(engine):
     thread = get(engine, ENGINE_WAITERS_IDLE)
     while thread != 0:
         following = get(thread, THREAD_NEXT)
-        if satisfied(engine, thread):
+        if is_satisfied(engine, thread):
             wake(thread)
         thread = following
 

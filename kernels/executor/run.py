@@ -71,13 +71,13 @@ from tracejit.kernels.executor.layout import (
     THREAD_STOP,
 )
 from tracejit.kernels.executor.queues import (
-    before,
     enqueue,
     fail,
     finish_task,
     heap_pop,
     issue,
     list_started,
+    precedes,
     unlist_started,
 )
 from tracejit.kernels.executor.threads import (
@@ -86,9 +86,9 @@ from tracejit.kernels.executor.threads import (
     native,
     now,
     put,
-    rouse,
     unlock,
     usleep,
+    wake_idle_threads,
 )
 
 POLL = 50  # microseconds
@@ -110,7 +110,7 @@ def pick(engine, thread):
         candidate_lane = get(engine, ENGINE_LANES)
         while candidate_lane != 0:
             top = first_of(candidate_lane, limit)
-            if top != 0 and (task == 0 or before(top, task)):
+            if top != 0 and (task == 0 or precedes(top, task)):
                 task, lane = top, candidate_lane
             candidate_lane = get(candidate_lane, LANE_NEXT)
     if task == 0:
@@ -246,7 +246,7 @@ def record_event(engine, thread, task, start):
 
 
 @native
-def leave(task, status):
+def leave_task(task, status):
     """Remove a thread from `task`, with the status of its chunks; the last thread to leave ends the task."""
     active = get(task, TASK_ACTIVE) - 1
     put(task, TASK_ACTIVE, active)
@@ -297,7 +297,7 @@ def execute(engine, thread, task):
     if start != 0:
         record_event(engine, thread, task, start)
     put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) - 1)
-    leave(task, status)
+    leave_task(task, status)
 
 
 @native
@@ -309,4 +309,4 @@ def wake_for_ready_work(engine):
             put(lane, LANE_DEMAND, 1)
             put(lane, LANE_DEMAND_SEQUENCE, NEVER)  # wake a worker rather than another waiting thread
         lane = get(lane, LANE_NEXT)
-    rouse(engine, 0)
+    wake_idle_threads(engine, 0)

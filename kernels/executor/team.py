@@ -46,6 +46,7 @@ from tracejit.kernels.executor.layout import (
     TEAM_CLAIMS,
     TEAM_DONE,
     TEAM_FUNCTION,
+    TEAM_INVITATIONS,
     TEAM_LEADER,
     TEAM_MEMBERS,
     TEAM_PRESENT,
@@ -53,14 +54,13 @@ from tracejit.kernels.executor.layout import (
     TEAM_STATUS,
     TEAM_TASK,
     TEAM_UNITS,
-    TEAM_WANTED,
     THREAD_DEADLINE,
     THREAD_NEED,
     THREAD_SCRATCH,
     THREAD_SCRATCH_BYTES,
     THREAD_STOP,
 )
-from tracejit.kernels.executor.threads import get, lock, native, now, put, rouse_for, sched_yield, unlock
+from tracejit.kernels.executor.threads import get, lock, native, now, put, sched_yield, unlock, wake_idle_for
 
 REMAINING_MASK = (1 << 32) - 1
 """The bits of a claim that contain the number of remaining chunks."""
@@ -106,9 +106,9 @@ def open_team(engine, thread, members):
         team = 0
     else:
         put(team, TEAM_SCRATCH, get(thread, THREAD_SCRATCH_BYTES))
-        put(team, TEAM_WANTED, members - 1)
+        put(team, TEAM_INVITATIONS, members - 1)
         store_release(team + TEAM_LEADER, thread)  # pairs with load_acquire in `help_leader`
-        rouse_for(engine, lane, members - 1)
+        wake_idle_for(engine, lane, members - 1)
     unlock(engine)
     return team
 
@@ -117,7 +117,7 @@ def open_team(engine, thread, members):
 def close_team(engine, team):
     """Dissolve the team: its helpers leave when they next check."""
     lock(engine)
-    put(team, TEAM_WANTED, 0)
+    put(team, TEAM_INVITATIONS, 0)
     store_release(team + TEAM_LEADER, 0)  # pairs with load_acquire in `help_leader`
     unlock(engine)
 
@@ -127,7 +127,7 @@ def dissolve(engine):
     """Reset the team in a forked child, where the threads of the team do not exist."""
     team = get(engine, ENGINE_TEAM)
     put(team, TEAM_LEADER, 0)
-    put(team, TEAM_WANTED, 0)
+    put(team, TEAM_INVITATIONS, 0)
     put(team, TEAM_PRESENT, 0)
 
 
@@ -135,10 +135,10 @@ def dissolve(engine):
 def invite_again(engine, team, members):
     """Invite helpers to replace those that have left."""
     missing = members - 1 - load_acquire(team + TEAM_PRESENT)
-    if missing > 0 and get(team, TEAM_WANTED) == 0:
+    if missing > 0 and get(team, TEAM_INVITATIONS) == 0:
         lock(engine)
-        put(team, TEAM_WANTED, missing)
-        rouse_for(engine, get(engine, ENGINE_LANES), missing)
+        put(team, TEAM_INVITATIONS, missing)
+        wake_idle_for(engine, get(engine, ENGINE_LANES), missing)
         unlock(engine)
 
 
@@ -235,17 +235,21 @@ def join(engine, thread):
     Return 1 if the thread helped, 0 if not, -1 if the thread's scratch memory is too small.
     """
     team = get(engine, ENGINE_TEAM)
-    if get(team, TEAM_WANTED) <= 0 or get(team, TEAM_LEADER) == 0 or get(engine, ENGINE_PAUSED) != RUNNING:
+    if (
+        get(team, TEAM_INVITATIONS) <= 0
+        or get(team, TEAM_LEADER) == 0
+        or get(engine, ENGINE_PAUSED) != RUNNING
+    ):
         return 0
     if get(team, TEAM_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
         put(thread, THREAD_NEED, get(team, TEAM_SCRATCH))
         return -1
-    put(team, TEAM_WANTED, get(team, TEAM_WANTED) - 1)
+    put(team, TEAM_INVITATIONS, get(team, TEAM_INVITATIONS) - 1)
     member = atomic_add(team + TEAM_PRESENT, 1) + 1
     unlock(engine)
     invitations = help_leader(engine, team, member % MEMBERS, get(thread, THREAD_SCRATCH))
     lock(engine)
     atomic_add(team + TEAM_PRESENT, -1)
     if get(team, TEAM_LEADER) != 0:
-        put(team, TEAM_WANTED, get(team, TEAM_WANTED) + invitations)
+        put(team, TEAM_INVITATIONS, get(team, TEAM_INVITATIONS) + invitations)
     return 1

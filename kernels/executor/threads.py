@@ -32,8 +32,8 @@ from tracejit.kernels.executor.layout import (
     LANE_READY,
     PROCESSORS_BYTES,
     SPINNING,
-    THREAD_BARRED,
     THREAD_CONDITION,
+    THREAD_EXCLUDED,
     THREAD_IDLE,
     THREAD_LIMIT,
     THREAD_LIST,
@@ -135,15 +135,15 @@ def on_linux():
         for word in range(0, PROCESSORS_BYTES, 8):
             remaining |= get(allowed, word)
         if remaining != 0 and set_affinity(worker_id, PROCESSORS_BYTES, allowed) == 0:
-            put(thread, THREAD_BARRED, current + 1)
+            put(thread, THREAD_EXCLUDED, current + 1)
 
     @native
     def restore_affinity(engine, thread):
         """Restore the affinity of the caller, a worker that runs again. The caller holds the lock."""
-        excluded = get(thread, THREAD_BARRED) - 1
+        excluded = get(thread, THREAD_EXCLUDED) - 1
         if excluded < 0:
             return
-        put(thread, THREAD_BARRED, 0)
+        put(thread, THREAD_EXCLUDED, 0)
         allowed, offset = engine + ENGINE_PROCESSORS, excluded // 64 * 8
         if get_affinity(0, PROCESSORS_BYTES, allowed) >= 0:
             put(allowed, offset, get(allowed, offset) | 1 << excluded % 64)
@@ -260,7 +260,7 @@ def spin_then_sleep(engine, thread, deadline):
 
 
 @native
-def rouse(engine, caller_lane):
+def wake_idle_threads(engine, caller_lane):
     """Wake as many idle threads as chunks became ready, less one in `caller_lane`, which the caller runs
     itself (`caller_lane` is 0 if it runs none).
 
@@ -272,7 +272,7 @@ def rouse(engine, caller_lane):
     while lane != 0:
         if get(lane, LANE_DEMAND) != 0:
             thread_count = get(lane, LANE_DEMAND) - (1 if lane == caller_lane else 0)
-            rouse_for(engine, lane, thread_count)
+            wake_idle_for(engine, lane, thread_count)
         lane = get(lane, LANE_NEXT)
 
 
@@ -294,7 +294,7 @@ def wake_workers(engine, lane, thread_count):
 
 
 @native
-def rouse_for(engine, lane, thread_count):
+def wake_idle_for(engine, lane, thread_count):
     """Wake up to `thread_count` idle threads for the tasks of `lane`."""
     sequence = get(lane, LANE_DEMAND_SEQUENCE)
     put(lane, LANE_DEMAND, 0)
@@ -316,7 +316,7 @@ def await_ready(engine, lane, thread, deadline):
     """Wait until a Python task of `lane` is ready, at most until `deadline`; return whether one is."""
     lock(engine)
     if get(lane, LANE_READY) == 0 and get(thread, THREAD_STOP) == 0:
-        rouse(engine, 0)
+        wake_idle_threads(engine, 0)
         idle(engine, thread, lane + LANE_IDLE, deadline)
     ready = int64(get(lane, LANE_READY) != 0)
     unlock(engine)

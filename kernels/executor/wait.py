@@ -27,7 +27,7 @@ from tracejit.kernels.executor.layout import (
     WRITES,
     WRITTEN,
 )
-from tracejit.kernels.executor.queues import satisfied
+from tracejit.kernels.executor.queues import is_satisfied
 from tracejit.kernels.executor.run import (
     execute,
     pick,
@@ -42,8 +42,8 @@ from tracejit.kernels.executor.threads import (
     now,
     only_lane,
     put,
-    rouse,
     unlock,
+    wake_idle_threads,
 )
 
 NO_LAUNCH = -1
@@ -85,7 +85,7 @@ def begin_wait(engine, thread, kind, awaited):
         target = limit
     put(thread, THREAD_TARGET, target)
     put(thread, THREAD_LIMIT, limit)
-    done = satisfied(engine, thread)
+    done = is_satisfied(engine, thread)
     unlock(engine)
     return int64(done)
 
@@ -114,7 +114,7 @@ def wait(engine, thread, duration):
     count_waiter(thread, 1)
     result = 0
     while result == 0:
-        if satisfied(engine, thread):
+        if is_satisfied(engine, thread):
             result = 1
             break
         task = pick(engine, thread)
@@ -122,7 +122,7 @@ def wait(engine, thread, duration):
             result = -1
         elif task > 0:
             execute(engine, thread, task)
-            rouse(engine, only_lane(engine))
+            wake_idle_threads(engine, only_lane(engine))
         else:
             wake_for_ready_work(engine)
             put(thread, THREAD_DEADLINE, min(deadline, now(thread) + STAY))
@@ -132,7 +132,7 @@ def wait(engine, thread, duration):
                 idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)
             result = min(helped, 0)
         if result == 0 and now(thread) >= deadline:
-            result = int64(satisfied(engine, thread))
+            result = int64(is_satisfied(engine, thread))
             break
     count_waiter(thread, -1)
     wake_for_ready_work(engine)

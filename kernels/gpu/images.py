@@ -13,7 +13,7 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu.plan import Windows as W
 from tracejit.kernels.gpu.threads import blocks_for_each, for_each, total_of_block
 from tracejit.kernels.gpu.words import shared, thread_x, threads_x
-from tracejit.kernels.images.pooling import quotient, under, winner
+from tracejit.kernels.images.pooling import largest_position, quotient, window_range
 from tracejit.kernels.images.window_blocks import Pooling as P
 from tracejit.kernels.scalar.accumulate import multiply_add_reassoc as multiply_add
 
@@ -193,7 +193,7 @@ def largest_element(dtype):
     @subroutine
     def compute(block, offset, r, q):
         x = pointer(slot(block, P.FIRST) + offset, dtype)
-        return x[winner(block, x, r, q)]
+        return x[largest_position(block, x, r, q)]
 
     return compute
 
@@ -202,7 +202,7 @@ def selected_element(dtype):
     @subroutine
     def compute(block, offset, r, q):
         x, z = pointer(slot(block, P.FIRST) + offset, dtype), pointer(slot(block, P.SECOND) + offset, dtype)
-        return z[winner(block, x, r, q)]
+        return z[largest_position(block, x, r, q)]
 
     return compute
 
@@ -211,8 +211,8 @@ def mean(dtype):
     @subroutine
     def compute(block, offset, r, q):
         x = pointer(slot(block, P.FIRST) + offset, dtype)
-        top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
-        left, j0, j1 = under(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
+        top, i0, i1 = window_range(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+        left, j0, j1 = window_range(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
         total = dtype(0)
         for i in range(i0, i1):
             for j in range(j0, j1):
@@ -252,7 +252,7 @@ def gradient_of_largest(dtype, itemsize):
     def contribution(block, n, r, q, input_index):
         x = pointer(slot(block, P.FIRST) + itemsize * n * slot(block, P.HEIGHT) * slot(block, P.WIDTH), dtype)
         y = pointer(slot(block, P.SECOND), dtype)
-        if winner(block, x, r, q) == input_index:
+        if largest_position(block, x, r, q) == input_index:
             return y[(n * slot(block, P.OUT_HEIGHT) + r) * slot(block, P.OUT_WIDTH) + q]
         return dtype(0)
 

@@ -12,9 +12,9 @@ from numba import int64
 
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.executor.layout import FINISH_COUNT, FINISH_TARGET, FINISH_WORDS, NEVER, RANK
+from tracejit.kernels.executor.layout import SETTER_ADDRESSES as ADDRESSES
 from tracejit.kernels.executor.layout import SETTER_COUNT as COUNT
 from tracejit.kernels.executor.layout import SETTER_FAILING as FAILING
-from tracejit.kernels.executor.layout import SETTER_PLACES as PLACES
 from tracejit.kernels.executor.layout import SETTER_VALUES as VALUES
 from tracejit.kernels.executor.layout import SETTER_WORDS as WORDS
 from tracejit.kernels.gpu.words import thread_x, threads_x
@@ -22,7 +22,7 @@ from tracejit.kernels.gpu.words import thread_x, threads_x
 
 def set_blocks(block):
     """Write the values of this launch into the blocks, and reset the status words."""
-    words, addresses = pointer(slot(block, WORDS), int64), pointer(slot(block, PLACES), int64)
+    words, addresses = pointer(slot(block, WORDS), int64), pointer(slot(block, ADDRESSES), int64)
     index = thread_x()
     while index < slot(block, FAILING):
         words[index] = NEVER

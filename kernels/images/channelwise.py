@@ -17,8 +17,8 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.memory import I64, pointer, slot, vector_type
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.images.common import clear, inside, window_of
 from tracejit.kernels.images.patches import make_patches, make_runs
-from tracejit.kernels.images.places import clear, inside, window_of
 from tracejit.kernels.images.window_blocks import Convolution as C
 from tracejit.kernels.images.windows import LANES
 

@@ -18,7 +18,7 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import NEAR_BYTES, WIDE_BYTES
 from tracejit.kernels.gemm.tiles import tiles_are_profitable
-from tracejit.kernels.images.places import clear, inside, window_of
+from tracejit.kernels.images.common import clear, inside, window_of
 from tracejit.kernels.images.products import make_products
 from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
@@ -146,7 +146,7 @@ def make_conv2d(dtype, itemsize):
     by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
-        groups, panels, ranges = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.PARTS)
+        groups, panels, ranges = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.RANGES)
         channels, filters, row_positions = (
             slot(block, C.CHANNELS),
             slot(block, C.FILTERS),
@@ -166,14 +166,14 @@ def make_conv2d(dtype, itemsize):
             width = (last - first) * count
             weights, extents = (w, depth, False), (filters, width, depth)
             if slot(block, C.DIRECT) != 0:
-                f0 = unit // panels % ranges * slot(block, C.PART)
-                part_filters = min(slot(block, C.PART), filters - f0)
+                f0 = unit // panels % ranges * slot(block, C.RANGE_SIZE)
+                range_filters = min(slot(block, C.RANGE_SIZE), filters - f0)
                 multiply(
                     entry,
                     (w + itemsize * f0 * depth, depth, False),
                     (x + itemsize * r0 * row_positions, area, False),
                     (y + itemsize * f0 * out_area, out_area),
-                    (part_filters, count, depth),
+                    (range_filters, count, depth),
                     (last - first, groups * channels * area, groups * filters * out_area),
                     False,
                     workspace,
@@ -219,7 +219,7 @@ def make_input_gradient(dtype, itemsize):
     multiply = make_products(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
-        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.RANGES), slot(block, C.RANGE_SIZE)
         channels, filters, row_positions = (
             slot(block, C.CHANNELS),
             slot(block, C.FILTERS),
@@ -272,7 +272,7 @@ def make_weight_gradient(dtype, itemsize):
     multiply = make_products(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
-        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        groups, ranges, range_size = slot(block, C.GROUPS), slot(block, C.RANGES), slot(block, C.RANGE_SIZE)
         channels, filters, row_positions = (
             slot(block, C.CHANNELS),
             slot(block, C.FILTERS),

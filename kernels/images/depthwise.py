@@ -15,7 +15,7 @@ are then interleaved in the image.
 
 The blocks are `tracejit.kernels.images.window_blocks.Convolution`; a *panel* is ROWS rows of a result.
 
-    depthwise_conv2d, depthwise_conv2d_input_gradient     unit = (PART planes, panel)
+    depthwise_conv2d, depthwise_conv2d_input_gradient     unit = (RANGE_SIZE planes, panel)
     depthwise_conv2d_weight_gradient                      unit = group: its planes of all images in order
 """
 
@@ -26,7 +26,7 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.plan import VECTOR_BYTES
-from tracejit.kernels.images.places import clear, inside, window_of
+from tracejit.kernels.images.common import clear, inside, window_of
 from tracejit.kernels.images.vectors import (
     copy_every_second,
     copy_neighbours,
@@ -93,10 +93,10 @@ def start_of_patch(block, scratch):
 @subroutine
 def unit_of(block, unit, extent):
     """The range of a unit: (first plane, last plane, first row, last row); `extent`: rows of all panels."""
-    part, panels, rows = slot(block, C.PART), slot(block, C.PANELS), slot(block, C.ROWS)
-    first, r0 = unit // panels * part, unit % panels * rows
+    range_size, panels, rows = slot(block, C.RANGE_SIZE), slot(block, C.PANELS), slot(block, C.ROWS)
+    first, r0 = unit // panels * range_size, unit % panels * rows
     total = slot(block, C.IMAGES) * slot(block, C.GROUPS)
-    return first, min(first + part, total), r0, min(r0 + rows, extent)
+    return first, min(first + range_size, total), r0, min(r0 + rows, extent)
 
 
 @cache

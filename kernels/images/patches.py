@@ -11,7 +11,7 @@ even narrow images are transposed in squares of 8 x 8 elements.
 
 from tracejit.kernels.compiler.memory import copy_bytes, pointer
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.images.places import clear
+from tracejit.kernels.images.common import clear
 from tracejit.kernels.images.windows import LANES
 from tracejit.kernels.streams.transpose import SIDE as SQUARE
 from tracejit.kernels.streams.transpose import transpose_block

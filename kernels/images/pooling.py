@@ -19,11 +19,11 @@ from tracejit.kernels.compiler.lane import compiled
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.images.places import clear, inside
+from tracejit.kernels.images.common import clear, inside
 from tracejit.kernels.images.window_blocks import Pooling as P
 
 
-def follows(best, x):
+def replaces_best(best, x):
     """Whether `x` replaces `best`, the largest element so far: a nan replaces any number, and nothing
     replaces a nan.
     """
@@ -33,10 +33,10 @@ def follows(best, x):
 @compiled
 def larger(best, x):
     """The larger of two floats; the first of equal ones, the first nan if there is one."""
-    return select(follows(best, x), x, best)
+    return select(replaces_best(best, x), x, best)
 
 
-exceeds = compiled(follows, "bool")
+exceeds = compiled(replaces_best, "bool")
 
 
 def is_best(x, best):
@@ -45,7 +45,7 @@ def is_best(x, best):
 
 
 @compiled
-def received(x, best, remaining):
+def received_gradient(x, best, remaining):
     """The portion of the gradient `remaining` that an element of a window receives: all of it if the element
     is the largest.
     """
@@ -53,7 +53,7 @@ def received(x, best, remaining):
 
 
 @compiled
-def left_over(x, best, remaining):
+def remaining_gradient(x, best, remaining):
     """The portion of the gradient `remaining` that is left for the following elements of the window."""
     return select(is_best(x, best), 0.0, remaining)
 
@@ -65,7 +65,7 @@ def quotient(x, y):
 
 
 @subroutine
-def under(block, index, stride, low, window, extent):
+def window_range(block, index, stride, low, window, extent):
     """The input under a window along one dimension: (its first element, the first and the last window
     position inside the image).
     """
@@ -74,10 +74,10 @@ def under(block, index, stride, low, window, extent):
 
 
 @subroutine
-def winner(block, plane, r, q):
+def largest_position(block, plane, r, q):
     """The position in a plane of the first largest element (or nan) under the window at (r, q)."""
-    top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
-    left, j0, j1 = under(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
+    top, i0, i1 = window_range(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+    left, j0, j1 = window_range(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
     width = slot(block, P.WIDTH)
     best = (top + i0) * width + left + j0
     for i in range(i0, i1):
@@ -105,7 +105,7 @@ def make_row_of_windows(add, image_slot, dtype, itemsize):
     def add_row(block, n, r, outputs, count):
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
         area, width = slot(block, P.HEIGHT) * slot(block, P.WIDTH), slot(block, P.WIDTH)
-        top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+        top, i0, i1 = window_range(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
         for i in range(i0, i1):
             for j in range(slot(block, P.WINDOW_WIDTH)):
                 left = j - slot(block, P.LEFT)
@@ -173,7 +173,7 @@ def make_max_pool_gradient(dtype, itemsize):
                 # the gradient that no element of the window has received yet
                 for q in independent(0, out_width):
                     remaining[q] = y[q]
-                top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+                top, i0, i1 = window_range(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
                 for i in range(i0, i1):
                     for j in range(slot(block, P.WINDOW_WIDTH)):
                         left = j - slot(block, P.LEFT)
@@ -183,8 +183,8 @@ def make_max_pool_gradient(dtype, itemsize):
                         out = pointer(slot(block, P.THIRD) + row, dtype)
                         for q in independent(start, stop):
                             p = q * across
-                            out[p] = out[p] + received(x[p], best[q], remaining[q])
-                            remaining[q] = left_over(x[p], best[q], remaining[q])
+                            out[p] = out[p] + received_gradient(x[p], best[q], remaining[q])
+                            remaining[q] = remaining_gradient(x[p], best[q], remaining[q])
         return int64(0)
 
     return max_pool_gradient
@@ -204,7 +204,7 @@ def make_max_pool_select(dtype, itemsize):
             out = pointer(slot(block, P.THIRD) + itemsize * n * out_area, dtype)
             for r in range(slot(block, P.OUT_HEIGHT)):
                 for q in range(out_width):
-                    out[r * out_width + q] = z[winner(block, x, r, q)]
+                    out[r * out_width + q] = z[largest_position(block, x, r, q)]
         return int64(0)
 
     return max_pool_select

@@ -14,8 +14,8 @@ class Convolution(enum.IntEnum):
 
     FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
     ``conv2d_weight_gradient``, where w may be several arrays, each the sum over TOGETHER rows of output
-    positions. PART: the number of filters in a unit of ``conv2d``, of channels or rows of columns in a unit
-    of the gradients.
+    positions. RANGE_SIZE: the number of filters in a unit of ``conv2d``, of channels or rows of columns in a
+    unit of the gradients.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -38,8 +38,8 @@ class Convolution(enum.IntEnum):
     DIRECT = 17
     ROWS = 18  # rows of output positions in a panel
     PANELS = 19
-    PART = 20
-    PARTS = 21
+    RANGE_SIZE = 20
+    RANGES = 21
     TOGETHER = (
         22  # images in a unit; for a weight gradient: rows of output positions, of all images, in a sum
     )

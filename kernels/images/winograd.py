@@ -21,8 +21,8 @@ from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, a
 from tracejit.kernels.gemm.packed import block_size, make_sliver_copy, make_tiles
 from tracejit.kernels.gemm.plan import DEPTH, PADDING, TILE_BYTES
 from tracejit.kernels.gemm.tiles import tiles_are_profitable
+from tracejit.kernels.images.common import clear
 from tracejit.kernels.images.patches import make_patches, make_runs
-from tracejit.kernels.images.places import clear
 from tracejit.kernels.images.transforms import transform, transposed
 from tracejit.kernels.images.winograd_plan import (
     LANES,
@@ -122,8 +122,8 @@ def make_points(dtype, itemsize, scheme, of_image):
     ``out + p * plane + t * leading`` on. `workspace` is the address of scratch memory.
     """
     load_patch, (tile_grid, run_of) = make_patches(dtype, itemsize), make_tile_grid(scheme.tile)
-    tile, side = transform(scheme.image if of_image else scheme.places), scheme.side
-    step, margin = (scheme.step, scheme.seen - scheme.step) if of_image else (scheme.tile, 0)
+    tile, side = transform(scheme.image if of_image else scheme.output), scheme.side
+    step, margin = (scheme.step, scheme.input_side - scheme.step) if of_image else (scheme.tile, 0)
     height_slot, width_slot = (W.HEIGHT, W.WIDTH) if of_image else (W.OUT_HEIGHT, W.OUT_WIDTH)
 
     @subroutine
@@ -157,7 +157,7 @@ def make_outputs(dtype, itemsize, scheme):
     filters from `k0` on. `points` is the address of the points, `workspace` that of scratch memory.
     """
     (_, store_run), (tile_grid, run_of) = make_runs(dtype, itemsize), make_tile_grid(scheme.tile)
-    result_tile, tile_side, side = transform(transposed(scheme.places)), scheme.tile, scheme.side
+    result_tile, tile_side, side = transform(transposed(scheme.output)), scheme.tile, scheme.side
 
     @subroutine
     def store_outputs(block, address, first, last, k0, points, plane, leading, workspace):
@@ -197,7 +197,7 @@ def make_weights(dtype, itemsize, scheme):
 
     def winograd_weights(block, lo, hi, scratch):
         channels, filters, flipped = slot(block, W.CHANNELS), slot(block, W.FILTERS), slot(block, W.TURNED)
-        range_size, ranges = slot(block, W.PART), slot(block, W.PARTS)
+        range_size, ranges = slot(block, W.RANGE_SIZE), slot(block, W.RANGES)
         by_filter, by_channel = channels * window * itemsize, window * itemsize
         first, column_step = int64(0), int64(sliver_width)
         if flipped:
@@ -240,7 +240,7 @@ def make_convolution(dtype, itemsize, scheme):
 
     def winograd_conv2d(block, lo, hi, scratch):
         channels, filters, rows = slot(block, W.CHANNELS), slot(block, W.FILTERS), slot(block, W.ROWS)
-        range_size, ranges, entry = slot(block, W.PART), slot(block, W.PARTS), slot(block, W.ENTRY)
+        range_size, ranges, entry = slot(block, W.RANGE_SIZE), slot(block, W.RANGES), slot(block, W.ENTRY)
         height, tile_columns = tile_grid(block)
         leading = (channels + LANES - 1) // LANES * LANES + PADDING // itemsize
         slivers = (filters + sliver_width - 1) // sliver_width
@@ -290,7 +290,7 @@ def make_sums(dtype, itemsize, scheme):
 
     def winograd_weight_sums(block, lo, hi, scratch):
         channels, filters, rows = slot(block, W.CHANNELS), slot(block, W.FILTERS), slot(block, W.ROWS)
-        range_size, ranges, entry = slot(block, W.PART), slot(block, W.PARTS), slot(block, W.ENTRY)
+        range_size, ranges, entry = slot(block, W.RANGE_SIZE), slot(block, W.RANGES), slot(block, W.ENTRY)
         height, tile_columns = tile_grid(block)
         leading, slivers = range_size + PADDING // itemsize, (filters + sliver_width - 1) // sliver_width
         plane, gradient_plane = rows * tile_columns * leading, rows * tile_columns * sliver_width
@@ -363,7 +363,7 @@ def make_weight_gradient(dtype, itemsize, scheme):
 
     def winograd_weight_gradient(block, lo, hi, scratch):
         sets, channels, filters = slot(block, W.IMAGES), slot(block, W.CHANNELS), slot(block, W.FILTERS)
-        range_size, ranges = slot(block, W.PART), slot(block, W.PARTS)
+        range_size, ranges = slot(block, W.RANGE_SIZE), slot(block, W.RANGES)
         sums, windows = pointer(scratch, dtype), pointer(scratch + number * TILE_BYTES, dtype)
         slivers, plane = (filters + sliver_width - 1) // sliver_width, channels * sliver_width
         for unit in range(lo, hi):

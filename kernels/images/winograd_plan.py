@@ -55,7 +55,7 @@ class Scheme(NamedTuple):
 
     image: Matrix
     window: Matrix
-    places: Matrix
+    output: Matrix
     step: int
 
     @property
@@ -69,32 +69,32 @@ class Scheme(NamedTuple):
         return self.side**2
 
     @property
-    def seen(self) -> int:
+    def input_side(self) -> int:
         """The number of input elements along a side of a tile."""
         return len(self.image[0])
 
     @property
     def tile(self) -> int:
         """The number of output positions along a side of a tile."""
-        return len(self.places[0])
+        return len(self.output[0])
 
 
 DENSE = Scheme(
     image=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
     window=((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-    places=((1, 0), (1, 1), (1, -1), (0, -1)),
+    output=((1, 0), (1, 1), (1, -1), (0, -1)),
     step=2,
 )
 STRIDED = Scheme(
     image=((1, 0, -1, 0, 0), (0, 0, 1, 0, 0), (0, 0, 1, 0, -1), (0, 1, 0, 0, 0), (0, 0, 0, 1, 0)),
     window=((1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 0)),
-    places=((1, 0), (1, 1), (0, -1), (1, 0), (0, 1)),
+    output=((1, 0), (1, 1), (0, -1), (1, 0), (0, 1)),
     step=4,
 )
 SPREAD = Scheme(
     image=((1, -1, 0), (0, 1, 0), (0, 1, -1), (1, 0, 0), (0, 1, 0)),
     window=STRIDED.window,
-    places=((0, 1, 0, 0), (0, 1, 0, 1), (0, 0, 0, -1), (1, 0, 0, 0), (0, 0, 1, 0)),
+    output=((0, 1, 0, 0), (0, 1, 0, 1), (0, 0, 0, -1), (1, 0, 0, 0), (0, 0, 1, 0)),
     step=2,
 )
 SCHEMES = {1: DENSE, 2: STRIDED}
@@ -127,8 +127,8 @@ class Winograd(enum.IntEnum):
     OUT_WIDTH = 9
     ROWS = 10  # rows of tiles in a block
     BLOCKS = 11  # in a unit of sums
-    PART = 12  # slivers in a unit of the convolution, channels in a unit of the other kernels
-    PARTS = 13
+    RANGE_SIZE = 12  # slivers in a unit of the convolution, channels in a unit of the other kernels
+    RANGES = 13
     TURNED = 14  # 1: weights for the gradient with respect to the images
     FIRST = 15
     SECOND = 16

@@ -16,7 +16,7 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_SEATS,
     EXCHANGE_SUM,
     SEAT_BYTES,
-    SEAT_PART,
+    SEAT_OPERAND,
     STRIP,
     SUM_FLOAT32,
 )
@@ -67,7 +67,7 @@ def combine_strip(board, exchange, out, offset, count):
     table = get(board, BOARD_SCRATCH)
     rows = table + 8 * get(board, BOARD_SEATS)
     for member in range(width):
-        put(table, 8 * member, get(member_record(exchange, member), SEAT_PART) + offset)
+        put(table, 8 * member, get(member_record(exchange, member), SEAT_OPERAND) + offset)
     while width > 2:
         for pair in range(width // 2):
             row, operands = rows + pair * STRIP, table + 16 * pair

@@ -23,6 +23,8 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import combine, item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
+    ANNOUNCING_SLICES,
+    ANNOUNCING_SUMS,
     AWAITING_LINK,
     AWAITING_READERS,
     AWAITING_SLICES,
@@ -48,15 +50,13 @@ from tracejit.kernels.ranks.layout import (
     PEER_PROCESS,
     READ,
     RING_BYTES,
-    SEAT_AT,
     SEAT_COPIED,
-    SEAT_PART,
-    TELLING_SLICES,
-    TELLING_SUMS,
+    SEAT_OPERAND,
+    SEAT_PROGRESS,
     TURN_BYTES,
 )
 from tracejit.kernels.ranks.notices import consume_notice, find_notice, post, segment_of
-from tracejit.kernels.ranks.parts import announce, is_sending, offset_of, slices_announced
+from tracejit.kernels.ranks.slices import announce, is_sending, offset_of, slices_announced
 
 
 def on_linux():
@@ -114,10 +114,10 @@ def read_slices(board, exchange, offset, count):
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         record = member_record(exchange, member)
         if member == get(exchange, EXCHANGE_MEMBER):
-            put(record, SEAT_PART, get(exchange, EXCHANGE_ARRAY) + offset)
+            put(record, SEAT_OPERAND, get(exchange, EXCHANGE_ARRAY) + offset)
         else:
             row, seat = rows + member * READ, get(record, 0)
-            put(record, SEAT_PART, row)
+            put(record, SEAT_OPERAND, row)
             if read(board, seat, row, get(find_notice(board, seat, key), 16) + offset, count) == 0:
                 put(exchange, EXCHANGE_LOST, member + 1)
                 return 0
@@ -145,19 +145,19 @@ def combine_turn(board, exchange):
         if member != me:
             consume_notice(board, get(member_record(exchange, member), 0), get(exchange, EXCHANGE_KEY))
     put(exchange, EXCHANGE_NOTIFIED, 0)
-    put(exchange, EXCHANGE_STATE, TELLING_SUMS)
+    put(exchange, EXCHANGE_STATE, ANNOUNCING_SUMS)
 
 
 @native
 def read_sum(board, exchange, member, source):
     """Read up to TURN_BYTES of a member's sum from its array at the address `source`."""
     record, first = member_record(exchange, member), offset_of(exchange, member)
-    offset = first + get(record, SEAT_AT)
+    offset = first + get(record, SEAT_PROGRESS)
     count = min(TURN_BYTES, offset_of(exchange, member + 1) - offset)
     if read(board, get(record, 0), get(exchange, EXCHANGE_ARRAY) + offset, source + offset, count) == 0:
         put(exchange, EXCHANGE_LOST, member + 1)
         return
-    put(record, SEAT_AT, offset + count - first)
+    put(record, SEAT_PROGRESS, offset + count - first)
     if offset + count < offset_of(exchange, member + 1):
         put(board, BOARD_RUNNABLE, 1)
     else:
@@ -213,11 +213,11 @@ def run_direct(board, exchange):
     if get(exchange, EXCHANGE_LOST) != 0:
         return 0
     before = get(exchange, EXCHANGE_STATE) + get(exchange, EXCHANGE_COPIED)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SLICES:
+    if get(exchange, EXCHANGE_STATE) == ANNOUNCING_SLICES:
         announce(board, exchange, 0)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES and slices_announced(board, exchange) > 0:
         combine_turn(board, exchange)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SUMS:
+    if get(exchange, EXCHANGE_STATE) == ANNOUNCING_SUMS:
         announce(board, exchange, 1)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SUMS:
         read_sums(board, exchange)

@@ -41,7 +41,7 @@ from tracejit.kernels.ranks.layout import (
     BOARD_EXCHANGES,
     BOARD_LANE,
     BOARD_LINK,
-    BOARD_LOOKS,
+    BOARD_POLLS,
     BOARD_RUNNABLE,
     BOARD_SECONDS,
     BOARD_STAGE,
@@ -49,10 +49,10 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_ARRAY,
     EXCHANGE_COUNT,
     EXCHANGE_KEY,
+    EXCHANGE_MODE,
     EXCHANGE_PRIORITY,
+    EXCHANGE_REPLICATED,
     EXCHANGE_SUM,
-    EXCHANGE_WAY,
-    EXCHANGE_WHOLE,
     FULL,
     NEVER,
 )
@@ -119,7 +119,7 @@ def is_over(board):
 @native
 def poll(board):
     """Poll for notices and pieces for some microseconds, then yield the processor."""
-    for _ in range(get(board, BOARD_LOOKS)):
+    for _ in range(get(board, BOARD_POLLS)):
         if has_arrived(board) != 0 or has_moved(board) != 0:
             return
         pause()
@@ -174,9 +174,10 @@ def advance_exchanges(board, thread, duration):
 
 
 def begin_builtin(module, arguments, count):
-    """``begin(board, exchange, array, key, count, sum, whole, way, priority, duration)``: begin an exchange
-    of `count` elements of an array, which is passed as its `__array_struct__`, and advance all exchanges for
-    `duration` nanoseconds, as `advance` does. Returns whether the exchange has begun (see `exchange.begin`).
+    """``begin(board, exchange, array, key, count, sum, replicated, mode, priority, duration)``: begin an
+    exchange of `count` elements of an array, which is passed as its `__array_struct__`, and advance all
+    exchanges for `duration` nanoseconds, as `advance` does. Returns whether the exchange has begun (see
+    `exchange.begin`).
     """
     if count != 10:
         return bad_arguments()
@@ -191,8 +192,8 @@ def begin_builtin(module, arguments, count):
     put(exchange, EXCHANGE_KEY, integer(arguments, 3))
     put(exchange, EXCHANGE_COUNT, integer(arguments, 4))
     put(exchange, EXCHANGE_SUM, integer(arguments, 5))
-    put(exchange, EXCHANGE_WHOLE, integer(arguments, 6))
-    put(exchange, EXCHANGE_WAY, integer(arguments, 7))
+    put(exchange, EXCHANGE_REPLICATED, integer(arguments, 6))
+    put(exchange, EXCHANGE_MODE, integer(arguments, 7))
     put(exchange, EXCHANGE_PRIORITY, integer(arguments, 8))
     duration = integer(arguments, 9)
     if error_occurred() != 0:

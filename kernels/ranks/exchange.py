@@ -15,6 +15,7 @@ from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import member_record
 from tracejit.kernels.ranks.direct import invalidate, run_direct
 from tracejit.kernels.ranks.layout import (
+    ANNOUNCING_SLICES,
     BOARD_EXCHANGES,
     BOARD_LINK,
     DIRECT,
@@ -23,19 +24,18 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_COPIED,
     EXCHANGE_LOST,
     EXCHANGE_MEMBERS,
+    EXCHANGE_MODE,
     EXCHANGE_NEXT,
     EXCHANGE_NOTIFIED,
     EXCHANGE_STATE,
-    EXCHANGE_WAY,
     IN_BLOCKS,
     PHASES,
-    SEAT_AT,
     SEAT_COPIED,
+    SEAT_PROGRESS,
     STAGED,
-    TELLING_SLICES,
 )
 from tracejit.kernels.ranks.link import forget
-from tracejit.kernels.ranks.parts import message_to
+from tracejit.kernels.ranks.slices import message_to
 from tracejit.kernels.ranks.staged import abandon_stage, run_staged
 from tracejit.kernels.ranks.stored import begin_stored, run_stored
 
@@ -43,9 +43,9 @@ from tracejit.kernels.ranks.stored import begin_stored, run_stored
 @native
 def run(board, exchange):
     """Take the steps of an exchange that are possible now. Returns whether there was one."""
-    if get(exchange, EXCHANGE_WAY) == DIRECT:
+    if get(exchange, EXCHANGE_MODE) == DIRECT:
         return run_direct(board, exchange)
-    if get(exchange, EXCHANGE_WAY) == STAGED:
+    if get(exchange, EXCHANGE_MODE) == STAGED:
         return run_staged(board, exchange)
     return run_stored(board, exchange)
 
@@ -53,16 +53,16 @@ def run(board, exchange):
 @native
 def begin(board, exchange):
     """Begin an exchange. Returns whether there was a free block for it, if it needs one."""
-    if get(exchange, EXCHANGE_WAY) == IN_BLOCKS and begin_stored(board, exchange) == 0:
+    if get(exchange, EXCHANGE_MODE) == IN_BLOCKS and begin_stored(board, exchange) == 0:
         return 0
-    put(exchange, EXCHANGE_STATE, TELLING_SLICES)
+    put(exchange, EXCHANGE_STATE, ANNOUNCING_SLICES)
     put(exchange, EXCHANGE_NOTIFIED, 0)
     put(exchange, EXCHANGE_COPIED, 0)
     put(exchange, EXCHANGE_COMBINED, 0)
     put(exchange, EXCHANGE_LOST, 0)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         put(member_record(exchange, member), SEAT_COPIED, 0)
-        put(member_record(exchange, member), SEAT_AT, 0)
+        put(member_record(exchange, member), SEAT_PROGRESS, 0)
     run(board, exchange)
     if get(exchange, EXCHANGE_STATE) < ENDED:
         last = board + BOARD_EXCHANGES
@@ -85,7 +85,7 @@ def cancel(board, exchange):
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
             for phase in range(PHASES):
                 forget(get(board, BOARD_LINK), message_to(exchange, member, phase))
-    if get(exchange, EXCHANGE_WAY) == DIRECT:
+    if get(exchange, EXCHANGE_MODE) == DIRECT:
         invalidate(board)
-    elif get(exchange, EXCHANGE_WAY) == STAGED:
+    elif get(exchange, EXCHANGE_MODE) == STAGED:
         abandon_stage(board, exchange)

@@ -81,17 +81,17 @@ FULL = -1  # the board has no room for an arrived notice
     BOARD_SIZE,  # bytes from one block to the next
     BOARD_HEAD,  # bytes of the head of a block
     BOARD_BLOCKS,
-    BOARD_TURN,  # number of blocks lent in rotation while they suffice
+    BOARD_ROTATION,  # number of blocks lent in rotation while they suffice
     BOARD_NEXT,  # the block to lend next
     BOARD_LENT,  # address of a word for each block: 1 while it is lent
-    BOARD_HEARD,  # address of the unconsumed notices: seat, key, word, oldest first
-    BOARD_HEARD_COUNT,
-    BOARD_HEARD_ROOM,
+    BOARD_NOTICES,  # address of the unconsumed notices: seat, key, word, oldest first
+    BOARD_NOTICE_COUNT,
+    BOARD_NOTICE_CAPACITY,
     BOARD_EXCHANGES,  # the first exchange in progress
     BOARD_SCRATCH,  # address of the memory of the reduction tree (`scratch_bytes`)
     BOARD_SECONDS,  # with the next word the last clock reading: a `struct timespec`
     BOARD_NANOSECONDS,
-    BOARD_LOOKS,  # polls before the thread yields its processor
+    BOARD_POLLS,  # polls before the thread yields its processor
     BOARD_ENGINE,  # address of the engine's record
     BOARD_LANE,  # address of the communication lane's record
     BOARD_LINK,  # address of the emulated link that delays notices of exchanges; 0: none
@@ -106,12 +106,12 @@ FULL = -1  # the board has no room for an arrived notice
 ) = range(0, 28 * 8, 8)
 BOARD_VECTORS = 28 * 8  # address and size of the target of a read, then of its source: two `struct iovec`
 BOARD_PEERS = BOARD_VECTORS + 4 * 8  # for each seat:
-PEER_PART, PEER_SENT, PEER_RECEIVED = 0, 8, 16  # address; notices sent to the peer, received from it
+PEER_SEGMENT, PEER_SENT, PEER_RECEIVED = 0, 8, 16  # address; notices sent to the peer, received from it
 PEER_PROCESS = 24  # process ID
 PEER_DUE = 32  # value of its counter TAKEN from which on it does not need this rank's stage
 PEER_BYTES = 40
 
-HEARD_BYTES = 24
+NOTICE_BYTES = 24
 
 STRIP = 1 << 14
 """Bytes combined in one pass over the tree, so that intermediate results stay in the L1 cache."""
@@ -185,7 +185,7 @@ NEVER = (1 << 63) - 1
     EXCHANGE_ARRAY,  # address
     EXCHANGE_COUNT,  # number of elements
     EXCHANGE_SUM,  # the reduction: SUM_FLOAT32 or SUM_FLOAT64
-    EXCHANGE_WHOLE,  # 1: every rank combines the entire array; 0: each combines a slice
+    EXCHANGE_REPLICATED,  # 1: every rank combines the entire array; 0: each combines a slice
     EXCHANGE_MEMBERS,  # their number
     EXCHANGE_MEMBER,  # the index of this rank among them
     EXCHANGE_BLOCK,  # offset in this rank's segment; slices have the same offsets in it as in the array
@@ -195,7 +195,7 @@ NEVER = (1 << 63) - 1
     EXCHANGE_TASK,  # address of the task that ends with it; 0: Python began it
     EXCHANGE_PLAN,  # address of the plan of that task
     EXCHANGE_BEGUN,  # start time in nanoseconds
-    EXCHANGE_WAY,  # how the bytes move: IN_BLOCKS, DIRECT, STAGED
+    EXCHANGE_MODE,  # how the bytes move: IN_BLOCKS, DIRECT, STAGED
     EXCHANGE_COMBINED,  # DIRECT: bytes of this rank's slice that have been combined
     EXCHANGE_LOST,  # DIRECT: 1 + the member whose array could not be read: the exchange will never end
 ) = range(0, 19 * 8, 8)
@@ -207,7 +207,7 @@ IN_BLOCKS, DIRECT, STAGED = 0, 1, 2
 # For each member: its seat, whether its sum has been copied, the address of its operand, the bytes of its sum
 # that have been read (DIRECT) or its progress at the last check (STAGED), its number of pieces before the
 # exchange, a message for each phase.
-SEAT_COPIED, SEAT_PART, SEAT_AT, SEAT_BASE, SEAT_MESSAGES = 8, 16, 24, 32, 40
+SEAT_COPIED, SEAT_OPERAND, SEAT_PROGRESS, SEAT_BASE, SEAT_MESSAGES = 8, 16, 24, 32, 40
 SEAT_BYTES = SEAT_MESSAGES + PHASES * MESSAGE_BYTES
 
 
@@ -231,9 +231,9 @@ NUMBERS = 1 << 27
 """Number of distinct operation numbers; numbering then wraps around."""
 
 # States, in the order in which an exchange passes through them.
-TELLING_SLICES = 0
+ANNOUNCING_SLICES = 0
 AWAITING_SLICES = 1
-TELLING_SUMS = 2
+ANNOUNCING_SUMS = 2
 AWAITING_SUMS = 3
 AWAITING_READERS = 4  # the array contains the result, which peers still read
 MOVING = 5  # pieces move through the stage

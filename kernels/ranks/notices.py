@@ -16,24 +16,24 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.layout import (
     BOARD_BLOCKS,
-    BOARD_HEARD,
-    BOARD_HEARD_COUNT,
-    BOARD_HEARD_ROOM,
     BOARD_LENT,
     BOARD_NEXT,
+    BOARD_NOTICE_CAPACITY,
+    BOARD_NOTICE_COUNT,
+    BOARD_NOTICES,
     BOARD_PEERS,
+    BOARD_ROTATION,
     BOARD_SEAT,
     BOARD_SEATS,
     BOARD_SIZE,
     BOARD_START,
-    BOARD_TURN,
     FULL,
-    HEARD_BYTES,
     LINE,
     NOTHING,
+    NOTICE_BYTES,
     PEER_BYTES,
-    PEER_PART,
     PEER_RECEIVED,
+    PEER_SEGMENT,
     PEER_SENT,
     PHASES,
     RING_BYTES,
@@ -44,7 +44,7 @@ from tracejit.kernels.ranks.layout import (
 @native
 def segment_of(board, seat):
     """The address of the segment of a seat."""
-    return get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_PART)
+    return get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_SEGMENT)
 
 
 @native
@@ -79,15 +79,15 @@ def receive(board):
         count = load_acquire(ring)  # pairs with store_release in `post`
         if seat != me and count != received:
             while received < count:
-                waiting = get(board, BOARD_HEARD_COUNT)
-                if waiting == get(board, BOARD_HEARD_ROOM):
+                waiting = get(board, BOARD_NOTICE_COUNT)
+                if waiting == get(board, BOARD_NOTICE_CAPACITY):
                     return FULL
                 entry = ring + LINE + received % ROOM * 16
-                notice = get(board, BOARD_HEARD) + waiting * HEARD_BYTES
+                notice = get(board, BOARD_NOTICES) + waiting * NOTICE_BYTES
                 put(notice, 0, seat)
                 put(notice, 8, get(entry, 0))
                 put(notice, 16, get(entry, 8))
-                put(board, BOARD_HEARD_COUNT, waiting + 1)
+                put(board, BOARD_NOTICE_COUNT, waiting + 1)
                 received += 1
                 put(peer, PEER_RECEIVED, received)
                 total += 1
@@ -110,22 +110,22 @@ def has_arrived(board):
 @native
 def count_notices(board, key):
     """The number of unconsumed notices with this key."""
-    matches, notice = 0, get(board, BOARD_HEARD)
-    for _ in range(get(board, BOARD_HEARD_COUNT)):
+    matches, notice = 0, get(board, BOARD_NOTICES)
+    for _ in range(get(board, BOARD_NOTICE_COUNT)):
         matches += int64(get(notice, 8) == key)
-        notice += HEARD_BYTES
+        notice += NOTICE_BYTES
     return matches
 
 
 @native
 def find_notice(board, seat, key):
     """The address of the oldest notice from `seat` with this key; 0: none."""
-    notice = get(board, BOARD_HEARD)
-    end = notice + get(board, BOARD_HEARD_COUNT) * HEARD_BYTES
+    notice = get(board, BOARD_NOTICES)
+    end = notice + get(board, BOARD_NOTICE_COUNT) * NOTICE_BYTES
     while notice < end:
         if get(notice, 8) == key and get(notice, 0) == seat:
             return notice
-        notice += HEARD_BYTES
+        notice += NOTICE_BYTES
     return 0
 
 
@@ -135,12 +135,12 @@ def consume_notice(board, seat, key):
     notice = find_notice(board, seat, key)
     if notice == 0:
         return NOTHING
-    word, remaining = get(notice, 16), get(board, BOARD_HEARD_COUNT) - 1
-    put(board, BOARD_HEARD_COUNT, remaining)
-    end = get(board, BOARD_HEARD) + remaining * HEARD_BYTES
+    word, remaining = get(notice, 16), get(board, BOARD_NOTICE_COUNT) - 1
+    put(board, BOARD_NOTICE_COUNT, remaining)
+    end = get(board, BOARD_NOTICES) + remaining * NOTICE_BYTES
     while notice < end:
-        copy_bytes(notice, notice + HEARD_BYTES, HEARD_BYTES)
-        notice += HEARD_BYTES
+        copy_bytes(notice, notice + NOTICE_BYTES, NOTICE_BYTES)
+        notice += NOTICE_BYTES
     return word
 
 
@@ -178,7 +178,7 @@ def has_block(board):
 @native
 def lend(board):
     """Lend a free block, with no reader expected in its head. Returns its offset; 0 if there is none."""
-    turn, first, blocks = get(board, BOARD_TURN), get(board, BOARD_NEXT), get(board, BOARD_BLOCKS)
+    turn, first, blocks = get(board, BOARD_ROTATION), get(board, BOARD_NEXT), get(board, BOARD_BLOCKS)
     for step in range(blocks):
         number = (first + step) % turn if step < turn else step
         if is_free(board, number) != 0:

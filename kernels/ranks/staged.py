@@ -23,6 +23,7 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import combine, item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
+    ANNOUNCING_SLICES,
     AWAITING_LINK,
     AWAITING_SLICES,
     BOARD_COUNTS,
@@ -41,26 +42,25 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
+    EXCHANGE_MODE,
     EXCHANGE_NEXT,
     EXCHANGE_STATE,
-    EXCHANGE_WAY,
     LINE,
     MOVING,
     NEVER,
     PEER_BYTES,
     PEER_DUE,
-    SEAT_AT,
     SEAT_BASE,
-    SEAT_PART,
+    SEAT_OPERAND,
+    SEAT_PROGRESS,
     SLOTS,
     STAGE_BYTES,
     STAGED,
     STORED,
     TAKEN,
-    TELLING_SLICES,
 )
 from tracejit.kernels.ranks.notices import consume_notice, segment_of
-from tracejit.kernels.ranks.parts import announce, is_sending, offset_of, slices_announced
+from tracejit.kernels.ranks.slices import announce, is_sending, offset_of, slices_announced
 
 # --- Pieces -------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def has_stage(board, exchange):
         return int64(get(board, BOARD_STAGE) == exchange)
     earlier = get(board, BOARD_EXCHANGES)
     while earlier != 0 and earlier != exchange:
-        if get(earlier, EXCHANGE_WAY) == STAGED:
+        if get(earlier, EXCHANGE_MODE) == STAGED:
             return 0
         earlier = get(earlier, EXCHANGE_NEXT)
     for seat in range(get(board, BOARD_SEATS)):
@@ -195,7 +195,7 @@ def has_moved(board):
     exchange = get(board, BOARD_STAGE)
     if exchange != 0 and get(exchange, EXCHANGE_STATE) == MOVING:
         for member in range(get(exchange, EXCHANGE_MEMBERS)):
-            previous = get(member_record(exchange, member), SEAT_AT)
+            previous = get(member_record(exchange, member), SEAT_PROGRESS)
             if member != get(exchange, EXCHANGE_MEMBER) and progress_of(board, exchange, member) != previous:
                 return 1
     return 0
@@ -235,7 +235,7 @@ def combine_piece(board, exchange):
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         record = member_record(exchange, member)
         operand = out if member == me else stage_address(board, exchange, get(record, 0), me, number)
-        put(record, SEAT_PART, operand)
+        put(record, SEAT_OPERAND, operand)
     copy = stage_address(board, exchange, get(board, BOARD_SEAT), me, number)
     combine(board, exchange, out, copy, size_of(exchange, me, number) // item_bytes(exchange))
     count_piece(board, exchange, COMBINED)
@@ -276,7 +276,7 @@ def move_pieces(board, exchange):
     """Take the steps that are possible for the next pieces. Returns their number."""
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
-            put(member_record(exchange, member), SEAT_AT, progress_of(board, exchange, member))
+            put(member_record(exchange, member), SEAT_PROGRESS, progress_of(board, exchange, member))
     moved = store_piece(board, exchange) + combine_piece(board, exchange) + take_piece(board, exchange)
     if pieces_done(exchange, TAKEN) == pieces_of(exchange):
         release_stage(board, exchange)
@@ -290,7 +290,7 @@ def move_pieces(board, exchange):
 def run_staged(board, exchange):
     """Take the steps of an exchange that are possible now. Returns whether there was one."""
     before, moved = get(exchange, EXCHANGE_STATE), 0
-    if before == TELLING_SLICES and has_stage(board, exchange) != 0:
+    if before == ANNOUNCING_SLICES and has_stage(board, exchange) != 0:
         announce(board, exchange, 0)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES:
         while pieces_done(exchange, STORED) < SLOTS and store_piece(board, exchange) != 0:

@@ -18,6 +18,8 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import combine, item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
+    ANNOUNCING_SLICES,
+    ANNOUNCING_SUMS,
     AWAITING_LINK,
     AWAITING_SLICES,
     AWAITING_SUMS,
@@ -32,18 +34,16 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
     EXCHANGE_NOTIFIED,
+    EXCHANGE_REPLICATED,
     EXCHANGE_STATE,
-    EXCHANGE_WHOLE,
     NOWHERE,
     SEAT_COPIED,
-    SEAT_PART,
+    SEAT_OPERAND,
     SLICES_NOWHERE,
     SUMS_NOWHERE,
-    TELLING_SLICES,
-    TELLING_SUMS,
 )
 from tracejit.kernels.ranks.notices import consume_notice, expect, find_notice, lend, mark_read, segment_of
-from tracejit.kernels.ranks.parts import announce, is_sending, offset_of, slices_announced
+from tracejit.kernels.ranks.slices import announce, is_sending, offset_of, slices_announced
 
 
 @native
@@ -57,7 +57,7 @@ def image_of(board, exchange):
 def store_slices(board, exchange):
     """Copy the data that the peers combine to the corresponding addresses in the block."""
     array, image = get(exchange, EXCHANGE_ARRAY), image_of(board, exchange)
-    if get(exchange, EXCHANGE_WHOLE) != 0:
+    if get(exchange, EXCHANGE_REPLICATED) != 0:
         copy_bytes(image, array, get(exchange, EXCHANGE_COUNT) * item_bytes(exchange))
         return
     first = offset_of(exchange, get(exchange, EXCHANGE_MEMBER))
@@ -70,7 +70,7 @@ def store_slices(board, exchange):
 def combine_slices(board, exchange):
     """Combine the announced slices with this rank's own."""
     me, members = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_MEMBERS)
-    replicated, key = get(exchange, EXCHANGE_WHOLE), get(exchange, EXCHANGE_KEY)
+    replicated, key = get(exchange, EXCHANGE_REPLICATED), get(exchange, EXCHANGE_KEY)
     first, last = offset_of(exchange, me), offset_of(exchange, me + 1)
     copy = image_of(board, exchange) + first
     if replicated != 0:
@@ -80,11 +80,11 @@ def combine_slices(board, exchange):
     for member in range(members):
         record = member_record(exchange, member)
         if member == me:
-            put(record, SEAT_PART, out)
+            put(record, SEAT_OPERAND, out)
         else:
             seat = get(record, 0)
             put(record, SEAT_COPIED, consume_notice(board, seat, key))  # the location, until it is read
-            put(record, SEAT_PART, segment_of(board, seat) + get(record, SEAT_COPIED))
+            put(record, SEAT_OPERAND, segment_of(board, seat) + get(record, SEAT_COPIED))
     combine(board, exchange, out, copy, (last - first) // item_bytes(exchange))
     for member in range(members):
         record = member_record(exchange, member)
@@ -123,7 +123,7 @@ def begin_stored(board, exchange):
     if block == 0:
         return 0
     put(exchange, EXCHANGE_BLOCK, block)
-    me, replicated = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_WHOLE)
+    me, replicated = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_REPLICATED)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != me:
             seat = get(member_record(exchange, member), 0)
@@ -138,7 +138,7 @@ def begin_stored(board, exchange):
 def run_stored(board, exchange):
     """Take the steps of an exchange that are possible now. Returns whether there was one."""
     before = get(exchange, EXCHANGE_STATE) + get(exchange, EXCHANGE_COPIED)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SLICES:
+    if get(exchange, EXCHANGE_STATE) == ANNOUNCING_SLICES:
         announce(board, exchange, 0)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES:
         announced = slices_announced(board, exchange)
@@ -147,13 +147,13 @@ def run_stored(board, exchange):
             put(
                 exchange,
                 EXCHANGE_STATE,
-                AWAITING_LINK if get(exchange, EXCHANGE_WHOLE) != 0 else TELLING_SUMS,
+                AWAITING_LINK if get(exchange, EXCHANGE_REPLICATED) != 0 else ANNOUNCING_SUMS,
             )
         elif announced < 0 and is_sending(board, exchange) == 0:
             for member in range(get(exchange, EXCHANGE_MEMBERS)):
                 expect(board, get(exchange, EXCHANGE_BLOCK), get(member_record(exchange, member), 0), 1, 0)
             put(exchange, EXCHANGE_STATE, SLICES_NOWHERE)
-    if get(exchange, EXCHANGE_STATE) == TELLING_SUMS:
+    if get(exchange, EXCHANGE_STATE) == ANNOUNCING_SUMS:
         announce(board, exchange, 1)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SUMS:
         if copy_sums(board, exchange) < 0:

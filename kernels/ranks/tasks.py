@@ -29,7 +29,7 @@ from tracejit.kernels.executor.layout import (
 )
 from tracejit.kernels.executor.queues import finish_task, heap_pop
 from tracejit.kernels.executor.run import POLL
-from tracejit.kernels.executor.threads import get, lock, put, rouse, unlock, usleep
+from tracejit.kernels.executor.threads import get, lock, put, unlock, usleep, wake_idle_threads
 from tracejit.kernels.ranks.exchange import begin, run
 from tracejit.kernels.ranks.layout import (
     BOARD_ENGINE,
@@ -41,11 +41,11 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_ARRAY,
     EXCHANGE_BEGUN,
     EXCHANGE_KEY,
+    EXCHANGE_MODE,
     EXCHANGE_NEXT,
     EXCHANGE_PLAN,
     EXCHANGE_STATE,
     EXCHANGE_TASK,
-    EXCHANGE_WAY,
     IN_BLOCKS,
     KEYS,
     NUMBERS,
@@ -103,7 +103,7 @@ def is_native(board, task):
     if get(engine, ENGINE_WORKERS) == 0:
         return 0  # without workers its successors would run on this thread
     exchange = get(plan, PLAN_FREE)
-    return int64(exchange != 0 and (get(exchange, EXCHANGE_WAY) != IN_BLOCKS or has_block(board) != 0))
+    return int64(exchange != 0 and (get(exchange, EXCHANGE_MODE) != IN_BLOCKS or has_block(board) != 0))
 
 
 @native
@@ -177,7 +177,7 @@ def end_task(engine, exchange):
     task = get(exchange, EXCHANGE_TASK)
     put(exchange, EXCHANGE_TASK, 0)
     finish_task(task)
-    rouse(engine, 0)
+    wake_idle_threads(engine, 0)
     unlock(engine)
 
 

@@ -147,7 +147,7 @@ def shell_position(number):
 
 
 @subroutine
-def tile_place(tile, rows, columns):
+def tile_position(tile, rows, columns):
     """The position of tile number `tile` among `rows` x `columns` tiles.
 
     Tiles outside the square of full groups come last.

@@ -36,7 +36,7 @@ LINE = 64
 
 @pytest.fixture
 def everything_is_far(monkeypatch):
-    tune(monkeypatch, private=-1, run=1)
+    tune(monkeypatch, private=-1, streamed_run=1)
 
 
 def asked(node):

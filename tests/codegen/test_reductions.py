@@ -214,7 +214,7 @@ def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
     width = int(np.prod(shape[1:]))
     if shape[0] % 2 == 0:
         slots = [dict(zip(lower(n).spec.slot_names(), lower(n).slots, strict=True)) for n in columns[:2]]
-        tiles = {min(width, tuning_of(CPU).units.wide // (1 + (len(columns) == 1)))}
+        tiles = {min(width, tuning_of(CPU).units.uncached_columns // (1 + (len(columns) == 1)))}
         assert {s["columns"].value for s in slots} == tiles
         assert all(lower(n).spec.pieces for n in columns[:2])
     array = rng.standard_normal(shape).astype(F4)

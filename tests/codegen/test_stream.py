@@ -27,7 +27,7 @@ F4 = np.dtype("float32")
 
 @pytest.fixture(autouse=True)
 def _everything_is_large(monkeypatch):
-    tune(monkeypatch, streamed=-1, run=1)
+    tune(monkeypatch, streamed=-1, streamed_run=1)
 
 
 @pytest.mark.parametrize("seed", range(200, 230))
@@ -74,7 +74,9 @@ def test_transposed_operands_tile_by_tile_in_shells(shape):
 def test_far_tiles_ask_for_those_to_come():
     (node,) = CASES["symmetric"](300)
     source = emit(lower(node).spec)
-    assert "place = tile_place((unit + 2) % (column_tiles * row_tiles), row_tiles, column_tiles)" in source
+    assert (
+        "position = tile_position((unit + 2) % (column_tiles * row_tiles), row_tiles, column_tiles)" in source
+    )
     assert ", next0 + next1 * s1_1)" in source  # across
     along = "prefetch_rows(x0, (next0 + band - a0) * s0_0 + next1, s0_0, stop - band, b1 - a1)"
     assert along in source
@@ -82,7 +84,7 @@ def test_far_tiles_ask_for_those_to_come():
 
 
 def test_rows_of_a_far_tile_are_streamed_together():
-    assert BAND * tuning_of(CPU).units.side <= BLOCK  # of a stage
+    assert BAND * tuning_of(CPU).units.tile_side <= BLOCK  # of a stage
     (node,) = CASES["symmetric"](300)
     source = emit(lower(node).spec)
     assert "stream_rows(x1, band * s0_0 + a1, s0_0, stage0, columns, stop - band, b1 - a1)" in source

@@ -453,7 +453,7 @@ def test_source_over_one_dimension():
 
 @pytest.mark.usefixtures("bands")
 def test_results_beside_a_sweep_may_be_streamed(monkeypatch):
-    tune(monkeypatch, streamed=-1, run=1)
+    tune(monkeypatch, streamed=-1, streamed_run=1)
     step = compare(two_results, values(np.random.default_rng(9), (40, 3000), "float32"))
     (task,) = (t for t in step.schedules()[0].plan.tasks if t.node.attrs.get("sweep") is not None)
     assert lower(task.node, task.shared).spec.stages == ("float32",)

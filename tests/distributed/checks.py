@@ -433,7 +433,7 @@ def states_of_sharded_optimizers_are_gathered_and_divided_again():
     for given, like, told in [
         (whole, other, "of another optimizer"),
         (whole, wider, "is not of these parameters"),
-        (state, state, "expected what gather_state made, got dict"),
+        (state, state, "expected a result of gather_state, got dict"),
     ]:
         call = lambda: tj.distributed.scatter_state(given, like)  # noqa: B023, E731
         assert told in str(raised(call, ArgumentError))

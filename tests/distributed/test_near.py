@@ -48,17 +48,17 @@ def advance(windows, exchanges, rounds=50):
     raise AssertionError(f"waiting for {[each.peers for each in exchanges]}")
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("replicated", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
-def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, whole):
+def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, replicated):
     members = tuple(range(ranks))
     board = windows(members, blocks=1)
     for number, size in enumerate((ranks, 9_001, 70_000)):  # blocks are used again
         arrays = values(ranks, size, dtype)
         expected = tree_of(arrays)
         begun = [
-            window.exchange(array, "sum", members, KEY + 2 * number, whole=whole)
+            window.exchange(array, "sum", members, KEY + 2 * number, replicated=replicated)
             for window, array in zip(board, arrays, strict=True)
         ]
         advance(board, begun)
@@ -77,7 +77,7 @@ def assert_sums_in_other_orders(board, groups, arrays):
         for key in keys if seat % 2 else reversed(keys):
             members = tuple(NUMBERS[s] for s in groups[key])
             array = arrays[key][groups[key].index(seat)]
-            begun.append(board[seat].exchange(array, "sum", members, key, whole=False))
+            begun.append(board[seat].exchange(array, "sum", members, key, replicated=False))
             board[seat].notices.poll()
     advance(board, begun)
     for key, found in arrays.items():
@@ -94,12 +94,12 @@ def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
 def test_who_is_awaited_is_known():
     board = windows([0, 1, 2], blocks=2)
     arrays = values(3, 9000)
-    first = board[0].exchange(arrays[0], "sum", (0, 1, 2), KEY, whole=False)
+    first = board[0].exchange(arrays[0], "sum", (0, 1, 2), KEY, replicated=False)
     assert (first.Test(), first.peers) == (False, [1, 2])
-    second = board[1].exchange(arrays[1], "sum", (0, 1, 2), KEY, whole=False)
+    second = board[1].exchange(arrays[1], "sum", (0, 1, 2), KEY, replicated=False)
     board[0].notices.poll()
     assert (first.peers, second.peers) == ([2], [0, 2])
-    third = board[2].exchange(arrays[2], "sum", (0, 1, 2), KEY, whole=False)
+    third = board[2].exchange(arrays[2], "sum", (0, 1, 2), KEY, replicated=False)
     board[0].notices.poll()
     assert first.peers == [1, 2]  # it has combined its slice
     board[2].notices.poll()
@@ -114,7 +114,7 @@ def test_an_exchange_stops_where_slices_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     before = a.copy()
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, -1)
     advance([one, two], [near])
     assert not near.ended
@@ -133,7 +133,7 @@ def test_an_exchange_stops_where_sums_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     expected = tree_of([a, b])
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     places = two.store({0: b[:4500]})
     two.notices.send(0, KEY, places[0])
     two.notices.send(0, KEY + 1, -1)
@@ -154,23 +154,23 @@ def test_an_exchange_stops_where_sums_come_as_messages():
 def test_what_machine_code_does_not_combine_is_not_begun():
     one, _ = windows([0, 1], blocks=1)
     a = np.ones(9000, np.float32)
-    assert one.exchange(a.astype(np.int32), "sum", (0, 1), KEY, whole=False) is None
-    assert one.exchange(a, "max", (0, 1), KEY, whole=False) is None
-    assert one.exchange(np.ones((4 << 18) + 1, np.float32), "sum", (0, 1), KEY, whole=False) is None
-    assert one.exchange(a, "sum", (0, 1), KEY, whole=False) is not None
-    assert one.exchange(a, "sum", (0, 1), KEY + 2, whole=False) is None  # no block is free
+    assert one.exchange(a.astype(np.int32), "sum", (0, 1), KEY, replicated=False) is None
+    assert one.exchange(a, "max", (0, 1), KEY, replicated=False) is None
+    assert one.exchange(np.ones((4 << 18) + 1, np.float32), "sum", (0, 1), KEY, replicated=False) is None
+    assert one.exchange(a, "sum", (0, 1), KEY, replicated=False) is not None
+    assert one.exchange(a, "sum", (0, 1), KEY + 2, replicated=False) is None  # no block is free
 
 
 def test_a_cancelled_exchange_leaves_its_array_alone():
     one, two = windows([0, 1], blocks=2)
     a, b = values(2, 9000)
     before = a.copy()
-    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    kept = one.exchange(b, "sum", (0, 1), KEY + 2, replicated=False)
     one.retire(cancelled)
     expected = b + b
-    two.exchange(a.copy(), "sum", (0, 1), KEY, whole=False)
-    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
+    two.exchange(a.copy(), "sum", (0, 1), KEY, replicated=False)
+    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, replicated=False)
     advance([one, two], [kept, other])
     assert kept.ended
     assert b.tobytes() == expected.tobytes()
@@ -202,7 +202,7 @@ def test_large_arrays_that_are_read_have_the_bits_of_the_tree(ranks, dtype):
         arrays = values(ranks, size, dtype)
         expected = tree_of(arrays)
         begun = [
-            window.exchange(array, "sum", members, KEYS * number, whole=False)
+            window.exchange(array, "sum", members, KEYS * number, replicated=False)
             for window, array in zip(board, arrays, strict=True)
         ]
         advance(board, begun)
@@ -224,10 +224,10 @@ def test_an_array_is_kept_until_all_have_read_it():
     one, two, three = board = windows([0, 1, 2], blocks=0, direct=True)
     arrays = values(3, 90_000)
     expected = tree_of(arrays)
-    first = one.exchange(arrays[0], "sum", (0, 1, 2), KEY, whole=False)
+    first = one.exchange(arrays[0], "sum", (0, 1, 2), KEY, replicated=False)
     assert (first.Test(), first.peers) == (False, [1, 2])
-    second = two.exchange(arrays[1], "sum", (0, 1, 2), KEY, whole=False)
-    third = three.exchange(arrays[2], "sum", (0, 1, 2), KEY, whole=False)
+    second = two.exchange(arrays[1], "sum", (0, 1, 2), KEY, replicated=False)
+    third = three.exchange(arrays[2], "sum", (0, 1, 2), KEY, replicated=False)
     two.notices.poll()  # its sum is there
     one.notices.poll()
     assert (first.Test(), first.peers) == (False, [2])
@@ -244,14 +244,14 @@ def test_what_is_read_of_a_cancelled_exchange_is_not_used(late):
     """Its array may be used for something else by then; who has read it waits, and knows for whom."""
     one, two = windows([0, 1], blocks=0, direct=True)
     a, b = values(2, 90_000)
-    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     if late:
-        other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
+        other = two.exchange(b, "sum", (0, 1), KEY, replicated=False)
         one.notices.poll()  # its sum is there
     one.retire(cancelled)
     before = a.copy()
     if not late:
-        other = two.exchange(b, "sum", (0, 1), KEY, whole=False)
+        other = two.exchange(b, "sum", (0, 1), KEY, replicated=False)
     for _ in range(5):
         one.notices.poll()
         two.notices.poll()
@@ -266,8 +266,8 @@ def test_memory_that_cannot_be_read_is_waited_for():
     memory = windows([0, 1], blocks=0)[0]._board._keep
     one, two = (SharedWindow(None, [0, 1], n, memory, [os.getpid(), ended.pid]) for n in (0, 1))
     a, b = values(2, 90_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    two.exchange(b, "sum", (0, 1), KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    two.exchange(b, "sum", (0, 1), KEY, replicated=False)
     for _ in range(5):
         one.notices.poll()
     assert (near.Test(), near.peers) == (False, [1])
@@ -278,7 +278,7 @@ def test_memory_that_cannot_be_read_is_waited_for():
 
 def begin_staged(board, arrays, members, key):
     return [
-        window.exchange(array, "sum", members, key, whole=False, in_order=True)
+        window.exchange(array, "sum", members, key, replicated=False, in_order=True)
         for window, array in zip(board, arrays, strict=True)
     ]
 
@@ -312,12 +312,14 @@ def test_one_exchange_after_the_other_goes_piece_by_piece():
     expected = {key: tree_of(found) for key, found in arrays.items()} | {15: tree_of(beside)}
     begun = []
     for seat in (2, 0, 3, 1):
-        begun.append(board[seat].exchange(beside[seat], "sum", tuple(NUMBERS), 15, whole=False))
+        begun.append(board[seat].exchange(beside[seat], "sum", tuple(NUMBERS), 15, replicated=False))
         for key, seats in groups.items():
             if seat in seats:
                 members = tuple(NUMBERS[s] for s in seats)
                 array = arrays[key][seats.index(seat)]
-                begun.append(board[seat].exchange(array, "sum", members, key, whole=False, in_order=True))
+                begun.append(
+                    board[seat].exchange(array, "sum", members, key, replicated=False, in_order=True)
+                )
                 board[seat].notices.poll()
     advance(board, begun, rounds=1000)
     for key, found in {**arrays, 15: beside}.items():
@@ -392,7 +394,7 @@ def test_pieces_over_a_link_take_its_time():
     assert all(array.tobytes() == expected.tobytes() for array in arrays)
 
 
-# -- on an imitated link -------------------------------------------------------------------------------------
+# -- on an emulated link -------------------------------------------------------------------------------------
 
 
 def linked(ranks, blocks, latency, bandwidth, direct=False):
@@ -413,22 +415,22 @@ def wait(windows, exchanges):
         assert time.monotonic() - begun < 20, [each.peers for each in exchanges]
 
 
-@pytest.mark.parametrize(("whole", "size"), [(False, 12_000), (True, 12_000), (False, 90_000)])
+@pytest.mark.parametrize(("replicated", "size"), [(False, 12_000), (True, 12_000), (False, 90_000)])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, whole, size):
+def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, replicated, size):
     members = tuple(range(ranks))
     board, links = linked(members, 2, 2e-3, 1e7, direct=True)
     arrays = [values(ranks, size) for _ in range(2)]
     expected = [tree_of(each) for each in arrays]
     start = time.monotonic()
     begun = [
-        window.exchange(arrays[n][rank], "sum", members, KEYS * n, whole=whole)
+        window.exchange(arrays[n][rank], "sum", members, KEYS * n, replicated=replicated)
         for n in range(2)
         for rank, window in enumerate(board)
     ]
     wait(board, begun)
     seconds = time.monotonic() - start
-    sent = 4 * size * (ranks - 1) * (1 if whole else 2 / ranks)  # by each rank, in each exchange
+    sent = 4 * size * (ranks - 1) * (1 if replicated else 2 / ranks)  # by each rank, in each exchange
     assert seconds >= 2 * sent / 1e7 + 2e-3
     for found, right in zip(arrays, expected, strict=True):
         assert all(array.tobytes() == right.tobytes() for array in found)
@@ -441,7 +443,7 @@ def test_an_urgent_exchange_overtakes_on_the_link():
     arrays = [values(2, 200_000), values(2, 2_000)]
     late, soon = [
         [
-            window.exchange(each, "sum", (0, 1), KEY + 2 * n, priority, whole=False)
+            window.exchange(each, "sum", (0, 1), KEY + 2 * n, priority, replicated=False)
             for each, window in zip(arrays[n], board, strict=True)
         ]
         for n, priority in ((0, -1), (1, 0))
@@ -458,7 +460,7 @@ def test_messages_of_python_and_notices_share_a_link():
     begun = time.monotonic()
     arrays = values(2, 2_000)
     exchanges = [
-        w.exchange(a, "sum", (0, 1), KEY, whole=False) for w, a in zip((one, two), arrays, strict=True)
+        w.exchange(a, "sum", (0, 1), KEY, replicated=False) for w, a in zip((one, two), arrays, strict=True)
     ]
     wait((one, two), exchanges)
     assert time.monotonic() - begun >= 0.01  # the message was first
@@ -470,7 +472,7 @@ def test_messages_of_python_and_notices_share_a_link():
 def test_who_has_not_been_told_is_awaited():
     (one, two), _ = linked((0, 1), 2, 0.5, 1e9)
     a, b = values(2, 9_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=True)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=True)
     two.notices.send(0, KEY, two.store({0: b})[0])
     one.notices.poll()
     assert (near.Test(), near.peers) == (False, [1])
@@ -482,7 +484,7 @@ def test_an_exchange_that_stops_has_told_the_others_first():
     """They may have combined what it has given them, and go on from there."""
     (one, two), _ = linked((0, 1), 1, 0.5, 1e9)
     a, _ = values(2, 9_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, -1)
     one.notices.poll()
     assert not near.Test()
@@ -495,10 +497,10 @@ def test_an_exchange_that_stops_has_told_the_others_first():
 def test_a_cancelled_exchange_tells_nobody():
     (one, two), (link, _) = linked((0, 1), 2, 1e-3, 1e9)
     a, b = values(2, 9_000)
-    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
-    kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    kept = one.exchange(b, "sum", (0, 1), KEY + 2, replicated=False)
     one.retire(cancelled)
-    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
+    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, replicated=False)
     wait((one, two), [kept, other])
     assert two.notices.pop(0, KEY) is None
     assert link.due() == float("inf")
@@ -509,7 +511,7 @@ def test_sums_that_python_has_stored_are_read_where_they_lie():
     one, two = windows([0, 1], blocks=2)
     a, b = values(2, 9_000)
     expected = tree_of([a, b])
-    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, two.store({0: b[:4500]})[0])
     two.notices.send(0, KEY + 1, two.store({0: expected[4500:]})[0])
     advance([one, two], [near])

@@ -92,7 +92,7 @@ def test_no_backward_task_waits_for_an_exchange(mirror):
     step, _, x = training()
     step(x)
     schedule = step.schedule(x)
-    places, nodes = schedule.plan.places, [task.node for task in schedule.plan.tasks]
+    locations, nodes = schedule.plan.locations, [task.node for task in schedule.plan.tasks]
     exchanges = {node.attrs["priority"]: n for n, node in enumerate(nodes) if node.op is ops.exchange}
     assert sorted(exchanges) == [-3, -2, -1, 0]
     for layer in range(LAYERS):
@@ -100,7 +100,7 @@ def test_no_backward_task_waits_for_an_exchange(mirror):
             assert not schedule.path(exchanges[-layer], exchanges[-lower])
             assert not schedule.path(exchanges[-lower], exchanges[-layer])
     agree = next(n for n, node in enumerate(nodes) if node.op is ops.agree)
-    writers = [n for n, node in enumerate(nodes) for v in node.outputs if "input" in str(places[v])]
+    writers = [n for n, node in enumerate(nodes) for v in node.outputs if "input" in str(locations[v])]
     assert len(writers) == LAYERS
     assert all(schedule.path(agree, n) for n in writers)
 
@@ -248,7 +248,7 @@ def test_kernels_before_an_exchange_are_urgent(mirror):
 
 
 def test_a_kept_graph_refuses_exchanges(mirror):
-    with pytest.raises(tj.TracejitError, match="kept graph"):
+    with pytest.raises(tj.TracejitError, match="exported graph"):
         tj.export(tj.distributed.all_reduce, tj.spec((3,)))
 
 

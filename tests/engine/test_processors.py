@@ -13,8 +13,8 @@ from tracejit.engine.native import Record
 from tracejit.kernels.executor.layout import (
     ENGINE_BYTES,
     ENGINE_CROWDED,
-    THREAD_BARRED,
     THREAD_BYTES,
+    THREAD_EXCLUDED,
     THREAD_PROCESSOR,
     THREAD_SYSTEM,
 )
@@ -98,7 +98,7 @@ def test_a_worker_leaves_and_may_come_back(native, on_first):
     assert other.may_use() == set(HERE) - {on_first}
     other.run(lambda: native["restore_affinity"](other.engine.address, other.record.address))
     assert other.may_use() == set(HERE)
-    assert other.record.words[THREAD_BARRED >> 3] == 0
+    assert other.record.words[THREAD_EXCLUDED >> 3] == 0
     os.sched_setaffinity(other.number, HERE[1:])
     other.run(lambda: native["restore_affinity"](other.engine.address, other.record.address))
     assert other.may_use() == set(HERE[1:])  # nobody took it off one
@@ -139,7 +139,7 @@ def test_who_has_nowhere_else_to_go_stays(native, on_first):
     other.record.words[THREAD_PROCESSOR >> 3] = on_first
     native["keep_apart"](other.engine.address, other.record.address)
     assert other.may_use() == {on_first}
-    assert other.record.words[THREAD_BARRED >> 3] == 0
+    assert other.record.words[THREAD_EXCLUDED >> 3] == 0
 
 
 def test_systems_that_do_not_say_where_threads_are():

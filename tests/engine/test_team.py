@@ -14,7 +14,7 @@ from tests.engine.test_lifecycle import run_script
 from tracejit import engine
 from tracejit.engine.native import TEAM
 from tracejit.errors import OutOfBoundsError
-from tracejit.kernels.executor.layout import TEAM_LEADER, TEAM_TASK, TEAM_WANTED
+from tracejit.kernels.executor.layout import TEAM_INVITATIONS, TEAM_LEADER, TEAM_TASK
 
 SIZE, ROUNDS = 256, 200
 
@@ -74,7 +74,7 @@ def see_help(count):
     engine.set_workers(count)
     for found, expected in zip(helped(lambda: results(body)), alone, strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert TEAM.words[TEAM_LEADER >> 3] == TEAM.words[TEAM_WANTED >> 3] == 0
+    assert TEAM.words[TEAM_LEADER >> 3] == TEAM.words[TEAM_INVITATIONS >> 3] == 0
 
 
 def test_loops_at_once():

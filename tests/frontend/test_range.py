@@ -612,7 +612,7 @@ def test_an_index_out_of_range_names_line_and_round_and_changes_nothing():
     before = out.copy()
     for n in (9, 2000):
         with pytest.raises(
-            IndexError, match=r"index 8 is out of .* extent 8, in round 6 of the loop\s+at .*:"
+            IndexError, match=r"index 8 is out of .* extent 8, in iteration 6 of the loop\s+at .*:"
         ):
             f(a + 1, out, n)
         np.testing.assert_array_equal(out, before)
@@ -632,7 +632,7 @@ def test_an_index_in_an_array_names_the_round():
     tj.wait_all()
     index[17] = 9
     for n in (20, 30):
-        with pytest.raises(IndexError, match=r"in round 17 of the loop\s+at .*:"):
+        with pytest.raises(IndexError, match=r"in iteration 17 of the loop\s+at .*:"):
             np.asarray(f(a + 1, index, out, n))
         np.testing.assert_array_equal(out, np.zeros(40))
     f(a + 1, index, out, 12)

@@ -46,7 +46,7 @@ def cross_entropy(model, logits, labels):
     exponentials = model.call(ops.exp, shifted)
     total = model.call(ops.log, exponentials.sum((1,)))
     grid = model.call(ops.iota, size=columns, device=logits.device)
-    grid = grid.view(grid.whole().broadcast((rows, columns)))
+    grid = grid.view(grid.identity_view().broadcast((rows, columns)))
     hits = model.call(ops.equal, grid, labels.spread((1,), (rows, columns)))
     zero = model.call(ops.astype, hits, dtype=F4)
     picked = (shifted * zero).sum((1,))
@@ -64,11 +64,11 @@ def mlp_step(batch=128, width=(784, 512, 10), rate=True):
     lr, momentum = model.number("lr"), model.number("momentum")
     with building(model.builder):
         hidden = x @ parameters["w1"]
-        hidden = hidden + parameters["b1"].view(parameters["b1"].whole().broadcast(hidden.shape))
+        hidden = hidden + parameters["b1"].view(parameters["b1"].identity_view().broadcast(hidden.shape))
         zeros = model.call(ops.full, _zero(model), shape=hidden.shape, device=x.device)
         active = model.call(ops.maximum, hidden, zeros)
         logits = active @ parameters["w2"]
-        logits = logits + parameters["b2"].view(parameters["b2"].whole().broadcast(logits.shape))
+        logits = logits + parameters["b2"].view(parameters["b2"].identity_view().broadcast(logits.shape))
         loss = cross_entropy(model, logits, labels)
         effects = []
         for name, found in zip(shapes, model.gradients(loss, shapes), strict=True):
@@ -94,9 +94,12 @@ def lstm_step(steps=8, batch=4, inputs=6, hidden=5):
     state, cell = model.array("h0", batch, hidden), model.array("c0", batch, hidden)
     with building(model.builder):
         for step in range(steps):
-            gates = x.view(x.whole().select(0, step)) @ w + state @ u
-            gates = gates + b.view(b.whole().broadcast(gates.shape))
-            parts = [gates.view(gates.whole().slice_axis(1, n * hidden, (n + 1) * hidden)) for n in range(4)]
+            gates = x.view(x.identity_view().select(0, step)) @ w + state @ u
+            gates = gates + b.view(b.identity_view().broadcast(gates.shape))
+            parts = [
+                gates.view(gates.identity_view().slice_axis(1, n * hidden, (n + 1) * hidden))
+                for n in range(4)
+            ]
             keep, write, read = (model.call(ops.sigmoid, part) for part in parts[:3])
             cell = keep * cell + write * model.call(ops.tanh, parts[3])
             state = read * model.call(ops.tanh, cell)

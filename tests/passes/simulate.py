@@ -2,7 +2,7 @@
 
 A kernel may write garbage to its outputs before it reads its operands, except where the plan has it share
 memory with an operand; there it must be allowed to, either because it overwrites the operand or by its
-attribute ``inplace``. A sweep with edges leaves garbage at their places, for the update that follows.
+attribute ``inplace``. A sweep with edges leaves garbage at their locations, for the update that follows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Value
 from tracejit.passes.memory.aliases import may_share, overwrites
-from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
+from tracejit.passes.memory.plan import BufferKind, MemoryLocation, MemoryPlan
 
 
 def run_plan(
@@ -46,8 +46,8 @@ def run_plan(
         if node.outputs and node.outputs[0].type.on_host:
             (numbers[node.outputs[0]],) = evaluate_node(node, [numbers[v] for v in node.inputs])
 
-    def at(value: Value, place: Place) -> np.ndarray:
-        raw = memory[place.kind, place.number][place.offset : place.offset + value.type.nbytes]
+    def at(value: Value, location: MemoryLocation) -> np.ndarray:
+        raw = memory[location.kind, location.number][location.offset : location.offset + value.type.nbytes]
         assert raw.size == value.type.nbytes
         return raw.view(value.type.dtype).reshape(value.type.shape)
 
@@ -57,23 +57,23 @@ def run_plan(
         permitted = {*may_share(node), *overwrites(node)}
         assert set(task.shared) <= permitted, f"{node.op.name} may not share {task.shared}"
         for k, j in overwrites(node):
-            assert plan.places[node.outputs[k]] == plan.places[node.inputs[j]]
+            assert plan.locations[node.outputs[k]] == plan.locations[node.inputs[j]]
         sharing = {k for k, _ in task.shared} | {k for k, _ in overwrites(node)}
         for k, value in enumerate(node.outputs):
             if k not in sharing:
-                raw = at(value, plan.places[value]).reshape(-1).view(np.uint8)
+                raw = at(value, plan.locations[value]).reshape(-1).view(np.uint8)
                 raw[...] = garbage(raw.size) % 2  # a bool is 0 or 1
-        operands = [numbers[v] if v.type.on_host else at(v, plan.places[v]).copy() for v in node.inputs]
+        operands = [numbers[v] if v.type.on_host else at(v, plan.locations[v]).copy() for v in node.inputs]
         with np.errstate(all="ignore"):
             results = evaluate_node(node, operands)
         for value, result in zip(node.outputs, results, strict=True):
-            at(value, plan.places[value])[...] = result
+            at(value, plan.locations[value])[...] = result
         sweep = node.attrs.get("sweep")
         if sweep is not None and sweep.has_edges:
             (update,) = (n for n in graph.nodes if n.op is ops.update and node.outputs[-1] in n.inputs)
-            left_out = update.attrs["view"].read(at(update.inputs[0], plan.places[update.inputs[0]]))
+            left_out = update.attrs["view"].read(at(update.inputs[0], plan.locations[update.inputs[0]]))
             left_out.view(np.uint8)[...] = garbage(left_out.nbytes).reshape(*left_out.shape[:-1], -1) % 2
-    outputs = [at(v, plan.places[v]).copy() for v in graph.outputs]
+    outputs = [at(v, plan.locations[v]).copy() for v in graph.outputs]
     storages = [
         memory[BufferKind.INPUT, i].view(v.type.dtype).reshape(v.type.shape)
         for i, v in enumerate(graph.inputs)

@@ -66,8 +66,8 @@ class _Copier:
     """The state of one traversal of the tasks."""
 
     def __init__(self, parts: ProgramParts, copies: Copies):
-        self.parts, self.behind = parts, copies.behind
-        inputs, outputs = len(copies.whole.inputs), len(copies.whole.outputs)
+        self.parts, self.copies_after = parts, copies.copies_after
+        inputs, outputs = len(copies.complete_graph.inputs), len(copies.complete_graph.outputs)
         extra_arguments = range(inputs + outputs, inputs + outputs + len(parts.modes) - len(copies.arguments))
         self.arguments = dict(enumerate([*copies.arguments, *extra_arguments]))
         self.modes = [engine.NUMBER] * (inputs + outputs + len(extra_arguments))
@@ -86,14 +86,14 @@ class _Copier:
             self.patches_of[number].append(patch)
 
     def run(self, graph: Graph) -> ProgramParts:
-        """Traverse the nodes of a graph, and append each task followed by the copies behind it."""
+        """Traverse the nodes of a graph, and append each task followed by its copies."""
         numbers: dict[int, int] = {}  # of tasks, by the indices of their nodes
         self._note_modes(self.arguments)
         for position, node in enumerate(graph.nodes):
             if is_task(node):
                 number = numbers[position] = len(numbers)
                 self.positions[number] = self._add(number, self.arguments, self.positions)
-            for copy in self.behind.get(position, ()):
+            for copy in self.copies_after.get(position, ()):
                 self._note_modes(copy.arguments)
                 copied: dict[int, int] = {}
                 for index in copy.nodes:

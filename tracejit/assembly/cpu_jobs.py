@@ -52,7 +52,7 @@ def job(task: PlannedTask) -> Job:
         return _routine(node)
     if node.op is not ops.fused:
         node = as_fused(node)
-    lowered = lower(node, task.shared, task.parts)
+    lowered = lower(node, task.shared, task.subdivision)
     result = panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return result._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else result
 

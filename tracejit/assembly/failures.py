@@ -13,9 +13,9 @@ from tracejit.assembly.words import At, Job
 from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.moving import Differs
+from tracejit.ir.moving import IterationsDiffer
 from tracejit.ir.op import Op, Trait
-from tracejit.ops.movement import what_is_wrong
+from tracejit.ops.movement import index_error_message
 from tracejit.passes.memory.aliases import can_fail
 
 
@@ -45,15 +45,17 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     suffix = ""
     if node.op is ops.loop:
         first, is_counted = node.attrs.get("first", 0), node.attrs.get("until") is None
-        node, job, block, rounds = failing_task(job, block)
+        node, job, block, iterations = failing_task(job, block)
         if is_counted:  # otherwise the launch runs only some of the user's iterations
-            suffix = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
+            suffix = (
+                f" in iteration {', '.join(map(str, [iterations[0] + first, *iterations[1:]]))} of the loop"
+            )
     if job.issued is None:  # otherwise its operands are not in host memory
         try:
             _check_again(node, job, block, suffix)
         except OutOfBoundsError as error:
             return error
-        except Differs:
+        except IterationsDiffer:
             pass
     return _unnamed(node, status, suffix)
 
@@ -77,7 +79,7 @@ def _unnamed(node: Node, status: int, suffix: str) -> BaseException:
     ]
     messages = [f"index number {status - 1} is out of bounds for {'; or '.join(axes)}"] if axes else []
     messages += [
-        what_is_wrong(n.attrs["what"], f"number {status - 1}", n.attrs["extent"])
+        index_error_message(n.attrs["what"], f"number {status - 1}", n.attrs["extent"])
         for n in checks
         if "what" in n.attrs
     ]

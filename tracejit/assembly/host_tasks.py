@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracejit.engine.hosts import OperatorError, communication_is_wanted
+from tracejit.engine.hosts import OperatorError, has_communication_task
 from tracejit.errors import PeerError, TracejitError
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
@@ -63,7 +63,7 @@ class Communication:
             channel.agree(node, failure, end)
         else:
             channel.post(node, *self._arrays(block), self._tag(block), end)
-        channel.progress(communication_is_wanted)
+        channel.progress(has_communication_task)
 
     def resume(
         self, begun: object, block: int, failure: BaseException | None, done: Callable[..., object]

@@ -30,7 +30,7 @@ from tracejit.kernels.split import ceil_div
 from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
-from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
+from tracejit.passes.memory.plan import BufferKind, MemoryLocation, MemoryPlan, PlannedTask
 
 # ------------------------------------------------------------------------------------------------ the program
 
@@ -48,9 +48,9 @@ def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     """
     times = planned.times
     with timed(times, "lower"):
-        drafts = [job(task) for task in planned.part.tasks]
+        drafts = [job(task) for task in planned.reduced.tasks]
     with timed(times, "kernels"):
-        runs = _runs(planned.part.tasks, drafts)
+        runs = _runs(planned.reduced.tasks, drafts)
         jobs = [run.job for run in runs]
         executor = [] if native.loaded() else _executor_recipes()  # compiled together with the kernels
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
@@ -79,7 +79,7 @@ def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job]) -> list[EngineTas
 
 
 def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
-    memory, copies = planned.part, planned.copies
+    memory, copies = planned.reduced, planned.copies
     blocks = _ArgumentBlocks(memory)
     kernels = iter(loaded)
     jobs = [run.job for run in runs]
@@ -121,7 +121,7 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
     parts = ProgramParts(tasks, blocks.template, blocks.patches, modes, range(len(tasks)))
     if copies is not None:
         parts = with_copies(parts, memory.graph, copies)
-    graph = memory.graph if copies is None else copies.whole
+    graph = memory.graph if copies is None else copies.complete_graph
 
     def program_of(tasks: Sequence[engine.Task], modes: Sequence[int]) -> engine.Program:
         return engine.Program(
@@ -143,7 +143,7 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
     program = program_of(parts.tasks, parts.modes)
     segments = [run.numbers for run in runs] if copies is None else [(n,) for n in range(len(parts.tasks))]
     return Schedule(
-        whole=planned.whole,
+        build_plan=planned.build_plan,
         program=program,
         tasks=tuple(parts.tasks),
         segments=tuple(segments),
@@ -204,7 +204,7 @@ class _ArgumentBlocks:
         self.tokens = sorted({name for node in ordered if (name := token(node)) is not None})
         self.tags = 0  # the number of exchanges so far
         self.arenas = dict(memory.arenas)  # followed by the space of jobs
-        self._places = memory.places
+        self._locations = memory.locations
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
         self._last = len(graph.inputs) + len(graph.outputs)
@@ -247,11 +247,11 @@ class _ArgumentBlocks:
         if value.type.on_host:
             self.patches.append((slot, self._input[value], 0))
             return
-        buffer = self._places[value]
+        buffer = self._locations[value]
         argument = self._argument(buffer)
         self.patches.append((slot, argument, buffer.offset + offset))
 
-    def _argument(self, buffer: Place) -> int:
+    def _argument(self, buffer: MemoryLocation) -> int:
         """Return the number of the argument whose memory contains a buffer; it is negative for an arena."""
         if buffer.kind is BufferKind.ARENA:
             return engine.ARENA - buffer.number
@@ -263,7 +263,7 @@ class _ArgumentBlocks:
         """
         arguments: set[int] = set()
         for node in nodes:
-            buffers = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
+            buffers = (self._locations[v] for v in (*node.inputs, *node.outputs) if v in self._locations)
             arguments.update([self._argument(buffer) for buffer in buffers])
             if node.op is agree:
                 arguments.update(range(self._outputs_start, self._last))
@@ -274,7 +274,7 @@ class _ArgumentBlocks:
 
 def _modes(memory: MemoryPlan) -> list[int]:
     """Return the program's access mode for each argument: the graph's inputs, then its outputs."""
-    graph, places = memory.graph, memory.places
+    graph, locations = memory.graph, memory.locations
     origin = memory.spans
     read: set[Value] = set()
     written: set[int] = set()
@@ -282,7 +282,9 @@ def _modes(memory: MemoryPlan) -> list[int]:
         arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
         read.update(origin[v].root for v in arrays)
         written.update(
-            places[v].number for v in task.node.outputs if v in places and places[v].kind is BufferKind.INPUT
+            locations[v].number
+            for v in task.node.outputs
+            if v in locations and locations[v].kind is BufferKind.INPUT
         )
     modes = {
         (False, False): engine.NUMBER,  # not read

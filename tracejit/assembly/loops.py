@@ -22,7 +22,7 @@ from tracejit.assembly.blocks import row
 from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
+from tracejit.ir.moving import IterationsDiffer, Moving, enclosing_iterations, most, slope
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
@@ -32,7 +32,7 @@ from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
-from tracejit.passes.rolling.roll import LoopPlace
+from tracejit.passes.rolling.roll import RolledRun
 
 LINE = 64  # bytes: the alignment of the areas in a loop's memory
 
@@ -47,7 +47,7 @@ TASK_COST = 200
 TEAM_COST = 2_000_000
 """The minimal cost of a loop that is shared among threads."""
 
-PARTS = 4
+SUBDIVISION = 4
 """The factor by which the units of tasks that threads share are shorter than usual: sharing without queues
 is cheap.
 """
@@ -74,38 +74,40 @@ def plan_body(body: Graph) -> MemoryPlan:
 
 
 CUTS = 4
-"""A loop that would be split into more parts than this is not rolled."""
+"""The greatest number of positions at which a run of iterations is split to keep the loop; with more, the
+run is split at every iteration.
+"""
 
 
-class UnlikeRounds(Exception):
-    """The iterations of a loop need different plans, so its runs have to be split (see `roll`).
+class PlansDiffer(Exception):
+    """Raised if iterations of a loop need different plans, so that its runs have to be split (see `roll`).
 
-    places: the positions of the splits; everywhere: the positions for a split at every iteration.
+    positions: the positions of the splits; all_positions: the positions for a split at every iteration.
     """
 
-    def __init__(self, node: Node, rounds: Sequence[int]):
-        runs: list[LoopPlace] = node.attrs["body"].notes["runs"]
-        super().__init__(f"rounds differ from round {rounds[0]} on")
-        self.everywhere = _positions(runs, range(runs[0].rounds))
-        is_split = 0 < len(rounds) <= CUTS and rounds[-1] > 0
-        self.places = _positions(runs, rounds) if is_split else self.everywhere
+    def __init__(self, node: Node, iterations: Sequence[int]):
+        runs: list[RolledRun] = node.attrs["body"].notes["runs"]
+        super().__init__(f"iterations differ from iteration {iterations[0]} on")
+        self.all_positions = _positions(runs, range(runs[0].trip_count))
+        is_split = 0 < len(iterations) <= CUTS and iterations[-1] > 0
+        self.positions = _positions(runs, iterations) if is_split else self.all_positions
 
 
-def _positions(runs: Sequence[LoopPlace], rounds: Sequence[int]) -> list[tuple[int, int]]:
-    return [(run.level, run.start + r * run.period) for run in runs for r in rounds]
+def _positions(runs: Sequence[RolledRun], iterations: Sequence[int]) -> list[tuple[int, int]]:
+    return [(run.level, run.start + i * run.period) for run in runs for i in iterations]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     """Return the job of a loop. `job` builds the job of a task. If not all iterations have the same plan,
-    raise `UnlikeRounds`, or `Differs` for a loop within a loop.
+    raise `PlansDiffer`, or `IterationsDiffer` for a loop within a loop.
     """
     body: Graph = node.attrs["body"]
     try:
         return _loop_job(node, job)
-    except Differs as error:
+    except IterationsDiffer as error:
         if "runs" not in body.notes:
-            raise Differs(rounds_around(error.rounds, node.attrs["rounds"])) from None
-        raise UnlikeRounds(node, error.rounds) from None
+            raise IterationsDiffer(enclosing_iterations(error.iterations, node.attrs["rounds"])) from None
+        raise PlansDiffer(node, error.iterations) from None
 
 
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
@@ -113,7 +115,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     memory, jobs = plan_body(body), _jobs(body, job, 1)
     members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
     if members > 1:
-        jobs = _jobs(body, job, PARTS)
+        jobs = _jobs(body, job, SUBDIVISION)
     blocks = _BodyBlocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
@@ -156,7 +158,7 @@ def _jobs(body: Graph, job: Callable[[PlannedTask], Job], subdivision: int) -> l
     """
     cache: dict[int, list[Job]] = body.notes.setdefault("jobs", {})
     if subdivision not in cache:
-        cache[subdivision] = [job(task._replace(parts=subdivision)) for task in plan_body(body).tasks]
+        cache[subdivision] = [job(task._replace(subdivision=subdivision)) for task in plan_body(body).tasks]
     return cache[subdivision]
 
 
@@ -214,9 +216,9 @@ class _BodyBlocks:
         self.growths: dict[str, list[list[Word]]] = {kind: [] for kind in KINDS}
         self.arena: list[Word] = []
         self.inner_at = _aligned(memory.arena_bytes)
-        self._places = memory.places
+        self._locations = memory.locations
         self._numbers = known_numbers(memory.graph)
-        self._rounds = node.attrs["rounds"]
+        self._trip_count = node.attrs["rounds"]
         moves: Sequence[tuple[int, int]] = node.attrs["moves"]
 
         self._operands = list(zip(node.inputs[1:], moves, strict=True))
@@ -239,7 +241,7 @@ class _BodyBlocks:
                 self.words.append(word)
 
     def _add_moving(self, number: Moving) -> None:
-        first, step = slope(number, self._rounds)
+        first, step = slope(number, self._trip_count)
         self._grow(step)
         self.words.append(first)
 
@@ -252,8 +254,8 @@ class _BodyBlocks:
                 self._grow(_step(value.type, step) if step else 0, str(value.type.dtype))
             self.words.append(At(operand, offset))
         else:
-            buffer = self._places[value]
-            first, buffer_step = slope(buffer.offset + offset, self._rounds)
+            buffer = self._locations[value]
+            first, buffer_step = slope(buffer.offset + offset, self._trip_count)
             if buffer.kind is BufferKind.ARENA:
                 self._grow(buffer_step)
                 self._add_in_arena(first)

@@ -61,9 +61,9 @@ class Packer:
         self._pack = self._struct.pack
         self._of_bits = tuple(i for i, t in enumerate(values) if t.on_host and t.dtype == BFLOAT16)
         exact = all(not t.on_host or name_of(t.dtype) in ("bool", "float64") for t in values)
-        self.pack: Callable[..., bytes] = self._pack if exact else self._pack_with_care
+        self.pack: Callable[..., bytes] = self._pack if exact else self._pack_converting
 
-    def _pack_with_care(self, *arguments: Any) -> bytes:
+    def _pack_converting(self, *arguments: Any) -> bytes:
         if self._of_bits:
             converted = list(arguments)
             for i in self._of_bits:
@@ -96,13 +96,13 @@ def _converted(type: ArrayType, value: Any) -> Any:
 class Planned(NamedTuple):
     """The plan of a graph before any kernel is compiled. `times`: the seconds spent in each stage.
 
-    `part` is the plan of the reduced graph, whose tasks have `copies`; `whole` returns the plan of the
-    complete graph, which it builds on request. Without copies both plans are the same.
+    `reduced` is the plan of the reduced graph, whose tasks have `copies`; `build_plan` returns the plan of
+    the complete graph, which it builds on the first call. Without copies both plans are the same.
     """
 
-    part: MemoryPlan
+    reduced: MemoryPlan
     copies: Copies | None
-    whole: Callable[[], MemoryPlan]
+    build_plan: Callable[[], MemoryPlan]
     naive_bytes: int
     operations: int
     missed: tuple[Missed, ...]
@@ -111,7 +111,7 @@ class Planned(NamedTuple):
     @property
     def memory(self) -> MemoryPlan:
         """The plan of the complete graph."""
-        return self.whole()
+        return self.build_plan()
 
     @property
     def planned_bytes(self) -> int:
@@ -139,14 +139,14 @@ class KernelInfo(NamedTuple):
 class Schedule(NamedTuple):
     """A compiled graph.
 
-    `whole` returns its plan, which may be built on the first request. `tasks` are the engine's tasks,
+    `build_plan` returns its plan, which may be built on the first request. `tasks` are the engine's tasks,
     `segments` the tasks of the plan that each of them runs, and `lines` the user's source lines.
     `operations` is the number of recorded operations, and `times` the seconds spent in each stage of
     compilation. `launch` returns immediately. `commit` returns when no task of the launch can fail any
     more, or raises.
     """
 
-    whole: Callable[[], MemoryPlan]
+    build_plan: Callable[[], MemoryPlan]
     program: Program
     tasks: tuple[Task, ...]
     segments: tuple[tuple[int, ...], ...]
@@ -163,7 +163,7 @@ class Schedule(NamedTuple):
     @property
     def plan(self) -> MemoryPlan:
         """The memory plan."""
-        return self.whole()
+        return self.build_plan()
 
     @property
     def graph(self) -> Graph:
@@ -201,7 +201,7 @@ class Schedule(NamedTuple):
         locations of values.
         """
         name = ValueNames()
-        locations = self.plan.places
+        locations = self.plan.locations
 
         def located(value: Any) -> str:
             return f"{name(value)}@{locations[value]}" if value in locations else name(value)

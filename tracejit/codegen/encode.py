@@ -124,7 +124,7 @@ class Encoder:
     @property
     def side(self) -> int:
         """The side of the transposed tiles, or 0 if there are none."""
-        return self.program.tuning.units.side if self.tiles else 0
+        return self.program.tuning.units.tile_side if self.tiles else 0
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
         """Assign offsets in scratch memory to the rows, transposed tiles, stages and ring, and to the

@@ -23,8 +23,10 @@ def chunk_size(tuning: Tuning, units: int, target: int) -> int:
     of that if there would otherwise be too few chunks for all threads, and more if there are plenty.
     """
     sizes = tuning.units
-    enough = max(units // sizes.shares, target // 4)
-    return max(1, min(target, enough), min(sizes.longer * target, units // sizes.many))
+    short_chunk = max(units // sizes.min_chunks, target // 4)
+    return max(
+        1, min(target, short_chunk), min(sizes.long_chunk_factor * target, units // sizes.long_chunk_count)
+    )
 
 
 def split_map(program: LoopProgram, side: int) -> Split:
@@ -75,7 +77,7 @@ def column_tile(program: LoopProgram) -> int:
     read_bytes = sum(t.view.size * t.dtype.itemsize for t in reads if t.view)
     accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
     is_uncached = program.domain.pieces and read_bytes > caches.last
-    most = units.wide // max(accumulators, 1) if is_uncached else units.columns
+    most = units.uncached_columns // max(accumulators, 1) if is_uncached else units.columns
     return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 

@@ -41,7 +41,7 @@ class Board:
         self.seat, self._keep = seat, segments
         self._calls = calls()
         self._record, self._lent = Record(layout.board_bytes(seats)), Record(8 * max(1, blocks))
-        self._scratch, self._received = Record(layout.scratch_bytes(seats)), Record(64 * layout.HEARD_BYTES)
+        self._scratch, self._received = Record(layout.scratch_bytes(seats)), Record(64 * layout.NOTICE_BYTES)
         self._rows = Record(layout.rows_bytes(seats) if processes else 0)
         self._address, self._words = self._record.address, self._record.words
         for offset, value in (
@@ -51,21 +51,21 @@ class Board:
             (layout.BOARD_SIZE, size),
             (layout.BOARD_HEAD, layout.head_bytes(seats)),
             (layout.BOARD_BLOCKS, blocks),
-            (layout.BOARD_TURN, max(1, min(turn, blocks))),
+            (layout.BOARD_ROTATION, max(1, min(turn, blocks))),
             (layout.BOARD_LENT, self._lent.address),
-            (layout.BOARD_HEARD, self._received.address),
-            (layout.BOARD_HEARD_ROOM, 64),
+            (layout.BOARD_NOTICES, self._received.address),
+            (layout.BOARD_NOTICE_CAPACITY, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
             (layout.BOARD_ROWS, self._rows.address),
             (layout.BOARD_COUNTS, layout.counts_at(seats)),
-            (layout.BOARD_LOOKS, POLLS_DEDICATED if seats <= processors() else POLLS_SHARED),
+            (layout.BOARD_POLLS, POLLS_DEDICATED if seats <= processors() else POLLS_SHARED),
             (layout.BOARD_ENGINE, ENGINE.address),
             (layout.BOARD_LANE, LANES[COMMUNICATION].address),
         ):
             self._words[offset >> 3] = value
         for index, segment in enumerate(segments):
             peer = layout.BOARD_PEERS + index * layout.PEER_BYTES
-            self._words[(peer + layout.PEER_PART) >> 3] = segment.ctypes.data
+            self._words[(peer + layout.PEER_SEGMENT) >> 3] = segment.ctypes.data
             self._words[(peer + layout.PEER_PROCESS) >> 3] = processes[index] if processes else 0
         self.blocks = blocks
 
@@ -91,15 +91,15 @@ class Board:
 
     def _grow(self) -> None:
         """Double the capacity for received notices that have not been consumed."""
-        smaller, capacity = self._received, self._words[layout.BOARD_HEARD_ROOM >> 3]
-        self._received = Record(2 * capacity * layout.HEARD_BYTES)
+        smaller, capacity = self._received, self._words[layout.BOARD_NOTICE_CAPACITY >> 3]
+        self._received = Record(2 * capacity * layout.NOTICE_BYTES)
         self._received.words[: len(smaller.words)] = smaller.words
-        self._words[layout.BOARD_HEARD >> 3] = self._received.address
-        self._words[layout.BOARD_HEARD_ROOM >> 3] = 2 * capacity
+        self._words[layout.BOARD_NOTICES >> 3] = self._received.address
+        self._words[layout.BOARD_NOTICE_CAPACITY >> 3] = 2 * capacity
 
     def send_notice(self, seat: int, key: int, value: int) -> bool:
         """Send a notice to the rank at `seat`; return False if its ring is full."""
-        return bool(self._calls.tell(self._address, seat, key, value))
+        return bool(self._calls.post_notice(self._address, seat, key, value))
 
     def next_notice(self, seat: int, key: int) -> int | None:
         """Consume the oldest notice of `seat` with this key and return its value, or None."""
@@ -119,20 +119,20 @@ class Board:
 
     def acquire_block(self) -> int | None:
         """Reserve a block that all its readers have read; return its offset, or None if none is free."""
-        return self._calls.lend(self._address) or None
+        return self._calls.lend_block(self._address) or None
 
     def add_reader(self, block: int, seat: int) -> None:
         """Register `seat` as a reader of a block, which is not reused before it has read the block."""
-        self._calls.expect(self._address, block, seat)
+        self._calls.expect_reader(self._address, block, seat)
 
     def mark_read(self, seat: int, offset: int) -> None:
         """Note that this rank has read the data at an offset in the segment of `seat`."""
-        self._calls.leave(self._address, seat, offset)
+        self._calls.mark_location_read(self._address, seat, offset)
 
     def begin(self, exchange: Record, array: np.ndarray, *arguments: int) -> bool:
         """Begin an exchange of an array; return False if it needs a block and none is free.
 
-        arguments: key, number of elements, reduction, whether members combine the whole array, transfer mode,
+        arguments: key, number of elements, reduction, whether members combine the complete array, mode,
         priority, and nanoseconds for which to advance all exchanges, as `advance` does.
         """
         return bool(self._calls.begin(self._address, exchange.address, array.__array_struct__, *arguments))

@@ -20,13 +20,13 @@ class ExchangeCalls(NamedTuple):
     cancel: Callable[[int, int], None]
     advance: Callable[[int, int, int], int]
     take_over: Callable[[int, int], int]
-    tell: Callable[[int, int, int, int], int]
+    post_notice: Callable[[int, int, int, int], int]
     next_notice: Callable[[int, int, int], int]
     has_notice: Callable[[int, int, int], int]
     read: Callable[[int, int, int, int, int], int]
-    lend: Callable[[int], int]
-    expect: Callable[[int, int, int], None]
-    leave: Callable[[int, int, int], None]
+    lend_block: Callable[[int], int]
+    expect_reader: Callable[[int, int, int], None]
+    mark_location_read: Callable[[int, int, int], None]
     add_to_link: Callable[[int, int, int], None]
     arrive: Callable[[int, int], int]
     due: Callable[[int], int]
@@ -49,13 +49,13 @@ def calls() -> ExchangeCalls:
         cancel=short("cancel", 2),
         advance=long("advance", 3),
         take_over=short("take_over", 2),
-        tell=short("tell", 4),
+        post_notice=short("tell", 4),
         next_notice=short("next_notice", 3),
         has_notice=short("has_notice", 3),
         read=short("read", 5),
-        lend=short("lend", 1),
-        expect=short("expect", 3),
-        leave=short("leave", 3),
+        lend_block=short("lend", 1),
+        expect_reader=short("expect", 3),
+        mark_location_read=short("leave", 3),
         add_to_link=short("add_to_link", 3),
         arrive=short("arrive", 2),
         due=short("due", 1),

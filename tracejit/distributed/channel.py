@@ -106,7 +106,7 @@ class Channel:
             handles += self._outbox.announce(rank, nbytes, self._priority, notify)
         return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in offsets]
 
-    def exchange(self, array: np.ndarray, combine: str, *, whole: bool) -> NativeExchange | None:
+    def exchange(self, array: np.ndarray, combine: str, *, replicated: bool) -> NativeExchange | None:
         """Begin to combine an array with those of all members in native code.
 
         Returns None if a member does not share memory with this rank; see also `SharedWindow.exchange`.
@@ -115,7 +115,13 @@ class Channel:
         if window is None or not window.ranks.issuperset(members):
             return None
         return window.exchange(
-            array, combine, members, self.key, self._priority, whole=whole, in_order=not self.concurrent
+            array,
+            combine,
+            members,
+            self.key,
+            self._priority,
+            replicated=replicated,
+            in_order=not self.concurrent,
         )
 
     def retire(self, exchange: NativeExchange) -> None:

@@ -168,8 +168,8 @@ class Step:
         ... def step(x):
         ...     w.__isub__(tj.distributed.all_reduce(x.sum(axis=0)))
         >>> step = tj.distributed.measure(step, tj.ones((4, 3)))
-        >>> found = step.predict(8, latency=1e-4, bandwidth=1e9)
-        >>> found.seconds > found.alone
+        >>> prediction = step.predict(8, latency=1e-4, bandwidth=1e9)
+        >>> prediction.seconds > prediction.alone
         True
         """
         n_cores = float(engine.processors()) if cores is None else cores

@@ -9,6 +9,7 @@ import numpy as np
 from tracejit.distributed.board import Board
 from tracejit.engine.native import Record
 from tracejit.kernels.ranks.layout import (
+    ANNOUNCING_SLICES,
     AWAITING_LINK,
     AWAITING_READERS,
     AWAITING_SLICES,
@@ -20,29 +21,28 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_LOST,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
+    EXCHANGE_MODE,
     EXCHANGE_NEXT,
     EXCHANGE_PLAN,
     EXCHANGE_PRIORITY,
+    EXCHANGE_REPLICATED,
     EXCHANGE_SEATS,
     EXCHANGE_STATE,
     EXCHANGE_SUM,
     EXCHANGE_TASK,
-    EXCHANGE_WAY,
-    EXCHANGE_WHOLE,
     MESSAGE_BYTES,
     MESSAGE_STATE,
     MOVING,
     ON_LINK,
     PHASES,
-    SEAT_AT,
     SEAT_BYTES,
     SEAT_COPIED,
     SEAT_MESSAGES,
+    SEAT_PROGRESS,
     SLICES_NOWHERE,
     STAGED,
     SUM_FLOAT32,
     SUM_FLOAT64,
-    TELLING_SLICES,
     exchange_bytes,
 )
 
@@ -94,7 +94,7 @@ class NativeExchange:
         key: int,
         priority: int,
         *,
-        whole: bool,
+        replicated: bool,
         mode: int,
         patience: float = 0.0,
     ) -> bool:
@@ -105,7 +105,7 @@ class NativeExchange:
         """
         self._array = array
         return self._board.begin(
-            self._record, array, key, array.size, kind, whole, mode, priority, int(patience * 1e9)
+            self._record, array, key, array.size, kind, replicated, mode, priority, int(patience * 1e9)
         )
 
     def prepare(
@@ -116,7 +116,7 @@ class NativeExchange:
         kind: int,
         priority: int,
         *,
-        whole: bool,
+        replicated: bool,
         mode: int,
         joined: bool,
     ) -> None:
@@ -128,8 +128,8 @@ class NativeExchange:
         words[EXCHANGE_PLAN >> 3] = plan
         words[EXCHANGE_COUNT >> 3] = count
         words[EXCHANGE_SUM >> 3] = kind
-        words[EXCHANGE_WHOLE >> 3] = whole
-        words[EXCHANGE_WAY >> 3] = mode
+        words[EXCHANGE_REPLICATED >> 3] = replicated
+        words[EXCHANGE_MODE >> 3] = mode
         words[EXCHANGE_PRIORITY >> 3] = priority
         if joined:
             self.joined = array = np.zeros(count, dtype)
@@ -169,9 +169,9 @@ class NativeExchange:
         return bool(self._words[EXCHANGE_STATE >> 3] == ENDED)
 
     @property
-    def whole(self) -> bool:
+    def is_replicated(self) -> bool:
         """Whether each rank combines the complete array, instead of its slice of it."""
-        return bool(self._words[EXCHANGE_WHOLE >> 3])
+        return bool(self._words[EXCHANGE_REPLICATED >> 3])
 
     @property
     def has_slices(self) -> bool:
@@ -190,26 +190,28 @@ class NativeExchange:
         late: list[int] = []
         if lost:
             late = [lost - 1]
-        elif state == TELLING_SLICES and self._words[EXCHANGE_WAY >> 3] == STAGED:
+        elif state == ANNOUNCING_SLICES and self._words[EXCHANGE_MODE >> 3] == STAGED:
             late = self._others  # one of them has not read the complete stage
         elif state <= AWAITING_SLICES:
-            late = self._silent(0)
+            late = self._missing_members(0)
         elif state == MOVING:
-            late = self._behind()
+            late = self._slowest_members()
         elif state == AWAITING_READERS:
-            late = self._silent(2)
+            late = self._missing_members(2)
         elif state != AWAITING_LINK and state != ENDED:
             late = self.missing_sums()
         return [self.members[index] for index in late or filter(self._is_on_link, self._others)]
 
-    def _silent(self, phase: int) -> list[int]:
+    def _missing_members(self, phase: int) -> list[int]:
         """The indices of the members whose notices of a phase have not arrived."""
         key = self._words[EXCHANGE_KEY >> 3] + phase
         return [index for index in self._others if not self._board.has_notice(self._seats[index], key)]
 
-    def _behind(self) -> list[int]:
+    def _slowest_members(self) -> list[int]:
         """The indices of the members with the least progress: all others wait for them, too."""
-        progress = {i: self._words[(EXCHANGE_SEATS + i * SEAT_BYTES + SEAT_AT) >> 3] for i in self._others}
+        progress = {
+            i: self._words[(EXCHANGE_SEATS + i * SEAT_BYTES + SEAT_PROGRESS) >> 3] for i in self._others
+        }
         return [index for index, done in progress.items() if done == min(progress.values())]
 
     def _is_on_link(self, index: int) -> bool:

@@ -39,7 +39,7 @@ class ExchangePlan:
         first: int,
         tag: int,
         *,
-        whole: bool,
+        replicated: bool,
         mode: int,
     ) -> None:
         self.exchanges = {exchange.address: exchange for exchange in exchanges}
@@ -60,7 +60,7 @@ class ExchangePlan:
                 dtype,
                 kind,
                 priority,
-                whole=whole,
+                replicated=replicated,
                 mode=mode,
                 joined=len(sizes) > 1,
             )

@@ -110,7 +110,7 @@ def scatter_state(whole: Any, like: Any) -> Any:
     True
     """
     if not isinstance(whole, dict) or whole.keys() != {"ranks", "state"}:
-        raise _argument_error(f"scatter_state: expected what gather_state made, got {type(whole).__name__}")
+        raise _argument_error(f"scatter_state: expected a result of gather_state, got {type(whole).__name__}")
     (leaves, structure), (own_leaves, expected) = trees.flatten(whole["state"]), trees.flatten(like)
     matches = structure == expected and all(
         isinstance(x, NDArray) == isinstance(y, NDArray) for x, y in zip(leaves, own_leaves, strict=True)

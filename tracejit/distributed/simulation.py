@@ -139,8 +139,8 @@ def predict(
 
     >>> step = [Work("forward", 0.01), Work("exchange", after=(0,), kind="exchange", nbytes=1 << 20)]
     >>> free = Costs(0, 0, 0, 0, 0)
-    >>> found = predict(step, 2, 0.0, 1e9, cores=2, threads=1, costs=free)
-    >>> round(found.alone, 4), round(found.link * 1e3, 2)
+    >>> prediction = predict(step, 2, 0.0, 1e9, cores=2, threads=1, costs=free)
+    >>> round(prediction.alone, 4), round(prediction.link * 1e3, 2)
     (0.01, 1.05)
     """
     alone = _Rank(work, 1, 0.0, NEVER, cores, threads, Costs(0, 0, 0, 0, 0), 0.0).run()
@@ -165,7 +165,7 @@ class _Task:
         self.waits = 0
 
 
-class _Chore:
+class _WorkItem:
     """A work item of the communication thread, with its remaining seconds and its continuation."""
 
     __slots__ = ("left", "then")
@@ -193,8 +193,8 @@ class _Rank:
         self._now = self._idle_since = self.sent = 0.0
         self._numbers = itertools.count()
         self._ready: list[tuple[int, tuple[int, int], _Task]] = []
-        self._chores: list[tuple[int, int, _Chore]] = []
-        self._chore: _Chore | None = None
+        self._work_items: list[tuple[int, int, _WorkItem]] = []
+        self._chore: _WorkItem | None = None
         self._waiting: list[tuple[int, int, float, Callable[[], None] | None]] = []
         self._free = 0.0  # when the current transmission of the link ends
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
@@ -224,8 +224,8 @@ class _Rank:
                     self._begin(task)
         while True:
             self._send()
-            if self._chore is None and self._chores:
-                self._chore = heapq.heappop(self._chores)[2]
+            if self._chore is None and self._work_items:
+                self._chore = heapq.heappop(self._work_items)[2]
             shares = self._shares()
             busy = sum(threads for _, threads in shares) + (self._chore is not None)
             if not busy and not self._timed and not self._waiting:
@@ -276,10 +276,10 @@ class _Rank:
         elif self._ranks == 1:
             self._end(task)
         elif work.kind == "agree":
-            self._do(work, self._messages(), lambda: self._at(self._control, lambda: self._end(task)))
+            self._enqueue(work, self._messages(), lambda: self._at(self._control, lambda: self._end(task)))
         else:
             phases = self._phases(work)
-            self._do(work, self._messages(), lambda: self._phase(task, phases))
+            self._enqueue(work, self._messages(), lambda: self._phase(task, phases))
 
     def _messages(self) -> float:
         return self._costs.operation + (self._ranks - 1) * self._costs.message
@@ -308,7 +308,7 @@ class _Rank:
         chunks = min(CHUNKS, self._ranks - 1)
         for number in range(chunks):
             last = (
-                (lambda: self._do(work, after, lambda: self._phase(task, remaining)))
+                (lambda: self._enqueue(work, after, lambda: self._phase(task, remaining)))
                 if number == chunks - 1
                 else None
             )
@@ -343,8 +343,8 @@ class _Rank:
 
         return notice
 
-    def _do(self, work: Work, seconds: float, then: Callable[[], None]) -> None:
-        heapq.heappush(self._chores, (-work.priority, next(self._numbers), _Chore(seconds, then)))
+    def _enqueue(self, work: Work, seconds: float, then: Callable[[], None]) -> None:
+        heapq.heappush(self._work_items, (-work.priority, next(self._numbers), _WorkItem(seconds, then)))
 
     def _at(self, delay: float, then: Callable[[], None]) -> None:
         heapq.heappush(self._timed, (self._now + delay, next(self._numbers), then))

@@ -43,14 +43,14 @@ from tracejit.distributed.window import BLOCK, SharedWindow
 from tracejit.engine.hosts import (
     address_of_communication,
     communication,
-    communication_is_wanted,
     continue_in_python,
+    has_communication_task,
 )
 from tracejit.engine.threads import Thread, computing
 from tracejit.errors import PeerError, text
 from tracejit.ir.graph import Node
 from tracejit.kernels.ranks.layout import KEYS, NUMBERS
-from tracejit.ops.communicate import Done, Wanted, combined, members_of
+from tracejit.ops.communicate import Done, HasOtherWork, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which a complete array is sent to all ranks
 SMALL_PAIR = 1 << 20  # the same for two ranks, concurrently with kernels: as many bytes, half of the notices
@@ -168,9 +168,11 @@ class MpiTransport:
         if len(dtypes) > 1 or not all(isinstance(size, int) for size in sizes) or not all(sizes):
             return None
         (dtype,), count = dtypes, len(types)
-        whole = _is_whole(sum(sizes) * dtype.itemsize, len(members), concurrent=True)
+        replicated = _is_replicated(sum(sizes) * dtype.itemsize, len(members), concurrent=True)
         combine, priority = node.attrs["combine"], node.attrs["priority"]
-        return self._window.plan(sizes, dtype, combine, members, priority, count, 2 * count, whole=whole)
+        return self._window.plan(
+            sizes, dtype, combine, members, priority, count, 2 * count, replicated=replicated
+        )
 
     def resume(
         self, node: Node, exchange: NativeExchange, results: Sequence[np.ndarray], tag: int, done: Done
@@ -230,7 +232,7 @@ class MpiTransport:
                 members,
                 self._key(self._lockstep_comm, self._lockstep),
                 attrs["priority"],
-                whole=_is_whole(array.nbytes, len(members), concurrent=False),
+                replicated=_is_replicated(array.nbytes, len(members), concurrent=False),
                 in_order=True,
                 patience=CHECK_INTERVAL,
             )
@@ -238,8 +240,8 @@ class MpiTransport:
                 window.retire(exchange)
         return exchange
 
-    def progress(self, wanted: Wanted) -> None:
-        """Advance the operations until all have ended, or `wanted` reports other work."""
+    def progress(self, has_other_work: HasOtherWork) -> None:
+        """Advance the operations until all have ended, or `has_other_work` reports other work."""
         last_progress, sleep = time.monotonic(), SLEEPS[0]
         thread = address_of_communication()
         while True:
@@ -249,18 +251,18 @@ class MpiTransport:
                 ended, moved = self._advance()
             for operation, error in ended:
                 operation.done(error)
-            if not self._active or wanted():
+            if not self._active or has_other_work():
                 return
             if moved or ended:
                 last_progress, sleep = time.monotonic(), SLEEPS[0]
             elif self._wait_natively(thread):
                 pass
             elif computing():
-                if wanted(min(BUSY_SLEEP, max(self._outbox.due(), SLEEPS[0]))):
+                if has_other_work(min(BUSY_SLEEP, max(self._outbox.due(), SLEEPS[0]))):
                     return
             elif time.monotonic() - last_progress < SPIN:
                 yield_processor()
-            elif wanted(min(sleep, self._outbox.due())):
+            elif has_other_work(min(sleep, self._outbox.due())):
                 return
             else:
                 sleep = min(2 * sleep, SLEEPS[1])
@@ -285,7 +287,7 @@ class MpiTransport:
                 window.notices.poll(0.0 if self._active else CHECK_INTERVAL, thread.address)
             self._take_over()
             if self._active:
-                self.progress(communication_is_wanted)
+                self.progress(has_communication_task)
             if communication.has_ready_task():
                 return communication.poll(thread)
             if not window.is_busy:
@@ -433,7 +435,7 @@ class MpiTransport:
         """The generator of the steps of an operator."""
         members = members_of(node, self._members[self.rank])
         if members not in (None, self._members):
-            return self._within(members)._steps(node, operands, results, comm, tag)
+            return self._for_group(members)._steps(node, operands, results, comm, tag)
         if self.size == 1:
             return _copied(operands, results)
         channel = self._channel(comm, tag, node.attrs["priority"])
@@ -474,7 +476,7 @@ class MpiTransport:
         """The key of the notices of an operation's first phase."""
         return KEYS * (number % NUMBERS + NUMBERS * (comm is self._lockstep_comm))
 
-    def _within(self, members: tuple[int, ...]) -> MpiTransport:
+    def _for_group(self, members: tuple[int, ...]) -> MpiTransport:
         """Return a view of this transport for a group of ranks, which are renumbered from 0."""
         inner = copy.copy(self)
         inner.rank, inner.size, inner._members = members.index(self.rank), len(members), members
@@ -483,17 +485,17 @@ class MpiTransport:
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         with self._scratch.joined(outs) as flat:
-            whole = _is_whole(flat.nbytes, self.size, concurrent=channel.concurrent)
-            exchange = channel.exchange(flat, combine, whole=whole)
+            replicated = _is_replicated(flat.nbytes, self.size, concurrent=channel.concurrent)
+            exchange = channel.exchange(flat, combine, replicated=replicated)
             if exchange is not None:
-                yield from self._finish_native(channel, exchange, flat, combine, whole=whole)
-            elif whole:
+                yield from self._finish_native(channel, exchange, flat, combine, replicated=replicated)
+            elif replicated:
                 yield from self._all_combine(channel, [flat] * self.size, flat, combine)
             else:
                 yield from self._by_slices(channel, flat, combine)
 
     def _finish_native(
-        self, channel: Channel, exchange: NativeExchange, flat: np.ndarray, combine: str, *, whole: bool
+        self, channel: Channel, exchange: NativeExchange, flat: np.ndarray, combine: str, *, replicated: bool
     ) -> Steps:
         """Wait for an exchange in shared memory; receive the messages of members that had no free block."""
         try:
@@ -501,14 +503,14 @@ class MpiTransport:
             if exchange.ended:
                 return
             back, late = channel.second_phase(), exchange.missing_sums()
-            slices = [flat] * self.size if whole else self._slices(flat)
+            slices = [flat] * self.size if replicated else self._slices(flat)
             if exchange.has_slices:
                 yield [back.expect(peer, slices[peer], into=slices[peer]) for peer in late]
                 return
             arrivals = [channel.expect(peer, slices[self.rank]) for peer in self._peers]
             yield list(arrivals)
             self._combine(slices[self.rank], arrivals, combine, slices[self.rank])
-            if not whole:
+            if not replicated:
                 yield self._spread(back, slices[self.rank], slices)
         finally:
             channel.retire(exchange)
@@ -517,11 +519,13 @@ class MpiTransport:
         self, node: Node, exchange: NativeExchange, results: Sequence[np.ndarray], comm: Any, tag: int
     ) -> Steps:
         """The remaining steps of an exchange that native code has begun."""
-        inner = self if exchange.members == self._members else self._within(exchange.members)
+        inner = self if exchange.members == self._members else self._for_group(exchange.members)
         channel = inner._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
         flat = outs[0] if exchange.joined is None else exchange.joined
-        yield from inner._finish_native(channel, exchange, flat, node.attrs["combine"], whole=exchange.whole)
+        yield from inner._finish_native(
+            channel, exchange, flat, node.attrs["combine"], replicated=exchange.is_replicated
+        )
         if exchange.joined is not None:
             split_into(exchange.joined, outs)
 
@@ -588,7 +592,7 @@ class MpiTransport:
                 yield [channel.expect(root, out, into=out)]
 
 
-def _is_whole(nbytes: int, ranks: int, *, concurrent: bool) -> bool:
+def _is_replicated(nbytes: int, ranks: int, *, concurrent: bool) -> bool:
     """Whether complete arrays are sent to all ranks, each of which combines them redundantly."""
     return nbytes <= (SMALL_PAIR if ranks == 2 and concurrent else SMALL)
 

@@ -6,7 +6,7 @@
     array = window.view(0, offset, like)           # on rank 1: an array in rank 0's segment
     window.mark_read(0, offset)                    # after it has been read
 
-    exchange = window.exchange(array, "sum", members, key, whole=False)     # a complete exchange
+    exchange = window.exchange(array, "sum", members, key, replicated=False)     # a complete exchange
 
 A segment begins with rings of notices, followed by *blocks*. One call of `store` uses one block. The *head*
 of a block has a flag for each rank of the machine, which that rank sets after it has read the block. A block
@@ -172,7 +172,7 @@ class SharedWindow:
         key: int,
         priority: int = 0,
         *,
-        whole: bool,
+        replicated: bool,
         in_order: bool = False,
         patience: float = 0.0,
     ) -> NativeExchange | None:
@@ -180,7 +180,7 @@ class SharedWindow:
 
         members:  ranks that have a segment of this memory.
         priority: of its notices on an emulated link.
-        whole:    whether each member combines the complete array, instead of one slice of it.
+        replicated: whether each member combines the complete array, instead of one slice of it.
         in_order: whether a thread waits for it, and all ranks begin such exchanges in the same order.
         patience: seconds for which to advance all exchanges, until none is in flight.
         Returns None if native code does not implement the reduction, or no block is free.
@@ -196,7 +196,9 @@ class SharedWindow:
         self._in_flight.add(exchange)
         begun = False
         try:
-            begun = exchange.begin(array, kind, key, priority, whole=whole, mode=mode, patience=patience)
+            begun = exchange.begin(
+                array, kind, key, priority, replicated=replicated, mode=mode, patience=patience
+            )
         finally:
             if not begun:
                 self.retire(exchange)
@@ -229,7 +231,7 @@ class SharedWindow:
         first: int,
         tag: int,
         *,
-        whole: bool,
+        replicated: bool,
     ) -> ExchangePlan | None:
         """The plan by which tasks begin exchanges of arrays of so many elements.
 
@@ -245,7 +247,9 @@ class SharedWindow:
             return None
         seats = [self._seats[m] for m in members]
         exchanges = [NativeExchange(self._board, members, seats) for _ in range(CONCURRENT)]
-        plan = ExchangePlan(exchanges, sizes, dtype, kind, priority, first, tag, whole=whole, mode=mode)
+        plan = ExchangePlan(
+            exchanges, sizes, dtype, kind, priority, first, tag, replicated=replicated, mode=mode
+        )
         for near in exchanges:
             self._plans[near.address] = plan
         return plan

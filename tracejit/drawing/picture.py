@@ -68,14 +68,14 @@ def by_line(graph: Graph, names: PictureNames, lines: Lines) -> Picture:
                 runs.append([])
             runs[-1].append(node)
     boxes = {}
-    seen_locations: set[str | None] = set()
+    shown_locations: set[str | None] = set()
     for run in runs:
         location = run[0].location
         line = lines(location)
         caption = ", ".join(filter(None, (short(location), line.function)))
         title = line.code or short(location) or "operators"
-        again = " · again" if location in seen_locations else ""
-        seen_locations.add(location)
+        again = " · again" if location in shown_locations else ""
+        shown_locations.add(location)
         count = f"{len(run)} operator{'s' * (len(run) != 1)}"
         rows = [(row, "") for row in _wrapped(node.op.name for node in run)]
         box = Box("line", _cut(title), f"{caption} · {count}{again}", rows, line.function)

@@ -27,7 +27,7 @@ class Failure:
 _failures: OrderedDict[int, Failure] = OrderedDict()
 
 
-def renew(error: BaseException) -> BaseException:
+def without_traceback(error: BaseException) -> BaseException:
     """Return a copy of the exception without its traceback; the exception itself if it cannot be copied."""
     try:
         new = copy(error)

@@ -119,7 +119,7 @@ class HostRun:
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
             if isinstance(error, OperatorError) and error.torn:
-                self._tear()
+                self._poison_outputs()
         if is_first:
             lane = COMMUNICATION if self.call.communicates else HOST
             call = self.call
@@ -128,7 +128,7 @@ class HostRun:
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return is_first
 
-    def _tear(self) -> None:
+    def _poison_outputs(self) -> None:
         """Poison the storage that the launch writes, so that no wait or launch considers it complete."""
         for address in self.call.written():
             ctypes.c_int64.from_address(address + VARIABLE_POISON).value = self.sequence
@@ -144,7 +144,7 @@ class HostRun:
 
 def _explain(call: HostCall, error: BaseException) -> Callable[[], BaseException]:
     if isinstance(error, OperatorError):
-        return functools.partial(failures.renew, error.error)
+        return functools.partial(failures.without_traceback, error.error)
 
     def create() -> BaseException:
         failure = EngineError(f"task {call.name!r} failed: {text(error)}")
@@ -413,7 +413,7 @@ POOLS = (hosts, communication)
 """The pools of all lanes of Python tasks."""
 
 
-def communication_is_wanted(seconds: float = 0.0) -> bool:
+def has_communication_task(seconds: float = 0.0) -> bool:
     """Wait at most `seconds` until a communication task is queued; return whether one is."""
     if seconds <= 0 or communication.has_ready_task():
         return communication.has_ready_task()

@@ -136,8 +136,10 @@ def _fail_kernels_in_child() -> None:
         first, count = words[INSTANCE_TASKS >> 3], words[INSTANCE_TASK_COUNT >> 3]
         for task in range(first, first + count * TASK_BYTES, TASK_BYTES):
             if words[INSTANCE_LEFT >> 3] and words[(task - instance.address + TASK_ACTIVE) >> 3]:
-                failures.record(words[INSTANCE_SEQUENCE >> 3], functools.partial(failures.renew, error))
-                native.calls().lose(ENGINE.address, task)
+                failures.record(
+                    words[INSTANCE_SEQUENCE >> 3], functools.partial(failures.without_traceback, error)
+                )
+                native.calls().fail_lost_task(ENGINE.address, task)
 
 
 def _at_exit() -> None:

@@ -69,7 +69,7 @@ class ExecutorCalls(NamedTuple):
     quiesce: Callable[[int, int], None]
     resume: Callable[[int], None]
     resume_child: Callable[[int], None]
-    lose: Callable[[int, int], None]
+    fail_lost_task: Callable[[int, int], None]
 
 
 ENGINE = Record(ENGINE_BYTES)
@@ -216,5 +216,5 @@ def _bind(addresses: Mapping[str, int]) -> ExecutorCalls:
         quiesce=short("quiesce", 2, None),
         resume=short("resume", 1, None),
         resume_child=short("resume_child", 1, None),
-        lose=short("lose", 2, None),
+        fail_lost_task=short("lose", 2, None),
     )

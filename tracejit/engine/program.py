@@ -248,7 +248,7 @@ class Program:
                 error = self._on_error(task, status, instance.block + 8 * failed_task.block)
             except Exception as handler_error:  # must not prevent the engine from retiring other launches
                 error.__cause__ = handler_error
-        return partial(failures.renew, error)
+        return partial(failures.without_traceback, error)
 
     def _failure(self, instance: Instance) -> BaseException | None:
         """The exception of a launch if it has failed so far, else None."""

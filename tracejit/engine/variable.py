@@ -80,9 +80,9 @@ class Variable:
     Variable('total')
     """
 
-    __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
+    __slots__ = ("__del__", "__weakref__", "_committed", "_words", "address", "name")
     __del__: Callable[[], None]
-    _settled: int  # the value of `writes` up to which writers cannot fail any more
+    _committed: int  # the value of `writes` up to which writers cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -201,21 +201,21 @@ def wait_once(variable: Variable) -> None:
         wait(variable)
 
 
-def settle(*variables: Variable) -> None:
+def mark_committed(*variables: Variable) -> None:
     """Note that the launched writers of the variables cannot fail any more, although they may still run."""
     for variable in variables:
-        variable._settled = variable._words[VARIABLE_PUSHED >> 3]
+        variable._committed = variable._words[VARIABLE_PUSHED >> 3]
 
 
-def wait_unsettled(*variables: Variable) -> None:
-    """Wait for the variables if one of their writers may still fail (see `settle`)."""
+def wait_uncommitted(*variables: Variable) -> None:
+    """Wait for the variables if one of their writers may still fail (see `mark_committed`)."""
     try:
         for variable in variables:
-            if variable._settled != variable._words[VARIABLE_PUSHED >> 3]:
+            if variable._committed != variable._words[VARIABLE_PUSHED >> 3]:
                 break
         else:
             return
-    except AttributeError:  # a variable that has never been settled
+    except AttributeError:  # a variable that has never been marked
         pass
     wait(*variables)
 

@@ -49,7 +49,7 @@ LONGEST = 100_000_000  # maximum bytes of a header, as in other readers of such 
 
 def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None:
     """Write a graph to a file, atomically."""
-    arrays = {name: _real(array.numpy()) for name, array in parameters.items()}
+    arrays = {name: _storable(array.numpy()) for name, array in parameters.items()}
     head = _header(text, arrays, BLANK)
     digest = hashlib.sha256(head)
     for array in arrays.values():
@@ -68,7 +68,7 @@ def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None
         raise
 
 
-def _real(array: np.ndarray) -> np.ndarray:
+def _storable(array: np.ndarray) -> np.ndarray:
     """Convert an array to its form in the file: contiguous, with complex numbers as pairs."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     if array.dtype.kind == "c":

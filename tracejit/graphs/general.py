@@ -66,7 +66,9 @@ def merge_texts(points: Sequence[Extents], texts: Sequence[str]) -> str:
         return texts[0]
     lines = [text.split("\n") for text in texts]
     if len({len(text_lines) for text_lines in lines}) > 1:
-        raise _different(points, *next(rows for rows in zip(*lines, strict=False) if _shapes_differ(rows)))
+        raise _mismatch_error(
+            points, *next(rows for rows in zip(*lines, strict=False) if _shapes_differ(rows))
+        )
     numbers = _Numbers(points)
     rows, errors = [], []
     for row in zip(*lines, strict=True):
@@ -107,7 +109,7 @@ class _Line:
         if len(set(row)) == 1:
             return
         if _shapes_differ(row):
-            raise _different(points, *row)
+            raise _mismatch_error(points, *row)
         position = 0
         for matches in zip(*(TOKEN.finditer(text) for text in row), strict=True):
             self.columns.append((row[0][position : matches[0].start("token")], [m["token"] for m in matches]))
@@ -129,7 +131,7 @@ class _Line:
                     self.numbers.integer(tokens) if is_integer else self.numbers.quotient(tokens, dtype)
                 )
             if merged_token is None:
-                raise _different(self.points, *self.row)
+                raise _mismatch_error(self.points, *self.row)
             text += before + merged_token
         return text + self.end
 
@@ -198,7 +200,7 @@ def _quotients(above: Sequence[float], below: Sequence[float], dtype: np.dtype) 
     return [float(dtype.type(a / b)) if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 
-def _different(points: Sequence[Extents], *row: str) -> ArgumentError:
+def _mismatch_error(points: Sequence[Extents], *row: str) -> ArgumentError:
     """Create the error for lines that differ in more than polynomials."""
     first = row[0]
     differing_point, second = next(

@@ -40,7 +40,7 @@ from tracejit.graphs.contract import (
 )
 from tracejit.graphs.general import NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
-from tracejit.graphs.results import Results, filled
+from tracejit.graphs.results import Results, fill_tree
 from tracejit.graphs.safety import with_checked_indices
 from tracejit.graphs.validate import check_contract
 from tracejit.ir.extents import Polynomial, solve
@@ -116,7 +116,7 @@ class GraphProgram(Vouched):
     def arguments_of(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
         """Build the arguments of a call from its leaves, in new containers."""
         iterator = iter(leaves)
-        return tuple(filled(tree, iterator) for _, tree in self.named.contract.arguments)
+        return tuple(fill_tree(tree, iterator) for _, tree in self.named.contract.arguments)
 
     def _emit(self, parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         matched = self.match(args, kwargs)

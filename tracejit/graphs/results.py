@@ -41,7 +41,7 @@ class Results:
             array = self.outputs[operands[0]]
             return array if operands[1] == array._view else NDArray(array._storage, operands[1])
         if kind == "seen":
-            return seen_through(self.array(operands[0]), operands[1])
+            return apply_view(self.array(operands[0]), operands[1])
         if kind == "number":
             return self.source(operands[0])
         if kind == "value":
@@ -63,12 +63,12 @@ class Results:
                 Attributes(holder)[key[0]] = value
 
 
-def filled(tree: Data, leaves: Iterator[Any]) -> Any:
+def fill_tree(tree: Data, leaves: Iterator[Any]) -> Any:
     """Build an argument of a contract, consuming leaves from an iterator."""
     if tree[0] != "tree":
         return next(leaves)
     _, kind, keys, children = tree
-    return _container(kind, keys, [filled(child, leaves) for child in children])
+    return _container(kind, keys, [fill_tree(child, leaves) for child in children])
 
 
 def _container(text: str, keys: tuple[Any, ...], items: list[Any]) -> Any:
@@ -77,7 +77,7 @@ def _container(text: str, keys: tuple[Any, ...], items: list[Any]) -> Any:
     return kind.build(keys, items)
 
 
-def seen_through(array: NDArray, view: View) -> NDArray:
+def apply_view(array: NDArray, view: View) -> NDArray:
     """Apply a view to an array; raise ArgumentError if the composed view is not one of its memory."""
     composed = array._view.compose(view)
     if composed is None:

@@ -43,7 +43,7 @@ def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray,
     """Evaluate one node; raise AssertionError if dtypes or shapes differ from its typing rule."""
     types = [value.type for value in node.outputs]
     try:
-        results = meaning(node.op, inputs, node.attrs, types)
+        results = evaluate_operator(node.op, inputs, node.attrs, types)
     except TracejitError as error:
         raise locate(error, node.location) from None
     for type, array in zip(types, results, strict=True):
@@ -54,7 +54,7 @@ def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray,
     return results
 
 
-def meaning(
+def evaluate_operator(
     op: Op, inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], types: Sequence[ArrayType]
 ) -> tuple[np.ndarray, ...]:
     """Evaluate `op` with NumPy; its results have the given types.

@@ -29,12 +29,12 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
     index_of = {value: i for i, value in enumerate(graph.inputs)}
     items: list[Hashable] = [len(index_of)]
     for value in graph.inputs:
-        items += type_facts(value)
+        items += type_items(value)
     for node in graph.nodes:
         items.append(node.op)
         items += [index_of[value] for value in node.inputs]
         if node.attrs:
-            items += facts(node)
+            items += attribute_items(node)
         for value in node.outputs:
             index_of[value] = len(index_of)
         if locations:
@@ -46,7 +46,7 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
     return tuple(items)
 
 
-def facts(node: Node) -> tuple[Hashable, ...]:
+def attribute_items(node: Node) -> tuple[Hashable, ...]:
     """Return the attributes of a node as items of a key."""
     items: list[Hashable] = []
     for name, attribute in node.attrs.items():
@@ -54,7 +54,7 @@ def facts(node: Node) -> tuple[Hashable, ...]:
     return tuple(items)
 
 
-def type_facts(value: Value) -> tuple[Hashable, ...]:
+def type_items(value: Value) -> tuple[Hashable, ...]:
     """Return the type of an input as items of a key."""
     type_ = value.type
     return type_.shape, type_.dtype, type_.device.kind, type_.device.index

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.forking import make_rlock
-from tracejit.ir.moving import Differs, Moving
+from tracejit.ir.moving import IterationsDiffer, Moving
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class View:
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
         """Return the identity view of a C-contiguous base of `shape`; cached."""
-        return _whole(tuple(shape))
+        return _identity(tuple(shape))
 
     @property
     def size(self) -> int:
@@ -97,14 +97,14 @@ class View:
         """Whether the elements are in C order without gaps (the strides of extents 1 are irrelevant)."""
         return self._derived()[1]
 
-    def is_whole(self, base_shape: tuple[int, ...], start: int = 0) -> bool:
+    def is_identity(self, base_shape: tuple[int, ...], start: int = 0) -> bool:
         """Whether this is the identity on a base of `base_shape` in all iterations of a loop.
 
         start: the element at which the base begins
         """
         try:
             return self.offset == start and self.shape == base_shape and self._derived()[1]
-        except Differs:
+        except IterationsDiffer:
             return False
 
     def covers(self, base_shape: Sequence[int]) -> bool:
@@ -299,16 +299,16 @@ class NumPyView(LateView):
 _lock = make_rlock()
 
 
-WHOLE: dict[tuple[int, ...], View] = {}
+IDENTITIES: dict[tuple[int, ...], View] = {}
 """Identity views by shape, for inlined lookups in hot paths (see `View.of_shape`)."""
 
 
 @functools.lru_cache(maxsize=4096)
-def _whole(shape: tuple[int, ...]) -> View:
+def _identity(shape: tuple[int, ...]) -> View:
     shape = tuple([n if isinstance(n, Moving) else operator.index(n) for n in shape])
     view = View(0, shape, contiguous_strides(shape))
-    if len(WHOLE) < 4096:
-        WHOLE[shape] = view
+    if len(IDENTITIES) < 4096:
+        IDENTITIES[shape] = view
     return view
 
 

@@ -84,7 +84,7 @@ def orient(program: LoopProgram) -> Orientation:
     """Choose the orientation: along the reduced dimensions, unless most reads are contiguous along the
     kept ones.
     """
-    domain, narrow = program.domain, program.tuning.units.narrow
+    domain, narrow = program.domain, program.tuning.units.narrow_columns
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return MAP
     if not domain.kept or domain.kept[-1] < narrow or program.matmul is not None or not domain.reduced:

@@ -73,7 +73,7 @@ def _streamed(
     if plan.orientation is COLUMNS or program.matmul is not None or size <= program.tuning.caches.streamed:
         return frozenset()
     lane = lane_of(program, plan)
-    if program.domain.shape[lane] < program.tuning.units.run:
+    if program.domain.shape[lane] < program.tuning.units.streamed_run:
         return frozenset()
     reloaded = {store for section in plan.sections for store in section.reload.values()}
     return frozenset(
@@ -96,7 +96,7 @@ def _transposed(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Valu
     if min(program.domain.kept[-2:]) < LEAST_SIDE:
         return frozenset()
     for term in (term for section in plan.sections for term in section.compute):
-        if term.kind is LOAD and len(accesses) < program.tuning.units.tiles:
+        if term.kind is LOAD and len(accesses) < program.tuning.units.transposed_operands:
             assert term.value is not None
             assert term.view is not None
             down, along = term.view.strides[-2:]
@@ -123,5 +123,5 @@ def _prefetch(
         in_rows = bool(domain.kept) and len(domain.reduced) == 1 and not domain.pieces
         return "rows" if in_rows else "nothing"
     is_slow = any(term.expensive for term in program.terms)
-    is_long = domain.kept[-1] >= program.tuning.units.run
+    is_long = domain.kept[-1] >= program.tuning.units.streamed_run
     return "map" if is_slow and is_long and not is_tiled else "nothing"

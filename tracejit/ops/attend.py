@@ -34,7 +34,7 @@ import numpy as np
 from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
-from tracejit.kernels.attention.plan import MASKS, gradient_parts
+from tracejit.kernels.attention.plan import MASKS, gradient_ranges
 from tracejit.ops.batching import BatchNode, first_axis, merged, unmerged
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
@@ -199,7 +199,7 @@ def _gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | Non
     along = (ct * result).sum((2,))
     if ct_sums is not None:
         along = along - ct_sums
-    parts, operands = gradient_parts(k.shape), (q, k, v, log_sums, along, ct, *masks)
+    parts, operands = gradient_ranges(k.shape), (q, k, v, log_sums, along, ct, *masks)
     q_gradient, k_gradient, v_gradient = attention_gradient(*operands, parts=parts, **_options(node))
     gradients: list[Sym | None] = [
         q_gradient.reshape(q.shape) if parts == 1 else q_gradient.sum((0,)),
@@ -249,7 +249,7 @@ def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[
     """
     (q, k, v, _, _, ct, *masks), scale = node.inputs, node.attrs["scale"]
     x, y, z = (full_like(out, 0) if g is None else g for out, g in zip(node.outputs, cotangents, strict=True))
-    x = x.view(x.whole().slice_axis(0, 0, 1)).reshape(q.shape)
+    x = x.view(x.identity_view().slice_axis(0, 0, 1)).reshape(q.shape)
     weights, errors = _matrices(node.inputs, node)
     k, v, y, z = (_repeat_for_heads(each, q.shape[0]) for each in (k, v, y, z))
     score_gradients, score_tangents = weights * errors, scale * (x @ k.mT + q @ y.mT)

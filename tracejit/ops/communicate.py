@@ -45,7 +45,7 @@ STRIP = 1 << 16
 Done = Callable[[BaseException | None], object]
 
 
-class Wanted(Protocol):
+class HasOtherWork(Protocol):
     """A predicate by which a transport asks whether its thread has other work."""
 
     def __call__(self, seconds: float = 0.0) -> bool:
@@ -78,8 +78,8 @@ class Transport(Protocol):
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         """Begin the operation `agree`; `failure` is the error of this rank's launch, or None."""
 
-    def progress(self, wanted: Wanted) -> None:
-        """Move bytes until all operations have ended or `wanted` reports other work."""
+    def progress(self, has_other_work: HasOtherWork) -> None:
+        """Move bytes until all operations have ended or `has_other_work` reports other work."""
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """Run an operation to completion on the calling thread, independently of posted operations."""

@@ -276,7 +276,7 @@ def _qr_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
         return [_tall_qr_gradient(q, r, ct_q, ct_r)]
     axis = len(x.shape) - 1
     halves = [
-        (y.view(y.whole().slice_axis(axis, 0, m)), y.view(y.whole().slice_axis(axis, m, n)))
+        (y.view(y.identity_view().slice_axis(axis, 0, m)), y.view(y.identity_view().slice_axis(axis, m, n)))
         for y in (x, r, ct_r)
     ]
     (_, x_right), (r_left, _), (ct_left, ct_right) = halves
@@ -284,7 +284,7 @@ def _qr_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     result = full_like(x, 0)
     for columns, start in ((left, 0), (_product(q, ct_right), m)):
         result = update(
-            result, columns, view=result.whole().slice_axis(axis, start, start + columns.shape[-1])
+            result, columns, view=result.identity_view().slice_axis(axis, start, start + columns.shape[-1])
         )
     return [result]
 

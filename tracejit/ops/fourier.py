@@ -83,7 +83,7 @@ def _rfft_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]
     """The real part of the transform of the cotangent, zero-padded to the extent of the input."""
     (x,), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
     zeros = number(0, ct.dtype).full(x.shape, x.device)
-    padded = update(zeros, ct, view=zeros.whole().slice_axis(axis, 0, ct.shape[axis]))
+    padded = update(zeros, ct, view=zeros.identity_view().slice_axis(axis, 0, ct.shape[axis]))
     return [real(fft(padded, axes=(axis,), inverse=False))]
 
 

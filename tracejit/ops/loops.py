@@ -32,9 +32,9 @@ import numpy as np
 from tracejit.errors import VerificationError
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
+from tracejit.ir.iterations import restrict
 from tracejit.ir.moving import Moving
 from tracejit.ir.op import CAN_FAIL, Trait, register
-from tracejit.ir.rounds import part
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ops.batching import refusing
 from tracejit.ops.symbolic import Operator
@@ -94,7 +94,7 @@ def _evaluate_loop(
                 continue
             offset = start + iteration * step
             windows.append(x.reshape(-1)[offset : offset + value.type.size].reshape(value.type.shape))
-        results = evaluate(part(body, iteration, iteration + 1), windows)[1]
+        results = evaluate(restrict(body, iteration, iteration + 1), windows)[1]
         for i, result in zip(written, results, strict=True):
             windows[i][...] = result
         for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):

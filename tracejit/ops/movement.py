@@ -5,7 +5,8 @@ update(base, x; view)      base, with the elements that `view` selects replaced 
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
 check_index(index; extent, axis, what) index, with extent added to negative elements; an error at run time if
-                                       one is out of range, with the message `what` (see `what_is_wrong`)
+                                       one is out of range, with the message `what`
+                                       (see `index_error_message`)
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def view_adjoint(ct: Sym, view: View, like: Sym) -> Sym:
     >>> b, f = Builder(), np.dtype("float32")
     >>> x, ct = Sym(b.input(ArrayType((3, 4), f))), Sym(b.input(ArrayType((4, 3), f)))
     >>> with building(b):
-    ...     print(b.graph([view_adjoint(ct, x.whole().permute((1, 0)), x).value]))
+    ...     print(b.graph([view_adjoint(ct, x.identity_view().permute((1, 0)), x).value]))
     graph(%0: float32[3,4], %1: float32[4,3]) {
       %2: float32[3,4] = view(%1) [view=0+[3,4]:[1,3]]
       return %2
@@ -86,7 +87,7 @@ def view_adjoint(ct: Sym, view: View, like: Sym) -> Sym:
 
 def _inverse(ct: Sym, view: View, shape: tuple[int, ...]) -> Sym:
     """Rearrange `ct` by the inverse of `view`, which reads every element exactly once."""
-    inverse = ct.whole()
+    inverse = ct.identity_view()
     for axis, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if stride < 0 and extent > 1:
             inverse = inverse.slice_axis(axis, None, None, -1)
@@ -256,12 +257,12 @@ def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = ""
     return types[0]
 
 
-def what_is_wrong(what: str, label: object, extent: int) -> str:
+def index_error_message(what: str, label: object, extent: int) -> str:
     """Format the message `what` of a `check_index` with the offending label and the largest valid one.
 
     Negative labels are checked as indices minus `extent`, so that they do not count from the end.
 
-    >>> what_is_wrong("label {label} is not one of 0 to {last}", 7, 5)
+    >>> index_error_message("label {label} is not one of 0 to {last}", 7, 5)
     'label 7 is not one of 0 to 4'
     """
     return what.replace("{label}", str(label)).replace("{last}", str(extent - 1))
@@ -273,7 +274,7 @@ def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int, what: st
     if out_of_range.any():
         first = index[out_of_range].flat[0]
         raise OutOfBoundsError(
-            what_is_wrong(what, first + extent if first < 0 else first, extent)
+            index_error_message(what, first + extent if first < 0 else first, extent)
             or f"index {first} is out of bounds for axis {axis} with extent {extent}; "
             f"expected {-extent} to {extent - 1}"
         )

@@ -161,8 +161,8 @@ def _exclusive_products(x: Sym) -> Sym:
 
 def _shift(x: Sym, step: int, axis: int, fill: int) -> Sym:
     """Shift `x` by `step` elements towards higher indices along an axis; `fill` enters at the start."""
-    target = x.whole().slice_axis(axis, step, None)
-    source = x.view(x.whole().slice_axis(axis, None, -step))
+    target = x.identity_view().slice_axis(axis, step, None)
+    source = x.view(x.identity_view().slice_axis(axis, None, -step))
     return update(full_like(x, fill), source, view=target)
 
 
@@ -314,13 +314,15 @@ def _running_extremum_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
         return ct
     size = math.prod(x.shape)
     position = iota(size=size, device=x.device).reshape(x.shape)
-    later = y.view(y.whole().slice_axis(axis, 1, None))
-    is_new = not_equal(later, y.view(y.whole().slice_axis(axis, None, -1)))
-    later_position = position.view(position.whole().slice_axis(axis, 1, None))
-    first = position.view(position.whole().slice_axis(axis, 0, 1))
-    first = first.view(first.whole().broadcast(later_position.shape))
+    later = y.view(y.identity_view().slice_axis(axis, 1, None))
+    is_new = not_equal(later, y.view(y.identity_view().slice_axis(axis, None, -1)))
+    later_position = position.view(position.identity_view().slice_axis(axis, 1, None))
+    first = position.view(position.identity_view().slice_axis(axis, 0, 1))
+    first = first.view(first.identity_view().broadcast(later_position.shape))
     start = update(
-        position, where(is_new, later_position, first), view=position.whole().slice_axis(axis, 1, None)
+        position,
+        where(is_new, later_position, first),
+        view=position.identity_view().slice_axis(axis, 1, None),
     )
     attained_at = cumulative_max(start, axis=axis).reshape((size,))
     return scatter_add(ct.reshape((size,)), attained_at, axis=0, extent=size).reshape(x.shape)

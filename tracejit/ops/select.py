@@ -119,7 +119,9 @@ def _after_batch(node: BatchNode) -> Sym:
     (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
     if x_mapped:
         return after(*node.mapped_operands())
-    return after(mark.view(View(0, mark.shape[1:], mark.whole().strides[1:])) if mark_mapped else mark, x)
+    return after(
+        mark.view(View(0, mark.shape[1:], mark.identity_view().strides[1:])) if mark_mapped else mark, x
+    )
 
 
 where: Operator = Operator(

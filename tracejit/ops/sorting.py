@@ -78,7 +78,7 @@ def take_along(x: Sym, index: Sym, axis: int) -> Sym:
     """
     size, stride = math.prod(x.shape), math.prod(x.shape[axis + 1 :])
     first = iota(size=size, device=x.device).reshape(x.shape)
-    first = first.view(first.whole().slice_axis(axis, 0, 1).broadcast(index.shape))
+    first = first.view(first.identity_view().slice_axis(axis, 0, 1).broadcast(index.shape))
     return gather(x.reshape((size,)), first + index * stride, axis=0)
 
 

@@ -161,13 +161,13 @@ class Sym:
             return self
         return by_components(lambda x: _apply("sum", x, axes=tuple(sorted(axes)), pieces=0), self)
 
-    def whole(self) -> View:
+    def identity_view(self) -> View:
         """The identity view of this value, from which other views are derived."""
         return View.of_shape(self.shape)
 
     def view(self, view: View) -> Sym:
         """The elements that `view` selects."""
-        return self if view.is_whole(self.shape) else _apply("view", self, view=view)
+        return self if view.is_identity(self.shape) else _apply("view", self, view=view)
 
     def reshape(self, shape: Sequence[int]) -> Sym:
         """The same elements in C order under another shape."""
@@ -175,7 +175,7 @@ class Sym:
 
     def permute(self, axes: Sequence[int]) -> Sym:
         """Reorder dimensions."""
-        return self.view(self.whole().permute(axes))
+        return self.view(self.identity_view().permute(axes))
 
     @property
     def mT(self) -> Sym:
@@ -185,11 +185,11 @@ class Sym:
 
     def flip(self, axis: int) -> Sym:
         """Reverse one dimension."""
-        return self.view(self.whole().slice_axis(axis, None, None, -1))
+        return self.view(self.identity_view().slice_axis(axis, None, None, -1))
 
     def spread(self, axes: Sequence[int], shape: Sequence[int]) -> Sym:
         """Broadcast to `shape` along inserted dimensions `axes`: the adjoint of `sum` over `axes`."""
-        view = self.whole()
+        view = self.identity_view()
         for axis in sorted(axes):
             view = view.expand(axis)
         return self.view(view.broadcast(shape))

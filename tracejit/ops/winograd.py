@@ -139,16 +139,19 @@ def _infer_gradient(*types: ArrayType, filters: int, stride: int) -> ArrayType:
 
 
 def _patches(scheme: Scheme, x: np.ndarray, before: Sequence[int], extents: Sequence[int]) -> np.ndarray:
-    """The input patches of the tiles: (images, rows of tiles, tiles, channels, scheme.seen, scheme.seen).
+    """The input patches of the tiles: (images, rows of tiles, tiles, channels, side, side), where side
+    is `scheme.input_side`.
 
     `before` is the padding before the images along each dimension, `extents` are the extents of the result.
     """
-    ends = [scheme.step * (ceil_div(n, scheme.tile) - 1) + scheme.seen for n in extents]
+    ends = [scheme.step * (ceil_div(n, scheme.tile) - 1) + scheme.input_side for n in extents]
     padding = [
         (first, max(0, end - first - n)) for n, first, end in zip(x.shape[2:], before, ends, strict=True)
     ]
     padded_images = np.pad(x, ((0, 0), (0, 0), *padding))[:, :, : ends[0], : ends[1]]
-    patches = np.lib.stride_tricks.sliding_window_view(padded_images, (scheme.seen, scheme.seen), axis=(2, 3))
+    patches = np.lib.stride_tricks.sliding_window_view(
+        padded_images, (scheme.input_side, scheme.input_side), axis=(2, 3)
+    )
     return patches[:, :, :: scheme.step, :: scheme.step].transpose(0, 2, 3, 1, 4, 5)
 
 
@@ -186,7 +189,7 @@ def _evaluate_tiles(
     """Convolve images with transformed weights; `before` and `extents` as for `_patches`."""
     patches = _transform(scheme.image, _patches(scheme, x, before, extents))
     products = np.einsum("nijcab,kcab->nkijab", patches, _unpack_slivers(scheme, u, filters), optimize=True)
-    tiles = _transform(np.transpose(scheme.places).tolist(), products)
+    tiles = _transform(np.transpose(scheme.output).tolist(), products)
     n, k, rows, columns = tiles.shape[:4]
     image = tiles.transpose(0, 1, 2, 4, 3, 5).reshape(n, k, rows * scheme.tile, columns * scheme.tile)
     return np.ascontiguousarray(image[:, :, : extents[0], : extents[1]])
@@ -214,7 +217,7 @@ def _evaluate_sums(x: np.ndarray, y: np.ndarray, *, padding: Padding, stride: in
     n, k, height, width = padded_y.shape
     y_tiles = padded_y.reshape(n, k, height // side, side, width // side, side).transpose(0, 2, 4, 1, 3, 5)
     sums = np.zeros((partitions, *weights_shape(scheme, x.shape[1], k, x.itemsize)), x.dtype)
-    x_rows, y_rows = (t.reshape(-1, *t.shape[2:]) for t in (x_tiles, _transform(scheme.places, y_tiles)))
+    x_rows, y_rows = (t.reshape(-1, *t.shape[2:]) for t in (x_tiles, _transform(scheme.output, y_tiles)))
     for partition, out in enumerate(sums):
         rows_of_part = slice(partition * blocks * rows, (partition + 1) * blocks * rows)
         products = np.einsum("rjcab,rjkab->kcab", x_rows[rows_of_part], y_rows[rows_of_part], optimize=True)

@@ -85,7 +85,7 @@ def _next_to_record(
 def _contents(trace: Trace, arrays: Sequence[Any]) -> list[Value] | None:
     """Return the contents of a row's arrays if each is a contiguous view of its entire storage, else None."""
     for x in arrays:
-        if not isinstance(x, ArrayCore) or not x._view.is_whole(x._storage.type.shape):
+        if not isinstance(x, ArrayCore) or not x._view.is_identity(x._storage.type.shape):
             return None
     return [trace.read(x._storage, x._view) for x in arrays]
 

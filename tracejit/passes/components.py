@@ -54,8 +54,8 @@ class TwinComponents(NamedTuple):
     twins: list[Component]
 
 
-class PartCopy(NamedTuple):
-    """A copy of some nodes of a graph.
+class ComponentCopy(NamedTuple):
+    """A copy of the nodes of a component for one of its twins.
 
     nodes: the positions of the nodes. arguments: the argument of the complete graph that replaces each
     argument of the reduced graph; the arguments of a graph are its inputs and then its outputs.
@@ -68,14 +68,14 @@ class PartCopy(NamedTuple):
 class Copies(NamedTuple):
     """The copies that turn a program of the reduced graph into one of the complete graph.
 
-    behind: by position of a node in the reduced graph, the copies that follow it, in order.
+    copies_after: by position of a node in the reduced graph, the copies that follow it, in order.
     arguments: for each argument of the reduced graph, the same argument of the complete graph.
-    whole: the complete graph.
+    complete_graph: the complete graph.
     """
 
-    behind: dict[int, list[PartCopy]]
+    copies_after: dict[int, list[ComponentCopy]]
     arguments: list[int]
-    whole: Graph
+    complete_graph: Graph
 
 
 class Twins:
@@ -115,17 +115,17 @@ class Twins:
         if self.reduced is self.graph:
             return passed
         results = dict(zip(self._results_left(), passed.results(), strict=True))
-        behind: dict[int, list[Node]] = {}
+        copies_after: dict[int, list[Node]] = {}
         for kind, positions, values in self._components_in(passed):
-            copies = behind.setdefault(positions[-1] if positions else -1, [])
+            copies = copies_after.setdefault(positions[-1] if positions else -1, [])
             for twin in kind.twins:
                 replaced = dict(zip(kind.first.inputs, twin.inputs, strict=True))
                 copies += [_copied(passed.nodes[p], replaced) for p in positions]
                 twin_results = [replaced.get(value, value) for value in values]
                 results.update(zip(self._results_of(twin), twin_results, strict=True))
-        nodes = list(behind.get(-1, ()))
+        nodes = list(copies_after.get(-1, ()))
         for p, node in enumerate(passed.nodes):
-            nodes += (node, *behind.get(p, ()))
+            nodes += (node, *copies_after.get(p, ()))
         n_outputs = len(self.graph.outputs)
         effects = [Effect(e.target, results[n_outputs + i]) for i, e in enumerate(self.graph.effects)]
         return Graph(
@@ -139,19 +139,21 @@ class Twins:
         n_inputs = len(graph.inputs)
         reduced_index = {value: i for i, value in enumerate(self.reduced.inputs)}
         reduced_outputs = {output: len(reduced_index) + i for i, output in enumerate(self._outputs)}
-        behind: dict[int, list[PartCopy]] = {}
+        copies_after: dict[int, list[ComponentCopy]] = {}
         for kind, positions, _ in self._components_in(passed):
             if not positions:
                 continue
             first_arguments = [reduced_index[v] for v in kind.first.inputs] + [
                 reduced_outputs[i] for i in kind.first.outputs
             ]
-            copies = behind.setdefault(positions[-1], [])
+            copies = copies_after.setdefault(positions[-1], [])
             for twin in kind.twins:
                 twin_arguments = [input_index[v] for v in twin.inputs] + [n_inputs + i for i in twin.outputs]
-                copies.append(PartCopy(positions, dict(zip(first_arguments, twin_arguments, strict=True))))
+                copies.append(
+                    ComponentCopy(positions, dict(zip(first_arguments, twin_arguments, strict=True)))
+                )
         arguments = [input_index[v] for v in reduced_index] + [n_inputs + i for i in self._outputs]
-        return Copies(behind, arguments, graph)
+        return Copies(copies_after, arguments, graph)
 
     def _results_of(self, component: Component) -> list[int]:
         """The positions of the results of a component among those of the graph."""

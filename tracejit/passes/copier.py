@@ -20,32 +20,34 @@ def read_from_outside(items: Items) -> list[Value]:
 class Copier:
     """Appends copies of nodes to `builder`, whose operands are the copies of the original operands.
 
-    replaced: the copy of each copied value; made: the copies of each node or step.
+    replaced: the copy of each copied value; item_copies: the copies of each node or step.
     """
 
     def __init__(self, builder: Builder):
         self.builder = builder
         self.replaced: dict[Value, Value] = {}
-        self.made: dict[Node | ReverseStep, list[Node | ReverseStep]] = {}
+        self.item_copies: dict[Node | ReverseStep, list[Node | ReverseStep]] = {}
 
-    def found(self, value: Value) -> Value:
+    def copy_of(self, value: Value) -> Value:
         """The copy of a value, or the value itself if it was not copied."""
         return self.replaced.get(value, value)
 
     def copies(self, items: Items) -> list[Node | ReverseStep]:
         """Copy nodes and steps, in order; return their copies."""
         for item in items:
-            self.made[item] = list(self.copy_node(item) if isinstance(item, Node) else self.copy_step(item))
+            self.item_copies[item] = list(
+                self.copy_node(item) if isinstance(item, Node) else self.copy_step(item)
+            )
         return self.copied(items)
 
     def copied(self, items: Items) -> list[Node | ReverseStep]:
         """The copies of nodes and steps that have been copied by `copies`."""
-        return [copy for item in items for copy in self.made[item]]
+        return [copy for item in items for copy in self.item_copies[item]]
 
     def copy_node(self, node: Node) -> Items:
         """Append a copy of a node; return the appended nodes."""
         start = len(self.builder.nodes)
-        inputs = [self.found(v) for v in node.inputs]
+        inputs = [self.copy_of(v) for v in node.inputs]
         results = self.builder.emit(node.op, *inputs, location=node.location, **node.attrs)
         results = results if isinstance(results, tuple) else (results,)
         self.replaced.update(zip(node.outputs, results, strict=True))

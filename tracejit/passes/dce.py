@@ -85,44 +85,44 @@ class _Reads:
     """
 
     def __init__(self, graph: Graph):
-        self.parts = {n.output: Regions(n.output.type.shape) for n in graph.nodes if n.op is ops.update}
+        self.regions = {n.output: Regions(n.output.type.shape) for n in graph.nodes if n.op is ops.update}
         self.overwritten: dict[Value, View] = {}
         for value in graph.results():
-            self.parts.pop(value, None)
+            self.regions.pop(value, None)
 
     def note(self, node: Node) -> None:
         """Record the elements that `node` reads."""
         for position, value in enumerate(node.inputs):
-            if value not in self.parts:
+            if value not in self.regions:
                 continue
             if node.op is ops.view:
-                self.parts[value].add(node.attrs["view"])
+                self.regions[value].add(node.attrs["view"])
             elif node.op is ops.update and position == 0 and value not in self.overwritten:
                 self.overwritten[value] = node.attrs["view"]
             else:
-                del self.parts[value]
+                del self.regions[value]
 
     def is_dead(self, store: Node) -> bool:
         """Whether no element that `store` writes is read."""
         value, view = store.output, store.attrs["view"]
-        if value not in self.parts or not self.parts[value].are_apart(view):
+        if value not in self.regions or not self.regions[value].are_apart(view):
             return False
         return value not in self.overwritten or same(self.overwritten[value], view)
 
     def forward(self, store: Node) -> None:
         """Transfer the reads of the result of `store` to its base."""
-        (base, _), parts = store.inputs, self.parts.pop(store.output)
+        (base, _), regions = store.inputs, self.regions.pop(store.output)
         overwritten = self.overwritten.pop(store.output, None)
-        if base not in self.parts:
+        if base not in self.regions:
             return
         if overwritten is not None and base in self.overwritten:
-            del self.parts[base]
+            del self.regions[base]
             return
         if overwritten is not None:
             self.overwritten[base] = overwritten
-        smaller, larger = sorted((parts, self.parts[base]), key=len)
+        smaller, larger = sorted((regions, self.regions[base]), key=len)
         larger.update(smaller)
-        self.parts[base] = larger
+        self.regions[base] = larger
 
 
 def _rewired(nodes: list[Node], dead: list[Node]) -> tuple[Node, ...]:

@@ -50,23 +50,23 @@ SMALL_RATIO = 8
 
 def recompute(graph: Graph) -> Graph:
     """Rematerialise values in `graph` for their late uses."""
-    lives = _Lives(graph)
-    chosen = _chosen(graph, lives)
-    return _Rewriter(graph, lives, chosen).run() if chosen else graph
+    late_uses = _LateUses(graph)
+    chosen = _chosen(graph, late_uses)
+    return _Rewriter(graph, late_uses, chosen).run() if chosen else graph
 
 
-class _Lives:
+class _LateUses:
     """The producers of values, their depths, and the positions of last late uses."""
 
     def __init__(self, graph: Graph):
         self.producers = producers_of(graph.nodes)
         self.depth = dict.fromkeys(graph.inputs, 0)
-        self.late: dict[Value, int] = {}
+        self.last_use: dict[Value, int] = {}
         for position, node in enumerate(graph.nodes):
             depth = max((self.depth[v] for v in node.inputs), default=0) + (LIBRARY in node.op.traits)
             self.depth.update(dict.fromkeys(node.outputs, depth))
             if node.op is not ops.view:
-                self.late.update(dict.fromkeys(self.used_late(node), position))
+                self.last_use.update(dict.fromkeys(self.used_late(node), position))
 
     def used_late(self, node: Node) -> Iterable[Value]:
         """The arrays that `node` uses late, directly or through views."""
@@ -91,34 +91,37 @@ class _Lives:
         )
 
 
-def _chosen(graph: Graph, lives: _Lives) -> set[Value]:
+def _chosen(graph: Graph, late_uses: _LateUses) -> set[Value]:
     """The values to recompute for late uses, and the other values on their chains."""
     materialised = set(graph.results()) | {node.inputs[0] for node in graph.nodes if node.op is ops.update}
     rematerialised: set[Value] = set()
     recomputed: set[Value] = set()
     for node in graph.nodes:
         for value in node.outputs:
-            if value in lives.late and value.type.nbytes >= MIN_BYTES and value not in materialised:
-                chain = _chain(value, lives, rematerialised)
+            if value in late_uses.last_use and value.type.nbytes >= MIN_BYTES and value not in materialised:
+                chain = _chain(value, late_uses, rematerialised)
                 if chain:
                     rematerialised.add(value)
                     recomputed.update(chain)
     return recomputed
 
 
-def _chain(value: Value, lives: _Lives, rematerialised: set[Value]) -> list[Value]:
+def _chain(value: Value, late_uses: _LateUses, rematerialised: set[Value]) -> list[Value]:
     """The values to recompute for `value`; empty if it cannot be recomputed, or costs too much."""
     chain, cost = [value], 0
     for link in chain:
-        if not lives.is_cheap(link):
+        if not late_uses.is_cheap(link):
             return []
-        node = lives.producers[link]
+        node = late_uses.producers[link]
         cost += EXPENSIVE_COST if EXPENSIVE in node.op.traits else 1
         if cost > MAX_CHAIN_COST:
             return []
-        for operand in map(lives.base, node.inputs):
+        for operand in map(late_uses.base, node.inputs):
             is_small = operand.type.on_host or operand.type.nbytes * SMALL_RATIO <= value.type.nbytes
-            is_kept = lives.late.get(operand, -1) >= lives.late[value] and operand not in rematerialised
+            is_kept = (
+                late_uses.last_use.get(operand, -1) >= late_uses.last_use[value]
+                and operand not in rematerialised
+            )
             if not is_small and not is_kept and operand not in chain:
                 chain.append(operand)
     return chain
@@ -131,8 +134,8 @@ class _Rewriter:
     on.
     """
 
-    def __init__(self, graph: Graph, lives: _Lives, recomputed: set[Value]):
-        self.graph, self.lives, self.recomputed = graph, lives, recomputed
+    def __init__(self, graph: Graph, late_uses: _LateUses, recomputed: set[Value]):
+        self.graph, self.late_uses, self.recomputed = graph, late_uses, recomputed
         self.builder = Builder()
         self.builder.inputs.extend(graph.inputs)
         self.copies: dict[Value, Value] = {}
@@ -141,7 +144,11 @@ class _Rewriter:
     def run(self) -> Graph:
         """Append the nodes in order, with recomputed values in place of operands that are used late."""
         for node in self.graph.nodes:
-            late = self.recomputed.intersection(self.lives.used_late(node)) if node.op is not ops.view else ()
+            late = (
+                self.recomputed.intersection(self.late_uses.used_late(node))
+                if node.op is not ops.view
+                else ()
+            )
             if late:
                 node = self.with_copies(node, late)
             self.builder.nodes.append(node)
@@ -149,15 +156,15 @@ class _Rewriter:
 
     def with_copies(self, node: Node, late: Iterable[Value]) -> Node:
         """Replace the operands of `node` whose base is in `late` by recomputed values."""
-        inputs = tuple([self.copy(v, node) if self.lives.base(v) in late else v for v in node.inputs])
+        inputs = tuple([self.copy(v, node) if self.late_uses.base(v) in late else v for v in node.inputs])
         return Node(node.op, inputs, node.outputs, node.attrs, node.location)
 
     def copy(self, value: Value, user: Node) -> Value:
         """The recomputed version of a value, emitted for `user` if new; a kept value itself."""
-        if value.type.on_host or self.lives.base(value) not in self.recomputed:
+        if value.type.on_host or self.late_uses.base(value) not in self.recomputed:
             return value
         if value not in self.copies:
-            node = self.lives.producers[value]
+            node = self.late_uses.producers[value]
             inputs = [self.copy(v, user) for v in node.inputs]
             if inputs == list(node.inputs):
                 inputs = self.delayed(inputs, user)
@@ -169,7 +176,7 @@ class _Rewriter:
         arrays = [v for v in inputs if not v.type.on_host]
         if not arrays:
             return inputs
-        largest = max(arrays, key=lambda v: self.lives.base(v).type.nbytes)
+        largest = max(arrays, key=lambda v: self.late_uses.base(v).type.nbytes)
         shape, emit = largest.type.shape, self.builder.emit
         mark = emit(ops.view, self.mark(user), location=user.location, view=View(0, shape, (0,) * len(shape)))
         late = emit(ops.after, mark, largest, location=user.location)
@@ -181,7 +188,7 @@ class _Rewriter:
         values.
         """
         deepest = self.deepest(user)
-        producer = self.lives.producers.get(deepest)
+        producer = self.late_uses.producers.get(deepest)
         if producer is not None and LIBRARY in producer.op.traits:
             deepest = self.deepest(producer)
         if deepest not in self.marks:
@@ -192,5 +199,5 @@ class _Rewriter:
 
     def deepest(self, node: Node) -> Value:
         """The array operand of `node` with the greatest depth."""
-        arrays = [self.lives.base(v) for v in node.inputs if not v.type.on_host]
-        return max(arrays, key=self.lives.depth.__getitem__)
+        arrays = [self.late_uses.base(v) for v in node.inputs if not v.type.on_host]
+        return max(arrays, key=self.late_uses.depth.__getitem__)

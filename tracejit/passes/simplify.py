@@ -377,7 +377,7 @@ def _empty_product(r: Rewriter, x: Value, y: Value) -> Value | None:
 @rule(ops.view)
 def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
     """Simplify the identity view, and views of views, fills and index ranges."""
-    if view.is_whole(x.type.shape):
+    if view.is_identity(x.type.shape):
         return x
     if filled := r.match(x, ops.full):
         return r.emit(ops.full, filled.inputs[0], shape=view.shape, device=x.type.device)

@@ -44,7 +44,7 @@ MIN_PRODUCTS = 4
 """The least number of products that are stacked: with three, copying the factors costs more than the sum."""
 
 SLICES = "placed"
-"""The key in `Sum.parts` of updates of zeros."""
+"""The key in `Sum.groups` of updates of zeros."""
 
 
 class Summand(NamedTuple):
@@ -57,13 +57,13 @@ class Summand(NamedTuple):
 class Sum(NamedTuple):
     """The terms of a chain of additions whose intermediate results have no other readers.
 
-    inner: the additions except the last. parts: the products to stack, by kind, or the updates of zeros.
-    rest: the other terms.
+    inner: the additions except the last. groups: the products to stack, by kind, or the updates of zeros.
+    other_terms: the other terms.
     """
 
     inner: list[Node]
-    parts: dict[Hashable, list[Summand]]
-    rest: list[Value]
+    groups: dict[Hashable, list[Summand]]
+    other_terms: list[Value]
 
 
 def stack(graph: Graph) -> Graph:
@@ -92,15 +92,15 @@ class _Sums:
             if node.op is ops.add and node not in covered:
                 chain = self.sum_of(node)
                 covered.update(chain.inner)
-                if chain.parts:
+                if chain.groups:
                     sums[node] = chain
         return sums
 
     def sum_of(self, root: Node) -> Sum:
-        """The sum whose last addition is `root`; its `parts` are empty if it is not rewritten."""
+        """The sum whose last addition is `root`; its `groups` are empty if it is not rewritten."""
         inner: list[Node] = []
-        parts: dict[Hashable, list[Summand]] = {}
-        rest: list[Value] = []
+        groups: dict[Hashable, list[Summand]] = {}
+        other_terms: list[Value] = []
         terms: list[Value] = []
         last: Node | None = root
         while last is not None:
@@ -117,17 +117,17 @@ class _Sums:
         terms.reverse()
         slices = self.slices_of(terms)
         if slices:
-            written = {part.node.output for part in slices}
+            written = {summand.node.output for summand in slices}
             return Sum(inner, {SLICES: slices}, [v for v in terms if v not in written])
         for value in terms:
-            part = self.part_of(value)
-            if part is None:
-                rest.append(value)
+            summand = self.product_of(value)
+            if summand is None:
+                other_terms.append(value)
             else:
-                parts.setdefault(_kind(part), []).append(part)
-        for kind in [kind for kind, products in parts.items() if len(products) < MIN_PRODUCTS]:
-            rest += [(p.view or p.node).output for p in parts.pop(kind)]
-        return Sum(inner, parts, rest)
+                groups.setdefault(_kind(summand), []).append(summand)
+        for kind in [kind for kind, products in groups.items() if len(products) < MIN_PRODUCTS]:
+            other_terms += [(p.view or p.node).output for p in groups.pop(kind)]
+        return Sum(inner, groups, other_terms)
 
     def inner_sum(self, value: Value, root: Node) -> Node | None:
         """The addition that produces `value` if it belongs to the sum `root`, else None."""
@@ -160,7 +160,7 @@ class _Sums:
                 slices.append(Summand(update))
         return slices if len(slices) >= max(2, len(terms) - 1) else []
 
-    def part_of(self, value: Value) -> Summand | None:
+    def product_of(self, value: Value) -> Summand | None:
         """The thin product that produces `value`, directly or through a view, without other readers."""
         producer = self.read_once(value)
         view_node = producer if producer is not None and producer.op is ops.view else None
@@ -170,9 +170,9 @@ class _Sums:
         return Summand(product, view_node)
 
 
-def _kind(part: Summand) -> Hashable:
-    x, y = part.node.inputs
-    return x.type, y.type, None if part.view is None else part.view.attrs["view"]
+def _kind(summand: Summand) -> Hashable:
+    x, y = summand.node.inputs
+    return x.type, y.type, None if summand.view is None else summand.view.attrs["view"]
 
 
 def _is_thin(product: Node) -> bool:
@@ -202,21 +202,21 @@ class _StackRewriter:
 
     def run(self) -> Graph:
         """Rewrite the graph. Stacked products and the additions of rewritten sums are removed."""
-        parts_of = {root: [*chain.parts.values()] for root, chain in self.sums.items()}
+        groups_of = {root: [*chain.groups.values()] for root, chain in self.sums.items()}
         stacks = {
             root: [
                 (_Assembly if kind is SLICES else _Stack)(self, summands)
-                for kind, summands in chain.parts.items()
+                for kind, summands in chain.groups.items()
             ]
             for root, chain in self.sums.items()
         }
         stack_of = {
             summand.node: stack
-            for root, groups in parts_of.items()
+            for root, groups in groups_of.items()
             for stack, summands in zip(stacks[root], groups, strict=True)
             for summand in summands
         }
-        views = {summand.view for groups in parts_of.values() for summands in groups for summand in summands}
+        views = {summand.view for groups in groups_of.values() for summands in groups for summand in summands}
         inner = {node for chain in self.sums.values() for node in chain.inner}
         for node in self.graph.nodes:
             if node in stack_of:
@@ -243,9 +243,9 @@ class _StackRewriter:
     def total(self, root: Node, stacks: "list[_Stack | _Assembly]") -> Value:
         """Add the totals of the stacks and the other terms of the sum whose last addition is `root`."""
         products = [stack.total(root.location) for stack in stacks]
-        others = [self.final.get(v, v) for v in self.sums[root].rest]
+        others = [self.final.get(v, v) for v in self.sums[root].other_terms]
         return functools.reduce(
-            lambda total, part: self.builder.emit(ops.add, total, part, location=root.location),
+            lambda total, term: self.builder.emit(ops.add, total, term, location=root.location),
             products + others,
         )
 
@@ -256,7 +256,7 @@ class _StackRewriter:
         if producer is not None and producer.op is ops.view:
             view, (factor,) = producer.attrs["view"], producer.inputs
         view, factor = view.permute((1, 0)), self.final.get(factor, factor)
-        if view.is_whole(factor.type.shape):
+        if view.is_identity(factor.type.shape):
             return factor
         return self.builder.emit(ops.view, factor, view=view, location=location)
 
@@ -312,10 +312,10 @@ class _Factors:
 class _Stack:
     """The stacked factors of products of the same kind in one sum."""
 
-    def __init__(self, rewriting: _StackRewriter, parts: list[Summand]):
-        self.builder, self.view_node = rewriting.builder, parts[0].view
-        x, y = parts[0].node.inputs
-        self.sides = _Factors(rewriting, x, 1, len(parts)), _Factors(rewriting, y, 0, len(parts))
+    def __init__(self, rewriting: _StackRewriter, summands: list[Summand]):
+        self.builder, self.view_node = rewriting.builder, summands[0].view
+        x, y = summands[0].node.inputs
+        self.sides = _Factors(rewriting, x, 1, len(summands)), _Factors(rewriting, y, 0, len(summands))
 
     def add(self, product: Node) -> None:
         """Store the factors of the next product."""
@@ -334,9 +334,9 @@ class _Stack:
 class _Assembly:
     """An array that is assembled from slices, each of which was an update of zeros in a sum."""
 
-    def __init__(self, rewriting: _StackRewriter, parts: list[Summand]):
-        self.rewriting, self.type = rewriting, parts[0].node.output.type
-        self.is_covered = sum(part.node.attrs["view"].size for part in parts) == self.type.size
+    def __init__(self, rewriting: _StackRewriter, summands: list[Summand]):
+        self.rewriting, self.type = rewriting, summands[0].node.output.type
+        self.is_covered = sum(summand.node.attrs["view"].size for summand in summands) == self.type.size
         self.array: Value | None = None
         self.zero: Value
 

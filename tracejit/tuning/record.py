@@ -29,46 +29,50 @@ class Caches(NamedTuple):
 class Units(NamedTuple):
     """Sizes of units of work, and of chunks of units.
 
-    nanoseconds:  the approximate time of a unit on one core: long compared with the overhead of a task, short
-                  compared with a complete kernel.
-    shares:       the number of chunks that a task should have at least: threads process separate chunks.
-    many, longer: chunks become up to `longer` times as large as is worth a call, as long as `many` chunks
-                  remain. In a kernel over rows, the last row of a chunk has no successor whose loops overlap
-                  with it, and streamed data must arrive before a chunk ends.
-    narrow:       the number of columns below which they do not fill a vector: such reductions run along the
-                  reduced dimensions.
-    columns:      the maximal number of columns of a unit that reduces over rows: its accumulators stay in the
-                  first-level cache.
-    wide:         the same limit, for all accumulators together, if the operands do not fit in any cache: the
-                  accumulators stay in the second-level cache, and memory is read in order.
-    lines:        the number of lines that such a unit reads side by side if operands exceed the `private`
-                  cache, so that enough loads are in flight: 2 to 3 times as fast, with twice as much code.
-    run:          the minimal number of adjacent elements for which streaming is profitable.
-    side:         the side of a transposed tile: the tile and the lines it is read from stay in the
-                  first-level cache.
-    tiles:        the maximal number of operands that are transposed tile by tile.
-    piece:        the minimal number of elements in one piece of a split reduction.
-    enough:       the number of units from which on a reduction is not split.
-    part:         the number of columns that count as one unit when a split is considered.
-    row_pieces:   the maximal number of pieces of a reduction over the rows of an array that does not fit in
-                  any cache: a unit then reads complete rows, which memory delivers 10 to 20 % faster than
-                  narrow tiles of them.
+    nanoseconds:         the approximate time of a unit on one core: long compared with the overhead of a
+                         task, short compared with a complete kernel.
+    min_chunks:          the number of chunks that a task should have at least: threads process separate
+                         chunks.
+    long_chunk_factor,
+    long_chunk_count:    chunks become up to `long_chunk_factor` times as large as is worth a call, as long as
+                         `long_chunk_count` chunks remain. In a kernel over rows, the last row of a chunk has
+                         no successor whose loops overlap with it, and streamed data must arrive before a
+                         chunk ends.
+    narrow_columns:      the number of columns below which they do not fill a vector: such reductions run
+                         along the reduced dimensions.
+    columns:             the maximal number of columns of a unit that reduces over rows: its accumulators
+                         stay in the first-level cache.
+    uncached_columns:    the same limit, for all accumulators together, if the operands do not fit in any
+                         cache: the accumulators stay in the second-level cache, and memory is read in order.
+    lines:               the number of lines that such a unit reads side by side if operands exceed the
+                         `private` cache, so that enough loads are in flight: 2 to 3 times as fast, with twice
+                         as much code.
+    streamed_run:        the minimal number of adjacent elements for which streaming is profitable.
+    tile_side:           the side of a transposed tile: the tile and the lines it is read from stay in the
+                         first-level cache.
+    transposed_operands: the maximal number of operands that are transposed tile by tile.
+    min_piece:           the minimal number of elements in one piece of a split reduction.
+    enough_units:        the number of units from which on a reduction is not split.
+    unit_columns:        the number of columns that count as one unit when a split is considered.
+    row_pieces:          the maximal number of pieces of a reduction over the rows of an array that does not
+                         fit in any cache: a unit then reads complete rows, which memory delivers 10 to 20 %
+                         faster than narrow tiles of them.
     """
 
     nanoseconds: int
-    shares: int
-    many: int
-    longer: int
-    narrow: int
+    min_chunks: int
+    long_chunk_count: int
+    long_chunk_factor: int
+    narrow_columns: int
     columns: int
-    wide: int
+    uncached_columns: int
     lines: int
-    run: int
-    side: int
-    tiles: int
-    piece: int
-    enough: int
-    part: int
+    streamed_run: int
+    tile_side: int
+    transposed_operands: int
+    min_piece: int
+    enough_units: int
+    unit_columns: int
     row_pieces: int
 
 

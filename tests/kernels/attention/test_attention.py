@@ -37,7 +37,7 @@ class Native:
         """(result, log sums, gradients of q, k and v)."""
         result, log_sums = self("attention", q, k, v, *masks, **attrs)
         operands = (q, k, v, log_sums, (ct * result).sum(-1), ct, *masks)
-        to_q, to_k, to_v = self("attention_gradient", *operands, parts=plan.gradient_parts(k.shape), **attrs)
+        to_q, to_k, to_v = self("attention_gradient", *operands, parts=plan.gradient_ranges(k.shape), **attrs)
         return result, log_sums, to_q.sum(0), to_k, to_v
 
 

@@ -10,16 +10,16 @@ from tests.kernels import native
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import load, pointer
-from tracejit.kernels.streams.transpose import GROUP, column_of, row_of, tile_place
+from tracejit.kernels.streams.transpose import GROUP, column_of, row_of, tile_position
 
 
 def walk(block, low, high, scratch):
     """output[2 * i], output[2 * i + 1]: row and column of tile i among as many as slots 1 and 2 say."""
     output = pointer(load(block, int64), int64)
     for i in range(low, high):
-        place = tile_place(i, load(block + 8, int64), load(block + 16, int64))
-        output[2 * i] = row_of(place)
-        output[2 * i + 1] = column_of(place)
+        position = tile_position(i, load(block + 8, int64), load(block + 16, int64))
+        output[2 * i] = row_of(position)
+        output[2 * i + 1] = column_of(position)
     return 0
 
 
@@ -31,7 +31,7 @@ def address():
 def places(rows, columns):
     found = np.full((rows * columns, 2), -1, np.int64)
     native.run(address(), np.array([found.ctypes.data, rows, columns], np.int64), [(0, len(found))])
-    return [tuple(place) for place in found.tolist()]
+    return [tuple(position) for position in found.tolist()]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_tile_comes_once(rows, columns):
 
 def test_mirror_images_are_neighbours():
     found = places(6 * GROUP, 6 * GROUP)
-    order = {place: number for number, place in enumerate(found)}
+    order = {position: number for number, position in enumerate(found)}
     assert all(abs(order[row, column] - order[column, row]) <= 1 for row, column in found)
 
 

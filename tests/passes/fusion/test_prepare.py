@@ -37,7 +37,7 @@ def reduced(shape, axes):
 def test_pieces_follow_from_the_shape(shape, axes, pieces):
     (node,) = reduced(shape, axes).nodes
     assert pieces_of(node) == pieces
-    assert pieces <= tuning_of(CPU).units.enough
+    assert pieces <= tuning_of(CPU).units.enough_units
 
 
 @pytest.mark.parametrize(("shape", "axes"), [((200_003,), (0,)), ((3, 200_000), (1,)), ((50_000, 3), (0, 1))])

@@ -107,7 +107,7 @@ def test_writers_of_storage_wait_for_every_check(seed):
         ancestors.append(set(task.after).union(*(ancestors[t] for t in task.after)))
     checks = {t for t, task in enumerate(planned.tasks) if can_fail(task.node)}
     for t, task in enumerate(planned.tasks):
-        if any(planned.places[v].kind is BufferKind.INPUT for v in task.node.outputs):
+        if any(planned.locations[v].kind is BufferKind.INPUT for v in task.node.outputs):
             assert checks <= ancestors[t]
 
 
@@ -304,11 +304,11 @@ def test_golden():
     graph = wrapped(multilayer(2))
     planned = plan(legalize(graph))
     name = ValueNames()
-    lines = [", ".join(f"{name(v)} {planned.places[v]}" for v in planned.graph.inputs)]
+    lines = [", ".join(f"{name(v)} {planned.locations[v]}" for v in planned.graph.inputs)]
     for t, task in enumerate(planned.tasks):
         body = task.node.attrs.get("body")
         label = "+".join(n.op.name for n in body.nodes) if body else task.node.op.name
-        outputs = ", ".join(f"{name(v)} {planned.places[v]}" for v in task.node.outputs)
+        outputs = ", ".join(f"{name(v)} {planned.locations[v]}" for v in task.node.outputs)
         inputs = ", ".join(name(v) for v in task.node.inputs if not v.type.on_host)
         lines.append(f"task {t}: {outputs} = {label}({inputs})  after {task.after} shared {task.shared}")
     lines.append(f"arena {planned.arena_bytes}, naive {naive_bytes(multilayer(2))}")

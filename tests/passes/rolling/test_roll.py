@@ -251,7 +251,7 @@ def test_a_bad_index_tells_the_round_and_changes_nothing():
     places = np.arange(N) % 5
     walk(x, tj.asarray(places))
     before, places[17] = np.asarray(x).copy(), 9
-    with pytest.raises(OutOfBoundsError, match=r"index 9 .* in round 17 of the loop[\s\S]*test_roll\.py"):
+    with pytest.raises(OutOfBoundsError, match=r"index 9 .* in iteration 17 of the loop[\s\S]*test_roll\.py"):
         np.asarray(walk(x, tj.asarray(places)))
     np.testing.assert_array_equal(x, before)
 
@@ -389,7 +389,7 @@ def test_a_bad_index_in_a_loop_tells_line_and_round_and_changes_nothing(body):
         walk(x, tj.asarray(places))
         return np.asarray(x)
 
-    told = r"index .* out of bounds" + r".* in round \d+ of the loop" * (body is not native_rounds)
+    told = r"index .* out of bounds" + r".* in iteration \d+ of the loop" * (body is not native_rounds)
     with pytest.raises(OutOfBoundsError, match=told + r"[\s\S]*test_roll\.py:\d+"):
         walked()
     np.testing.assert_array_equal(x, before)

@@ -117,12 +117,12 @@ def streamed_tile(kernel: LoopText, unit: str) -> tuple[str, str]:
     """Return the row and the column of a unit's tile, in a traversal order that lets the caches serve the
     transposed operands.
     """
-    tile_place, row, column = (
+    tile_position, row, column = (
         kernel.use(name, "tracejit.kernels.streams.transpose")
-        for name in ("tile_place", "row_of", "column_of")
+        for name in ("tile_position", "row_of", "column_of")
     )
-    kernel.line(f"place = {tile_place}({unit} % (column_tiles * row_tiles), row_tiles, column_tiles)")
-    return f"{row}(place)", f"{column}(place)"
+    kernel.line(f"position = {tile_position}({unit} % (column_tiles * row_tiles), row_tiles, column_tiles)")
+    return f"{row}(position)", f"{column}(position)"
 
 
 def prefetch_rows(kernel: LoopText, section: Section) -> None:

@@ -71,7 +71,7 @@ class Verified(NamedTuple):
     left: dict[str, str]
 
 
-def _exposure(status: os.stat_result) -> str | None:
+def _reason_to_distrust(status: os.stat_result) -> str | None:
     """Return the reason why someone else could have written the file that `status` describes, or None."""
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
@@ -261,7 +261,7 @@ class Store:
     def _check_folder(self) -> None:
         if self.path is None:
             raise OSError(NOWHERE)
-        if exposure := _exposure(os.stat(self.path)):
+        if exposure := _reason_to_distrust(os.stat(self.path)):
             raise PermissionError(f"the folder is not private: {exposure}")
 
     def _read(self, key: str) -> Entry:
@@ -280,7 +280,7 @@ class Store:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise DamagedEntryError("foreign: not a file")
-            if exposure := _exposure(status):
+            if exposure := _reason_to_distrust(status):
                 raise DamagedEntryError(f"foreign: {exposure}")
             if status.st_size > LARGEST:
                 raise DamagedEntryError(

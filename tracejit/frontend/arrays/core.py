@@ -22,7 +22,7 @@ from tracejit.frontend.recording.number import ANSWERING
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import ComputedStorage, Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
-from tracejit.ir.view import WHOLE, NumPyView, View
+from tracejit.ir.view import IDENTITIES, NumPyView, View
 
 
 class ArrayCore:
@@ -422,7 +422,7 @@ def computed(elements: np.ndarray) -> Any:
     storage.buffer = array._memory = elements
     array._storage = storage
     shape = elements.shape
-    array._view = WHOLE.get(shape) or View.of_shape(shape)
+    array._view = IDENTITIES.get(shape) or View.of_shape(shape)
     return array
 
 

@@ -26,7 +26,7 @@ from tracejit.forking import make_lock
 from tracejit.frontend.arrays import machine_code
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import number_type
-from tracejit.ir.evaluate import meaning
+from tracejit.ir.evaluate import evaluate_operator
 from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType
@@ -174,7 +174,7 @@ class _Calls(dict[Hashable, "DirectCall | None"]):
         def run(*arguments: Any) -> int:
             *operands, out = arguments
             if out.size:  # if not, numbers among the operands are bits, and need no decoding
-                (computed,) = meaning(self.op, operands, self.attrs, (result,))
+                (computed,) = evaluate_operator(self.op, operands, self.attrs, (result,))
                 out[...] = computed.reshape(out.shape)
             return 0
 
@@ -236,7 +236,7 @@ def _input(builder: Builder, x: Operand, shape: tuple[int, ...] | None) -> Value
     extents = x.shape if view.is_contiguous() else (view.span()[1],)
     value = builder.input(ArrayType(extents, x.dtype))
     broadcast = view if shape is None or shape == x.shape else view.broadcast(shape)
-    return value if broadcast.is_whole(extents) else builder.emit(view_op, value, view=broadcast)
+    return value if broadcast.is_identity(extents) else builder.emit(view_op, value, view=broadcast)
 
 
 def _compiled(graph: Graph) -> DirectCall | None:

@@ -52,7 +52,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import ComputedStorage, memory_lock, type_of
-from tracejit.ir.evaluate import meaning
+from tracejit.ir.evaluate import evaluate_operator
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, DTYPES, HALVES, ArrayType, Device
 
@@ -404,7 +404,8 @@ def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.nd
     if isinstance(result, tuple) or result.size > eager.SMALL or result.device is not CPU:
         return None
     out = np.empty(result.shape, result.dtype)
-    (out[...],) = QUIET.copy().run(meaning, op, arrays, attrs, (result,))  # may be a view of an operand
+    # The result may be a view of an operand.
+    (out[...],) = QUIET.copy().run(evaluate_operator, op, arrays, attrs, (result,))
     return out
 
 

@@ -310,6 +310,6 @@ def _storage_gradient(recording: Recording, leaf: NDArray, start: _Start, cotang
 def _viewed(gradient_array: Any, leaf: NDArray, start: _Start) -> NDArray:
     """Return the elements of a storage's gradient that the leaf views."""
     view = View(leaf._view.offset - start.low, leaf.shape, leaf._view.strides)
-    if view.shape == gradient_array.shape and view.is_whole(gradient_array.shape):
+    if view.shape == gradient_array.shape and view.is_identity(gradient_array.shape):
         return gradient_array
     return NDArray(gradient_array._storage, view).copy()

@@ -165,7 +165,7 @@ def _content(trace: Trace, array: Any) -> Value | None:
     """The graph value of an array, if this recording has produced it and the array covers it completely."""
     storage, view = array._storage, array._view
     value = storage.pending if storage.recording is trace else None
-    return value if value is not None and view.is_whole(value.type.shape) else None
+    return value if value is not None and view.is_identity(value.type.shape) else None
 
 
 def _cut(trace: Trace, value: Value, source: Source) -> Cut:

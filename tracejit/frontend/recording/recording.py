@@ -42,7 +42,7 @@ from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace_numbers import Numbers
 from tracejit.ir.graph import Builder, Copied, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.moving import Differs
+from tracejit.ir.moving import IterationsDiffer
 from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
@@ -114,7 +114,7 @@ class Recording(Builder):
             for node in self.nodes[start:]:
                 defined.difference_update(node.outputs)
             del self.nodes[start:]
-            if isinstance(error, Differs):
+            if isinstance(error, IterationsDiffer):
                 self.differ(op)
             raise
         return result
@@ -266,7 +266,7 @@ class Recording(Builder):
             value, low = window.value, window.lo
         if value not in self.defined:
             self.adopt(value)
-        if region.is_whole(value.type.shape, low):
+        if region.is_identity(value.type.shape, low):
             return value
         return self.emit(view, value, view=_inside(region, low))
 
@@ -285,7 +285,7 @@ class Recording(Builder):
             if window.input not in self.defined:
                 self.adopt(window.input)
             base, low = window.value, window.lo
-        if base.type.shape == new.type.shape and region.is_whole(base.type.shape, low):
+        if base.type.shape == new.type.shape and region.is_identity(base.type.shape, low):
             value = new
         else:
             value = self.emit(update, base, new, view=_inside(region, low))

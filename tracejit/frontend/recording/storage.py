@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.engine.failures import renew
+from tracejit.engine.failures import without_traceback
 from tracejit.errors import AllocationError, locate
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
@@ -64,7 +64,7 @@ class StorageFailure:
     def tell(self) -> BaseException:
         """Return the error, which the caller raises, and mark it as reported."""
         self.reported = True
-        return renew(self.error)
+        return without_traceback(self.error)
 
 
 _types: dict[tuple[Any, ...], ArrayType] = {}

@@ -242,7 +242,7 @@ class Arguments:
         storage, view, program = array._storage, array._view, self.program
         release(storage)
         known = self.storages.get(storage)
-        is_window = not view.is_whole(storage.type.shape) and storage not in self.aliased
+        is_window = not view.is_identity(storage.type.shape) and storage not in self.aliased
         shown = dtype_and_shape(array) + ("" if view.is_contiguous() else f" with strides {view.strides}")
         storage_var = program.array(var, storage, view, window=is_window, says=(path, shown))
         if known is not None:

@@ -48,7 +48,7 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
         if (array._view is not view and array._view != view) or storage in known:
             return False
         distinct.add(storage)
-    if len(distinct) < len(values) or not view.is_whole(kind.shape):
+    if len(distinct) < len(values) or not view.is_identity(kind.shape):
         return False
     release_all(distinct)
     return True

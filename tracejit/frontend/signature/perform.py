@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracejit import engine
-from tracejit.engine.variable import settle, wait_unsettled
+from tracejit.engine.variable import mark_committed, wait_uncommitted
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, fill
@@ -47,7 +47,7 @@ def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
         if storage.variable is None:  # else an interrupt ended an earlier attempt
             storage.materialise()
     written = [var.value.variable for var in record.written] if record.is_awaited else []
-    wait_unsettled(*written)  # older failures are not this call's
+    wait_uncommitted(*written)  # older failures are not this call's
     streams = {number: stream for number, stream, _total in record.draws}
     values: list[Any] = []
     addresses: list[int] = []
@@ -72,7 +72,7 @@ def launch(program: ReplayProgram, starts: Sequence[int]) -> None:
     for storage in program.outputs:
         add(storage)
     record.call(record.pack(*values, *addresses), tuple(keep))
-    settle(*written)
+    mark_committed(*written)
 
 
 def write_back(program: ReplayProgram) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.engine.variable import settle, wait_unsettled
+from tracejit.engine.variable import mark_committed, wait_uncommitted
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
 from tracejit.frontend.recording.numpy_views import read_part
@@ -187,7 +187,7 @@ HELPERS: dict[str, Any] = {
     "release": release, "is_block": is_block, "storages": storages, "release_all": release_all,
     "any_shared": any_shared, "addresses": addresses, "variables": variables,
     "variable_addresses": variable_addresses,
-    "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
+    "wait": engine.wait, "wait_uncommitted": wait_uncommitted, "mark_committed": mark_committed,
     "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,

@@ -377,7 +377,7 @@ class Writer:
         written = sorted({self.write(var) for var in launch.written}) if launch.is_awaited else []
         if written:
             actions.append(
-                f"wait_unsettled({self._variables_of(written)})"
+                f"wait_uncommitted({self._variables_of(written)})"
             )  # older failures are not this call's
         for index, stream, total in launch.draws:
             name = self.constant(stream)
@@ -385,7 +385,7 @@ class Writer:
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if written:
-            actions.append(f"settle({self._variables_of(written)})")
+            actions.append(f"mark_committed({self._variables_of(written)})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
             actions.append(f"if shared: wait({self._variables_of(storages)}, exclusive=True)")

@@ -121,7 +121,7 @@ class Recomputed(CopiedStep):
             earlier = [] if self.order is None else self.order.dependencies(builder)
             copier = _Recomputing(builder, [seeds[0], *earlier])
             items = copier.copies(self.items)
-        ends = [copier.found(v) for v, _ in known]
+        ends = [copier.copy_of(v) for v, _ in known]
         active_inputs = [v for v in self.inputs if v in active]
         gradients = gradient(builder, items, ends, seeds, active_inputs, guard=recording_operators)
         totals = dict(zip(active_inputs, gradients, strict=True))
@@ -152,12 +152,12 @@ class _Recomputing(Copier):
         copied; an exchange keeps its results.
         """
         if Trait.ORDERED in node.op.traits and node.outputs:
-            operands = tuple(self.found(v) for v in node.inputs)
+            operands = tuple(self.copy_of(v) for v in node.inputs)
             return [Node(node.op, operands, node.outputs, node.attrs, node.location)]  # not recomputed
         if node.op in FREE or Trait.CAN_FAIL in node.op.traits or Trait.ORDERED in node.op.traits:
             return []
         first: Items = []
-        inputs = [self.found(v) for v in node.inputs]
+        inputs = [self.copy_of(v) for v in node.inputs]
         costs = Trait.VIEW not in node.op.traits and node.op not in IDENTITIES
         if costs and self.delayed.isdisjoint(inputs):
             arrays = [v for v in node.inputs if not v.type.on_host and v.type.size]
@@ -165,13 +165,13 @@ class _Recomputing(Copier):
             if arrays:
                 first = self.delay(min(arrays, key=lambda v: v.type.nbytes), node.location)
         copies = super().copy_node(node)
-        if not self.delayed.isdisjoint(self.found(v) for v in node.inputs):
-            self.delayed.update(self.found(v) for v in node.outputs)
+        if not self.delayed.isdisjoint(self.copy_of(v) for v in node.inputs):
+            self.delayed.update(self.copy_of(v) for v in node.outputs)
         return [*first, *copies]
 
     def delay(self, value: Value, location: str | None) -> Items:
         """Replace `value` by a copy that depends on the cotangents on its device."""
-        builder, source = self.builder, self.found(value)
+        builder, source = self.builder, self.copy_of(value)
         start = len(builder.nodes)
         marker = self.marker(source.type.device, location)
         shape = source.type.shape

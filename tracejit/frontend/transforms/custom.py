@@ -212,7 +212,7 @@ class _CustomStep(CopiedStep):
 
     def copy_for(self, copier: Copier) -> ReverseStep:
         """Return the step for copies of the values. The rule keeps the arrays of the original body."""
-        values = [[copier.found(v) for v in group] for group in (self.starts, self.ends, self.outputs)]
+        values = [[copier.copy_of(v) for v in group] for group in (self.starts, self.ends, self.outputs)]
         return _CustomStep(self.rule, copier.copied(self.items), *values)
 
     def pull_back(

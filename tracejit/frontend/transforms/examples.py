@@ -102,7 +102,7 @@ class Replay(Copier):
             if node.op is random_bits and node.inputs[1] in self.draws and inner.size:
                 results = self._draw(node)
             else:
-                results = batch(builder, node, [self.found(v) for v in node.inputs], mapped, inner.size)
+                results = batch(builder, node, [self.copy_of(v) for v in node.inputs], mapped, inner.size)
         except TracejitError as error:
             raise locate(error, node.location) from None
         self.replaced.update(zip(node.outputs, results, strict=True))
@@ -123,7 +123,7 @@ class Replay(Copier):
 
     def _of_example(self, value: Value, example: int) -> Value:
         """Return the outer value for one example of a value of the batch."""
-        outer = self.found(value)
+        outer = self.copy_of(value)
         if value not in self.inner.mapped:
             return outer
         selected: Value = self.builder.emit(
@@ -134,7 +134,7 @@ class Replay(Copier):
     def _draw(self, node: Node) -> tuple[Value, ...]:
         """Append random bits, with different positions in the stream for each example."""
         offset, count = self.draws[node.inputs[1]]
-        key, counter, index = (Sym(self.found(v)) for v in node.inputs)
+        key, counter, index = (Sym(self.copy_of(v)) for v in node.inputs)
         with building(self.builder, node.location):
             first = iota(size=self.inner.size, device=index.device) * count + offset
             shape = index.shape
@@ -160,13 +160,13 @@ class Replay(Copier):
         if value in mapped or cotangent not in mapped:
             return self.result(cotangent, 0 if value in mapped else None)
         with building(self.builder):
-            return Sym(self.found(cotangent)).sum((0,)).value
+            return Sym(self.copy_of(cotangent)).sum((0,)).value
 
     def result(self, value: Value, axis: int | None) -> Value:
         """Return the outer value of a value of the batch, with the examples along `axis`; None: not
         mapped.
         """
-        outer = self.found(value)
+        outer = self.copy_of(value)
         if axis is None:
             return outer
         arranged = View.of_shape(outer.type.shape)
@@ -174,7 +174,7 @@ class Replay(Copier):
             arranged = arranged.expand(0).broadcast((self.inner.size, *outer.type.shape))
         others = list(range(1, len(arranged.shape)))
         arranged = arranged.permute((*others[:axis], 0, *others[axis:]))
-        if arranged.is_whole(outer.type.shape):
+        if arranged.is_identity(outer.type.shape):
             return outer
         return self.outer.emit(view, outer, view=arranged)
 
@@ -196,7 +196,7 @@ class BatchedStep(CopiedStep):
 
     def copy_for(self, copier: Copier) -> ReverseStep:
         """Return the step for copies of the outer values."""
-        return BatchedStep(self.step, self.inner, {v: copier.found(o) for v, o in self.known.items()})
+        return BatchedStep(self.step, self.inner, {v: copier.copy_of(o) for v, o in self.known.items()})
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.structure import facts, type_facts
+from tracejit.ir.structure import attribute_items, type_items
 from tracejit.loopnest.analysis import Analysis
 from tracejit.loopnest.schedule import in_place
 from tracejit.loopnest.sweep import with_edges
@@ -81,11 +81,11 @@ class Keys:
         return tuple(key)
 
     def _of_node(self, node: Node) -> int:
-        number = self._nodes[node] = self._numbered((node.op, *facts(node), node.location))
+        number = self._nodes[node] = self._numbered((node.op, *attribute_items(node), node.location))
         return number
 
     def _of_type(self, value: Value) -> int:
-        number = self._types[id(value.type)] = self._numbered(type_facts(value))
+        number = self._types[id(value.type)] = self._numbered(type_items(value))
         return number
 
     def _numbered(self, what: Hashable) -> int:

@@ -62,16 +62,16 @@ class FreeNodes:
         self.long_lived = long_lived(graph)  # rereading these saves the memory of a smaller array
         self.light: dict[Node, int] = {}  # light nodes, with their depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
-        self.solid: set[Value] = set()
+        self.materialised: set[Value] = set()
         self.nodes = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
-        self._solidify(self.results)
+        self._mark_materialised(self.results)
         for node in graph.nodes:
-            self._solidify(self.needs_memory(node))
+            self._mark_materialised(self.needs_memory(node))
 
-    def _solidify(self, values: Iterable[Value]) -> None:
+    def _mark_materialised(self, values: Iterable[Value]) -> None:
         """Mark `values` as materialised."""
         for value in values:
-            self.solid.add(value)
+            self.materialised.add(value)
             node = self.producers.get(value)
             if node is not None and node.op in FREE:
                 self.nodes.discard(node)
@@ -198,14 +198,14 @@ class FreeNodes:
 
     # ---- light nodes
 
-    def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
+    def make_light(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
         """Make `node` light if possible; return whether it is.
 
         groups: the members of the groups that compute its operands, which `node` would join otherwise.
         """
         if ELEMENTWISE not in node.op.traits or EXPENSIVE in node.op.traits or CAN_FAIL in node.op.traits:
             return False
-        if node.output in self.solid:
+        if node.output in self.materialised:
             return False
         operands = {v for v in node.inputs if not v.type.on_host}
         sources = [v for v in self.origins(operands) if not v.type.on_host]

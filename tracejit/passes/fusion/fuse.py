@@ -67,7 +67,7 @@ _NUMBERS: dict[Hashable, int] = {}
 """The integers that represent nodes and types in keys of bodies (see `Keys`)."""
 
 
-class Fit(NamedTuple):
+class GroupProperties(NamedTuple):
     """The properties of a group as one kernel.
 
     operands: an upper bound of the number of arrays. shape: the shape of all values, if the group is
@@ -145,12 +145,12 @@ class _Fuser:
         """Add `node` to existing groups, start a group with it, or let its users recompute it."""
         origins = self.free.origins(node.inputs)
         needed = {group: None for group in map(self.producer_group, origins) if group is not None}
-        if self.free.lighten(node, [group.members.values() for group in needed]):
+        if self.free.make_light(node, [group.members.values() for group in needed]):
             return
         readers = self.overwritten(node)
         earlier = [*needed, *readers]
         chosen: list[FusionGroup] = []
-        fit: Fit | None = None
+        fit: GroupProperties | None = None
         is_kernel = in_kernel(node) and not self.is_alias(node)
         if is_kernel and node.op is not ops.matmul:
             for group in sorted(needed, key=lambda g: -g.last):
@@ -181,13 +181,17 @@ class _Fuser:
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 
-    def single(self, node: Node, origins: Sequence[Value]) -> Fit:
+    def single(self, node: Node, origins: Sequence[Value]) -> GroupProperties:
         """The fit of a group of `node` only. The kernel of a reduction iterates over its operand."""
         count = len(origins) + len(node.outputs)
         if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
-            return Fit(count, node.outputs[0].type.shape)
+            return GroupProperties(count, node.outputs[0].type.shape)
         rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
-        return Fit(count, None) if rows is None else Fit(count, None, rows.domain(), rows)
+        return (
+            GroupProperties(count, None)
+            if rows is None
+            else GroupProperties(count, None, rows.domain(), rows)
+        )
 
     def is_alias(self, node: Node) -> bool:
         """Whether `node` is a view that need not be copied: a contiguous part of an array that is
@@ -227,19 +231,19 @@ class _Fuser:
         node: Node,
         origins: Sequence[Value],
         earlier: Sequence[FusionGroup],
-    ) -> Fit | None:
+    ) -> GroupProperties | None:
         """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if there is none."""
         if sum(len(g.members) for g in groups) >= MAX_NODES or not self.partition.is_convex(groups, earlier):
             return None
         if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > MAX_OPERANDS:
             return None
         if is_elementwise(groups, node) and not self.views_values_of(groups, node):
-            return Fit(count, node.output.type.shape)
+            return GroupProperties(count, node.output.type.shape)
         nodes = merged_nodes(groups, node)
         try:
             check_stores(groups, node, origins, self.free, self.group_of)
             if len(groups) == 1 and self.follows(groups[0], node):
-                return Fit(count, None, groups[0].domain, groups[0].rows)
+                return GroupProperties(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
@@ -247,7 +251,7 @@ class _Fuser:
             if n_recomputed(program) > MAX_RECOMPUTED:
                 raise Unfusable(f"more than {MAX_RECOMPUTED} operators would be recomputed")
             domain = open_domain(program)
-            return Fit(count, None, domain, None if fold is None else rows_of(fold))
+            return GroupProperties(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None

@@ -232,19 +232,21 @@ def pieces_of(node: Node) -> int:
     tuning = tuning_of(node.inputs[0].type.device)
     if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > tuning.caches.last:
         return max(d for d in range(1, tuning.units.row_pieces + 1) if shape[0] % d == 0)
-    units, enough = _units(shape, axes, tuning.units.part), tuning.units.enough
-    if not units or units >= enough:
+    units, enough_units = _units(shape, axes, tuning.units.unit_columns), tuning.units.enough_units
+    if not units or units >= enough_units:
         return 0
-    n_pieces = min(math.prod(shape) // units // tuning.units.piece, enough // units)
+    n_pieces = min(math.prod(shape) // units // tuning.units.min_piece, enough_units // units)
     n_even = max((d for d in range(1, n_pieces + 1) if shape[axes[0]] % d == 0), default=0)
     if 2 * n_even > n_pieces or axes != tuple(range(axes[0], axes[-1] + 1)):
         return n_even
     return n_pieces
 
 
-def _units(shape: tuple[int, ...], axes: tuple[int, ...], part: int) -> int:
-    """The number of work units of an unsplit reduction: one for each result, or for each `part` results."""
+def _units(shape: tuple[int, ...], axes: tuple[int, ...], unit_columns: int) -> int:
+    """The number of work units of an unsplit reduction: one for each result, or for each
+    `unit_columns` results if the last axis is kept.
+    """
     kept = [n for a, n in enumerate(shape) if a not in axes]
     if not kept or axes[-1] == len(shape) - 1:
         return math.prod(kept)
-    return math.prod(kept[:-1]) * -(-kept[-1] // part)
+    return math.prod(kept[:-1]) * -(-kept[-1] // unit_columns)

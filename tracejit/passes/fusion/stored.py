@@ -103,7 +103,7 @@ class ReadBack:
         node = self.free.producers.get(value)
         if node is None or self.group_of.get(node) is not group or not group.is_kernel or group.products:
             return None
-        if value in self.free.solid or view.size < 2 or view.merged().strides[-1] != 1:
+        if value in self.free.materialised or view.size < 2 or view.merged().strides[-1] != 1:
             return None
         return Stored(value, group, update.output, view)
 

@@ -49,7 +49,7 @@ def is_task(node: Node) -> bool:
 def overwrites(node: Node) -> Pairs:
     """The pairs (output, operand) for which the node writes the output into the operand's memory."""
     if node.op is fused:
-        return _facts_of(node.attrs["body"]).overwrites
+        return _properties_of(node.attrs["body"]).overwrites
     if node.op in IN_PLACE:
         return tuple((k, k) for k in range(len(node.outputs)))
     if node.op is loop:
@@ -57,18 +57,18 @@ def overwrites(node: Node) -> Pairs:
     return ((0, 0),) if node.op is update else ()
 
 
-class BodyFacts(NamedTuple):
+class BodyProperties(NamedTuple):
     """The aliasing and failure properties of a kernel, computed from its body."""
 
     overwrites: Pairs
     can_fail: bool
 
 
-def _facts_of(body: Graph) -> BodyFacts:
-    facts: BodyFacts | None = body.notes.get("inside")
-    if facts is None:
-        facts = body.notes["inside"] = BodyFacts(_overwritten(body), any(map(can_fail, body.nodes)))
-    return facts
+def _properties_of(body: Graph) -> BodyProperties:
+    properties: BodyProperties | None = body.notes.get("inside")
+    if properties is None:
+        properties = body.notes["inside"] = BodyProperties(_overwritten(body), any(map(can_fail, body.nodes)))
+    return properties
 
 
 def _overwritten(body: Graph) -> Pairs:
@@ -92,7 +92,7 @@ def may_share(node: Node) -> Pairs:
 def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
     if node.op is fused:
-        return _facts_of(node.attrs["body"]).can_fail
+        return _properties_of(node.attrs["body"]).can_fail
     if node.op is loop:
         return graph_can_fail(node.attrs["body"])
     return CAN_FAIL in node.op.traits

@@ -64,7 +64,7 @@ class ArenaLayout:
         size = _aligned(nbytes)
         if size == 0:
             return 0, 0
-        holes = self._best_fit(size, self._known(task, known))
+        holes = self._best_fit(size, self._reusable_holes(task, known))
         offset = holes[0].offset if holes else self.size
         end = offset + size
         self.size = max(self.size, end)
@@ -99,7 +99,7 @@ class ArenaLayout:
             if not self._by_last[last]:
                 self._lasts ^= 1 << last
 
-    def _known(self, task: int, known: int) -> list[Hole]:
+    def _reusable_holes(self, task: int, known: int) -> list[Hole]:
         """The holes that `task` may reuse, in order of their offsets."""
         unknown = ~known
         lasts = self._lasts & known

@@ -26,7 +26,7 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.moving import most
 from tracejit.passes.memory.aliases import Span, fills_buffer, may_share
 from tracejit.passes.memory.arena import ArenaLayout, tasks_of
-from tracejit.passes.memory.timing import direct
+from tracejit.passes.memory.timing import direct_dependencies
 
 LARGE = 1 << 16
 """The least size in bytes of a buffer for which an additional dependency is profitable."""
@@ -84,7 +84,7 @@ class _Packer:
             self.dying[users.bit_length() - 1].append(root)
         self.bytes = {root: most(root.type.nbytes) for root in self.users}
         self.latest = [len(nodes)] * len(nodes) if times else _latest_reusers(after, self.first)
-        self.ended = _ended(times) if times else iter([0] * len(nodes))
+        self.ended = _ended_tasks(times) if times else iter([0] * len(nodes))
         self.arena = ArenaLayout()
         self.offsets: dict[Value, int] = {}
 
@@ -131,10 +131,10 @@ class _Packer:
         new_users = users & ~self.ancestors[task]
         if new_users:
             waits = {*self.after[task], *tasks_of(new_users)}
-            self.after[task], self.ancestors[task] = direct(waits, self.ancestors)
+            self.after[task], self.ancestors[task] = direct_dependencies(waits, self.ancestors)
 
 
-def _ended(times: Times) -> Iterator[int]:
+def _ended_tasks(times: Times) -> Iterator[int]:
     """Yield, for each task, the tasks that have ended when it starts, if all start as early as possible."""
     running: list[tuple[int, int]] = []
     ended = 0

@@ -6,9 +6,9 @@ Given a legal graph (see `legalize`), it determines:
    of a root is the storage of an input (if the root is the input, or is the value of an effect on it), a new
    output, or a part of the arena.
 2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
-writer
-   for the last writer and for all readers since. Writers of existing storage also wait for all tasks that can
-   fail. Nodes of one token (callbacks) keep their order. Edges that are implied by other paths are removed.
+   writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
+   that can fail. Nodes of one token (callbacks) keep their order. Edges that are implied by other paths are
+   removed.
 3. *Arena.* Buffers share its memory along dependencies (see `pack`). If it saves a sixteenth of the arena,
    tasks are instead sorted by their earliest start (see `timing`), and memory is also reused by time.
 
@@ -35,7 +35,7 @@ from tracejit.ir.op import Trait
 from tracejit.ops.communicate import agree, token
 from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, fills_buffer, is_task, roots
 from tracejit.passes.memory.pack import LARGE, Packed, pack
-from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
+from tracejit.passes.memory.timing import cost, direct_dependencies, earliest, in_order_of_start, reordered
 
 SAVING = 16
 """The reciprocal of the fraction of the arena that reordering the tasks has to save."""
@@ -49,16 +49,16 @@ class BufferKind(enum.Enum):
     ARENA = "arena"
 
 
-class Place(NamedTuple):
+class MemoryLocation(NamedTuple):
     """A location: `offset` bytes into input or output `number`, or into the arena of device `number`."""
 
     kind: BufferKind
     number: int
     offset: int
 
-    def moved(self, nbytes: int) -> "Place":
+    def moved(self, nbytes: int) -> "MemoryLocation":
         """The location that is `nbytes` bytes further."""
-        return Place(self.kind, self.number, self.offset + nbytes)
+        return MemoryLocation(self.kind, self.number, self.offset + nbytes)
 
     def __str__(self) -> str:
         if self.kind is BufferKind.ARENA:
@@ -69,27 +69,27 @@ class Place(NamedTuple):
 class PlannedTask(NamedTuple):
     """A task: its node, the tasks it waits for, (output, operand) pairs that share memory, and its cost.
 
-    parts: the factor by which its units of work are smaller than usual.
+    subdivision: the factor by which its units of work are smaller than usual.
     """
 
     node: Node
     after: tuple[int, ...]
     shared: tuple[tuple[int, int], ...]
     cost: int
-    parts: int = 1
+    subdivision: int = 1
 
 
 class MemoryPlan(NamedTuple):
     """The locations of the array values of `graph`, and its tasks in an order in which they can run.
 
     spans: the location of each array value in its buffer.
-    places: the location of each array value in memory.
+    locations: the location of each array value in memory.
     arenas: the size in bytes of the arena of each device, by the number of the device.
     """
 
     graph: Graph
     spans: dict[Value, Span]
-    places: dict[Value, Place]
+    locations: dict[Value, MemoryLocation]
     tasks: tuple[PlannedTask, ...]
     arenas: dict[int, int]
 
@@ -109,21 +109,23 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     arenas: dict[int, int] = {}
     for device, on_others in _by_device(spans):
         packed, order = _packed(nodes, spans, {**on_others, **buffers}, after, costs)
-        buffers |= {root: Place(BufferKind.ARENA, device, offset) for root, offset in packed.offsets.items()}
+        buffers |= {
+            root: MemoryLocation(BufferKind.ARENA, device, offset) for root, offset in packed.offsets.items()
+        }
         nodes, costs, after = [nodes[t] for t in order], [costs[t] for t in order], packed.after
         arenas[device] = packed.size
-    places = {}
+    locations = {}
     for value, span in spans.items():
         start = buffers[span.root]
-        places[value] = start.moved(span.offset) if span.offset else start
+        locations[value] = start.moved(span.offset) if span.offset else start
     tasks = [
-        PlannedTask(node, waits, _shared(node, places), cost)
+        PlannedTask(node, waits, _shared(node, locations), cost)
         for node, waits, cost in zip(nodes, after, costs, strict=True)
     ]
-    return MemoryPlan(graph, spans, places, tuple(tasks), arenas)
+    return MemoryPlan(graph, spans, locations, tuple(tasks), arenas)
 
 
-def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, Place | None]]]:
+def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, MemoryLocation | None]]]:
     """Yield the number of each device, with the roots that are on other devices."""
     roots = dict.fromkeys(span.root for span in spans.values())
     for device in sorted({root.type.device.number for root in roots}):
@@ -133,7 +135,7 @@ def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, Plac
 def _packed(
     nodes: Sequence[Node],
     spans: dict[Value, Span],
-    buffers: Mapping[Value, Place | None],
+    buffers: Mapping[Value, MemoryLocation | None],
     after: Sequence[tuple[int, ...]],
     costs: Sequence[int],
 ) -> tuple[Packed, Sequence[int]]:
@@ -169,15 +171,19 @@ def naive_bytes(graph: Graph, weights: Mapping[Node, int] | None = None) -> int:
     )
 
 
-def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
+def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, MemoryLocation]:
     """The locations of buffers outside the arena, by root: inputs, outputs, and the values of effects."""
     position = {value: i for i, value in enumerate(graph.inputs)}
-    buffers = {v: Place(BufferKind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
-    claims = [(e.value, Place(BufferKind.INPUT, position[e.target], 0)) for e in graph.effects]
-    claims += [(value, Place(BufferKind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
-    for value, place in claims:
+    buffers = {v: MemoryLocation(BufferKind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
+    claims = [(e.value, MemoryLocation(BufferKind.INPUT, position[e.target], 0)) for e in graph.effects]
+    claims += [(value, MemoryLocation(BufferKind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
+    for value, location in claims:
         span = spans.get(value)
-        if span is None or not fills_buffer(value, span) or buffers.setdefault(span.root, place) != place:
+        if (
+            span is None
+            or not fills_buffer(value, span)
+            or buffers.setdefault(span.root, location) != location
+        ):
             raise VerificationError(f"plan: the result {value.type} has no buffer of its own; legalize first")
     return buffers
 
@@ -197,7 +203,7 @@ def _dependencies(
     graph: Graph,
     nodes: Sequence[Node],
     spans: dict[Value, Span],
-    buffers: dict[Value, Place],
+    buffers: dict[Value, MemoryLocation],
     aliases: Sequence[Sequence[int]],
 ) -> list[tuple[int, ...]]:
     """Return, for each task, the tasks for which it waits, without those implied by others."""
@@ -227,34 +233,34 @@ def _dependencies(
             accesses[root].readers.append(task)
         for root in writes:
             accesses[root].writer, accesses[root].readers = task, []
-        direct_waits, all_ancestors = direct(waits, ancestors)
+        direct_waits, all_ancestors = direct_dependencies(waits, ancestors)
         after.append(direct_waits)
         ancestors.append(all_ancestors)
     return after
 
 
 def _accesses(
-    graph: Graph, buffers: dict[Value, Place], aliases: Sequence[Sequence[int]]
+    graph: Graph, buffers: dict[Value, MemoryLocation], aliases: Sequence[Sequence[int]]
 ) -> dict[Value, _Accesses]:
     """Create one record for each root, shared by the roots whose memory may overlap."""
     groups = alias_groups(graph, aliases) if aliases else {}
     shared: dict[Hashable, _Accesses] = defaultdict(_Accesses)
     accesses: dict[Value, _Accesses] = defaultdict(_Accesses)
-    for root, place in buffers.items():
-        if place.kind is BufferKind.INPUT:
-            accesses[root] = shared[groups.get(graph.inputs[place.number], place.number)]
+    for root, location in buffers.items():
+        if location.kind is BufferKind.INPUT:
+            accesses[root] = shared[groups.get(graph.inputs[location.number], location.number)]
     return accesses
 
 
-def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
+def _shared(node: Node, locations: dict[Value, MemoryLocation]) -> tuple[tuple[int, int], ...]:
     """The (output, operand) pairs that share memory."""
-    operands = [places.get(operand) for operand in node.inputs]
+    operands = [locations.get(operand) for operand in node.inputs]
     return tuple(
         [
             (k, j)
             for k, output in enumerate(node.outputs)
-            if (place := places.get(output)) is not None and place in operands
+            if (location := locations.get(output)) is not None and location in operands
             for j, operand in enumerate(node.inputs)
-            if operands[j] == place and output.type.nbytes * operand.type.nbytes
+            if operands[j] == location and output.type.nbytes * operand.type.nbytes
         ]
     )

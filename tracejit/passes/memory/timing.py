@@ -90,7 +90,7 @@ def reordered(after: Sequence[Sequence[int]], order: Sequence[int]) -> list[tupl
     return [tuple(sorted(number[t] for t in after[task])) for task in order]
 
 
-def direct(waits: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
+def direct_dependencies(waits: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The tasks in `waits` that are not ancestors of others in it, and the bit set of all ancestors.
 
     >>> direct({0, 1, 2}, [0b0, 0b1, 0b0])

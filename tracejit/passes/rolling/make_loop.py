@@ -18,12 +18,12 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.rounds import merge, merge_attributes
+from tracejit.ir.iterations import merge, merge_attributes
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.passes.products import would_be_tiled
-from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, Wire, WireKind, Wiring
+from tracejit.passes.rolling.wiring import NotRollable, RecordedGraph, Wire, WireKind, Wiring
 
 
 def make_loop(
@@ -33,11 +33,11 @@ def make_loop(
 
     The values that replace those of the run are added to `renamed`. Equal bodies are shared, through
     `bodies`. If moving offsets cannot be expressed by windows, the body has views with moving offsets
-    instead. Raises `Unlike` if the run cannot be a loop.
+    instead. Raises `NotRollable` if the run cannot be a loop.
     """
     try:
         return _WindowLoop(recorded, wiring).run(renamed, bodies)
-    except Unlike:
+    except NotRollable:
         return _MovingViewLoop(recorded, wiring).run(renamed, bodies)
 
 
@@ -97,12 +97,12 @@ class _WindowLoop:
         return [*self.before, loop, *self.after]
 
     def _check_extents(self) -> None:
-        """Raise `Unlike` if the types of results differ between iterations."""
+        """Raise `NotRollable` if the types of results differ between iterations."""
         last = self.recorded.nodes[self.wiring.end - self.wiring.period : self.wiring.end]
         for node, other in zip(self.nodes, last, strict=True):
             is_equal = all(v.type == w.type for v, w in zip(node.outputs, other.outputs, strict=True))
             if not is_equal or node.op is ops.loop:
-                raise Unlike("iterations have different sizes", node.location)
+                raise NotRollable("iterations have different sizes", node.location)
 
     # ---- requirements
 
@@ -126,13 +126,17 @@ class _WindowLoop:
             for k in range(len(node.outputs)):
                 if any(self.recorded.is_needed(self._value((q, k), r), end) for r in range(trip_count - 1)):
                     if node.op is ops.update or node.op is ops.loop:
-                        raise Unlike("array contents of several iterations are needed later", node.location)
+                        raise NotRollable(
+                            "array contents of several iterations are needed later", node.location
+                        )
                     stacked.append((q, k))
                 if self.recorded.is_needed(self._value((q, k), trip_count - 1), end):
                     last.append((q, k))
         for q, k in (*last, *stacked):
             if self.nodes[q].outputs[k].type.on_host:
-                raise Unlike("a number that is computed in the loop is needed later", self.nodes[q].location)
+                raise NotRollable(
+                    "a number that is computed in the loop is needed later", self.nodes[q].location
+                )
         return last, stacked
 
     def _is_hoisted(self, q: int) -> bool:
@@ -144,7 +148,7 @@ class _WindowLoop:
         carried = [s for sources in self.wiring.sources for s in sources if s.kind is WireKind.CARRIED]
         for source in carried:
             if source.value is None or source.value.type.on_host:
-                raise Unlike("a number is loop-carried", self.nodes[source.result[0]].location)
+                raise NotRollable("a number is loop-carried", self.nodes[source.result[0]].location)
         return list(dict.fromkeys(carried))
 
     # ---- moving windows
@@ -178,7 +182,7 @@ class _WindowLoop:
                 or any(s.result == source.result for s in carried if s is not source)
             ):
                 node = self.nodes[source.result[0]]
-                raise Unlike("an array is accessed at moving and at other offsets", node.location)
+                raise NotRollable("an array is accessed at moving and at other offsets", node.location)
             spans = [node.attrs["view"].span() for node in accesses]
             start = min(span[0] for span in spans)
             self.windows[source] = MovingWindow(
@@ -222,7 +226,7 @@ class _WindowLoop:
         """Append node `q` of the iteration to the body."""
         sources, step = self.wiring.sources[q], self.wiring.steps[q]
         if node.outputs and all(v.type.on_host for v in node.outputs):
-            raise Unlike("an iteration computes numbers", node.location)
+            raise NotRollable("an iteration computes numbers", node.location)
         base, attrs = sources[0] if sources else None, node.attrs
         if base is not None and (node.op is ops.view or node.op is ops.update):
             view: View = attrs["view"]
@@ -236,7 +240,7 @@ class _WindowLoop:
                 self.values[q, 0] = self._hoist(node)
                 return
             elif step:
-                raise Unlike("an offset moves in an array that each iteration creates", node.location)
+                raise NotRollable("an offset moves in an array that each iteration creates", node.location)
             attrs = {"view": view}
         inputs = [self._operand(source) for source in sources]
         if node.op is ops.update:  # the type of the result is that of the window
@@ -339,7 +343,7 @@ class _WindowLoop:
 
     def _node(self, finals: list[Value], bodies: dict[Hashable, Graph]) -> Node:
         if not finals:
-            raise Unlike("none of its results is needed", self.nodes[0].location)
+            raise NotRollable("none of its results is needed", self.nodes[0].location)
         graph = self.body.graph([], self.effects)
         body = bodies.setdefault(structure(graph, locations=True), graph)
         dtype = np.dtype("int64")
@@ -368,17 +372,19 @@ class _MovingViewLoop(_WindowLoop):
     def _find_windows(
         self, carried: list[Wire], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
     ) -> None:
-        """Create no windows; raise `Unlike` if later nodes need results whose sizes differ."""
+        """Create no windows; raise `NotRollable` if later nodes need results whose sizes differ."""
         for result in (*last, *stacked):
             types = [self._value(result, r).type for r in (0, self.wiring.trip_count - 1)]
             if types[0] != types[1]:
                 node = self.nodes[result[0]]
-                raise Unlike("a result whose size differs between iterations is needed later", node.location)
+                raise NotRollable(
+                    "a result whose size differs between iterations is needed later", node.location
+                )
 
     def _copy(self, q: int, node: Node) -> None:
         column = self._column(q)
         if node.outputs and all(v.type.on_host for v in node.outputs):
-            raise Unlike("an iteration computes numbers", node.location)
+            raise NotRollable("an iteration computes numbers", node.location)
         inputs = tuple([self._operand(source, q, k) for k, source in enumerate(self.wiring.sources[q])])
         runs = [1] * len(column)
         try:
@@ -387,8 +393,8 @@ class _MovingViewLoop(_WindowLoop):
                 merge([v.type for v in values], runs)
                 for values in zip(*[n.outputs for n in column], strict=True)
             ]
-        except Unlike as error:
-            raise Unlike(f"{error} of {node.op.name}", node.location) from None
+        except NotRollable as error:
+            raise NotRollable(f"{error} of {node.op.name}", node.location) from None
         outputs = tuple(map(Value, types))
         self.body.nodes.append(Node(node.op, inputs, outputs, attrs, node.location))
         for k, value in enumerate(outputs):

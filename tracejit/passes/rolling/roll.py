@@ -28,7 +28,7 @@ from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
 from tracejit.passes.rolling.make_loop import make_loop
 from tracejit.passes.rolling.periods import Periods
-from tracejit.passes.rolling.wiring import RecordedGraph, Unlike, WireKind, wiring_of
+from tracejit.passes.rolling.wiring import NotRollable, RecordedGraph, WireKind, wiring_of
 
 MIN_ITERATIONS = 16
 """The least number of iterations of a loop: fewer are cheap to compile, and may be fused with each other."""
@@ -67,17 +67,17 @@ MAX_LEVELS = 6
 """The greatest number of repetitions of the pass: loops are nested less deeply."""
 
 
-class LoopPlace(NamedTuple):
+class RolledRun(NamedTuple):
     """The run of nodes that a loop replaces.
 
     level: the number of repetitions of the pass before. start: the position of the first node. period: the
-    number of nodes of an iteration. rounds: the number of iterations.
+    number of nodes of an iteration. trip_count: the number of iterations.
     """
 
     level: int
     start: int
     period: int
-    rounds: int
+    trip_count: int
 
 
 Cuts = Collection[tuple[int, int]]
@@ -197,7 +197,7 @@ class _Level:
                     return inner
                 try:
                     first_node = self._start(start, period, iterations)
-                except Unlike as error:
+                except NotRollable as error:
                     self._note_reason(error)
                     is_long = period * iterations > LONG_RUN
                     self.failed[period] = start, start + period * iterations, start + period * is_long
@@ -213,7 +213,7 @@ class _Level:
         return None
 
     def _start(self, position: int, period: int, iterations: int) -> int:
-        """The best position of the first node of an iteration in a run; raises `Unlike`.
+        """The best position of the first node of an iteration in a run; raises `NotRollable`.
 
         It is the start of a known iteration, or else the position with the fewest loop-carried values.
         """
@@ -225,14 +225,14 @@ class _Level:
             ):
                 return start
         n_tried = min(iterations - 1, MIN_ITERATIONS) if iterations > MIN_NESTED_ITERATIONS else iterations
-        errors: list[Unlike] = []
+        errors: list[NotRollable] = []
         for least in (n_tried, MIN_PART_ITERATIONS) if iterations * period > LONG_RUN else (n_tried,):
             counts = {}
             for shift in range(shifts):
                 try:
                     wiring = wiring_of(self.recorded, position + shift, period, least, least)
-                except Unlike as unlike:
-                    errors.append(unlike)
+                except NotRollable as error:
+                    errors.append(error)
                     continue
                 carried = {
                     s.result for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
@@ -251,7 +251,9 @@ class _Level:
             if iterations >= least:
                 yield period, iterations
             elif least == MIN_ITERATIONS:
-                self._note_reason(Unlike("iterations need different plans", self.nodes[position].location))
+                self._note_reason(
+                    NotRollable("iterations need different plans", self.nodes[position].location)
+                )
 
     def _replacement(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
         """The nodes that replace those from `position` on, and the position of the next nodes."""
@@ -271,33 +273,33 @@ class _Level:
                 wiring = wiring_of(self.recorded, position, period, iterations, MIN_NESTED_ITERATIONS)
                 _check_work(nodes[wiring.end - period : wiring.end], n_operators)
                 replacement = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
-            except Unlike as error:
+            except NotRollable as error:
                 self._note_reason(error)
                 self.rolling.refused.add(key)
                 continue
             (loop,) = [node for node in replacement if node.op is ops.loop]
-            run = LoopPlace(self.level, position, period, wiring.trip_count)
+            run = RolledRun(self.level, position, period, wiring.trip_count)
             loop.attrs["body"].notes.setdefault("runs", []).append(run)
             return replacement, wiring.end
         return nodes[position : position + 1], position + 1
 
-    def _note_reason(self, error: Unlike) -> None:
+    def _note_reason(self, error: NotRollable) -> None:
         self.rolling.reasons.setdefault(str(error), error.location)
 
 
 def _check_work(body: list[Node], operators: int) -> None:
-    """Raise `Unlike` for iterations with work for several workers, or with values that fit in registers."""
+    """Raise `NotRollable` for iterations with work for several workers, or whose values fit in registers."""
     check_size(body, LONG_SCALE if operators > LONG else 1)
     if (
         len(body) <= MAX_BODY_NODES
         and operators <= MAX_CHAIN
         and all(n.op.traits & IN_REGISTERS for n in body)
     ):
-        raise Unlike("some kernels compute several iterations each", body[0].location)
+        raise NotRollable("some kernels compute several iterations each", body[0].location)
 
 
 def check_size(body: Sequence[Node], scale: int = 1) -> None:
-    """Raise `Unlike` for iterations with enough work for several workers."""
+    """Raise `NotRollable` for iterations with enough work for several workers."""
     computing = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
     products = (
         n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in computing if n.op.work
@@ -306,7 +308,7 @@ def check_size(body: Sequence[Node], scale: int = 1) -> None:
         sum(v.type.nbytes for n in computing for v in n.outputs) > scale * MAX_BYTES
         or sum(products) > scale * MAX_MULTIPLICATIONS
     ):
-        raise Unlike("an iteration is long enough for several workers", body[0].location)
+        raise NotRollable("an iteration is long enough for several workers", body[0].location)
 
 
 def _renamed(node: Node, renamed: dict[Value, Value]) -> Node:

@@ -21,8 +21,8 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.iterations import NotRollable
 from tracejit.ir.op import Trait
-from tracejit.ir.rounds import Unlike
 from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of
@@ -83,7 +83,7 @@ class RecordedGraph:
         for i, node in enumerate(nodes):
             for v in node.inputs:
                 self.last_use[v] = i
-        self.is_plain = _is_plain(nodes)
+        self.is_rollable = _is_rollable(nodes)
 
     def base_of(self, value: Value) -> tuple[Value, View] | None:
         """The base of the chain of views that defines `value`, and the composed view; None without."""
@@ -102,10 +102,10 @@ class RecordedGraph:
 
 
 def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least: int) -> Wiring:
-    """The wiring of up to `most` iterations from `start`; raises `Unlike` if it is less than `least`."""
+    """The wiring of up to `most` iterations from `start`; raises `NotRollable` if it is less than `least`."""
     nodes = recorded.nodes
-    if not recorded.is_plain:
-        check_plain(nodes[start : start + period])
+    if not recorded.is_rollable:
+        check_rollable(nodes[start : start + period])
     trip_count = most
     sources: list[list[Wire]] = []
     steps = []
@@ -118,17 +118,17 @@ def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least
             trip_count = min(trip_count, _n_affine(offsets, step))
         steps.append(step)
         if trip_count < least:
-            raise Unlike(f"the offset of {column[0].op.name} is not affine", column[0].location)
+            raise NotRollable(f"the offset of {column[0].op.name} is not affine", column[0].location)
         trip_count = min(trip_count, _n_affine_sizes(column[:trip_count]))
         if trip_count < least:
-            raise Unlike(f"the size of {column[0].op.name} is not affine", column[0].location)
+            raise NotRollable(f"the size of {column[0].op.name} is not affine", column[0].location)
         node_sources = []
         for k in range(len(column[0].inputs)):
             values = [node.inputs[k] for node in column[:trip_count]]
             source, n_equal = _source(recorded, start, period, values)
             trip_count = min(trip_count, n_equal)
             if trip_count < least:
-                raise Unlike(
+                raise NotRollable(
                     f"operand {k} of {column[0].op.name} has a different source in iteration {trip_count}",
                     column[0].location,
                 )
@@ -137,8 +137,8 @@ def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least
     return Wiring(start, period, trip_count, sources, steps)
 
 
-def check_plain(body: Sequence[Node]) -> None:
-    """Raise `Unlike` for nodes that cannot be in a loop.
+def check_rollable(body: Sequence[Node]) -> None:
+    """Raise `NotRollable` for nodes that cannot be in a loop.
 
     These are nodes that call Python or communicate between ranks, and nodes on several devices, or on a
     device without a kernel for loops.
@@ -146,21 +146,21 @@ def check_plain(body: Sequence[Node]) -> None:
     first = None
     for node in body:
         if RUNS_IN_PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
-            raise Unlike(f"{node.op.name} runs in Python", node.location)
+            raise NotRollable(f"{node.op.name} runs in Python", node.location)
         for value in (*node.inputs, *node.outputs):
             device = value.type.device
             if device is first or value.type.on_host:
                 continue
             if "roll" not in tuning_of(device).passes or (first is not None and device != first):
-                raise Unlike("it is on several devices, or on a GPU", node.location)
+                raise NotRollable("it is on several devices, or on a GPU", node.location)
             first = device
 
 
-def _is_plain(body: Sequence[Node]) -> bool:
-    """Whether `check_plain` accepts these nodes."""
+def _is_rollable(body: Sequence[Node]) -> bool:
+    """Whether `check_rollable` accepts these nodes."""
     try:
-        check_plain(body)
-    except Unlike:
+        check_rollable(body)
+    except NotRollable:
         return False
     return True
 

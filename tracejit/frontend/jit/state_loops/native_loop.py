@@ -49,7 +49,7 @@ from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops.loops import COUNT, graph_can_fail, loop
 from tracejit.passes.rolling.roll import check_size
-from tracejit.passes.rolling.wiring import Unlike, check_plain
+from tracejit.passes.rolling.wiring import NotRollable, check_rollable
 
 ITERATIONS = 4096
 """The largest number of iterations of a launch."""
@@ -104,7 +104,7 @@ def native_loop(trace: Trace, region: LoopRegion, transitions: Sequence[int], he
     try:
         builder = _LoopBuilder(trace, region, transitions, head)
         graph = builder.graph()
-    except (Unsupported, Unlike) as error:
+    except (Unsupported, NotRollable) as error:
         return str(error)
     segment = trace.looks.segments.find(("iterations", structure(graph)), graph)
     return NativeLoop(
@@ -164,7 +164,7 @@ class _LoopBuilder:
             nodes += [node for node in transition.cut.segment.graph.nodes if node.op is not ops.constant]
         if any(node.op is loop and graph_can_fail(node.attrs["body"]) for node in nodes):
             raise Unsupported("an index may be out of range in a loop of an iteration")
-        check_plain(nodes)
+        check_rollable(nodes)
         check_size(nodes)
         self.device: Device = self.transitions[0].cut.results[0].type.device
         self.outer, self.body = Builder(), Builder()

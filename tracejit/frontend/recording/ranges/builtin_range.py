@@ -33,7 +33,7 @@ from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.passes.rolling.roll import LONG_SCALE, check_size
-from tracejit.passes.rolling.wiring import Unlike
+from tracejit.passes.rolling.wiring import NotRollable
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -108,5 +108,5 @@ class _BuiltinLoop(RangeLoop):
         """
         try:
             check_size(self.trace.nodes[begin:], LONG_SCALE)
-        except Unlike as error:
+        except NotRollable as error:
             self.unroll(str(error))

@@ -192,8 +192,8 @@ class LoopStep(CopiedStep):
     def copy_for(self, copier: Copier) -> ReverseStep:
         """Return the step for copies of the nodes."""
         nodes = [node for node in copier.copies(self.nodes) if isinstance(node, Node)]
-        inputs, outputs = ([copier.found(v) for v in values] for values in (self.inputs, self.outputs))
-        last = {i: copier.found(v) for i, v in self.last.items()}
+        inputs, outputs = ([copier.copy_of(v) for v in values] for values in (self.inputs, self.outputs))
+        last = {i: copier.copy_of(v) for i, v in self.last.items()}
         return LoopStep(self.keeper, self.loop, self.trip_count, inputs, outputs, nodes, last)
 
     def pull_back_onto(

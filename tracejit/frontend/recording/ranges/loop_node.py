@@ -41,7 +41,7 @@ from tracejit.ops import astype, constant, copy, full, update, view
 from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.copier import Copier
 from tracejit.passes.gradient import Items, ReverseStep
-from tracejit.passes.rolling.wiring import Unlike, check_plain
+from tracejit.passes.rolling.wiring import NotRollable, check_rollable
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.ranges.ranges import RangeLoop
@@ -60,8 +60,8 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, trip_count: Any, loc
     """
     carried, trace = _carried(before, after), loop.trace
     try:
-        check_plain([node for node in trace.nodes[before.n_nodes :] if node.op is not constant])
-    except Unlike as error:
+        check_rollable([node for node in trace.nodes[before.n_nodes :] if node.op is not constant])
+    except NotRollable as error:
         raise Unequal(str(error)) from None
     if not carried:
         return  # all iterations compute the same values: only the last one remains
@@ -204,7 +204,7 @@ class LoopBody(Copier):
         self.items = self.copies(items)
         stored = set()
         for target, last in zip(targets, self.carried.values(), strict=True):
-            value = self.found(last)
+            value = self.copy_of(last)
             if last in stored or last not in self.produced:
                 value = self.builder.emit(copy, value)
                 self.items.append(self.builder.nodes[-1])
@@ -269,7 +269,7 @@ class LoopBody(Copier):
         varying = [v for v in node.inputs if type(self.trace.nest.values.get(v)) is Varying]
         if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
             raise Unequal(f"{node.op.name} of a number that is computed in each iteration")
-        inputs = [self._broadcast(v, node) if v in varying else self.found(v) for v in node.inputs]
+        inputs = [self._broadcast(v, node) if v in varying else self.copy_of(v) for v in node.inputs]
         if varying and node.op is full:
             self.replaced[node.output] = self.builder.emit(copy, inputs[0])
             return self.builder.nodes[start:]
@@ -301,7 +301,7 @@ class LoopBody(Copier):
 
     # ---- values
 
-    def found(self, value: Value) -> Value:
+    def copy_of(self, value: Value) -> Value:
         """Return the value of the body for a value of the recording."""
         replacement = self.replaced.get(value)
         if replacement is not None:

@@ -28,7 +28,7 @@ from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.ranges.induction import does_move, ends_of
 from tracejit.ir import moving
 from tracejit.ir.graph import Node, Value
-from tracejit.ir.moving import Differs
+from tracejit.ir.moving import IterationsDiffer
 from tracejit.ir.view import LateView, View
 from tracejit.ops import update, view
 
@@ -101,7 +101,7 @@ def _sampled(index: NumberProxy) -> Any:
         slopes[depth] += source.slope
         number = source.base
     operator.index(number)  # a look: the first value must be the same in all calls
-    return moving.whole([index._value + slope for slope in (0, *slopes)])
+    return moving.from_values([index._value + slope for slope in (0, *slopes)])
 
 
 def _leaves(index: NumberProxy, axis: int, extent: int) -> None:
@@ -111,8 +111,8 @@ def _leaves(index: NumberProxy, axis: int, extent: int) -> None:
         loop.unroll("an index is out of range in a later iteration")
     iterations = (extent - now + slope - 1) // slope if slope > 0 else (now + extent) // -slope + 1
     message = (
-        f"index {now + iterations * slope} is out of range for axis {axis} with extent {extent}, in round "
-        f"{loop.iteration + iterations} of the loop"
+        f"index {now + iterations * slope} is out of range for axis {axis} with extent {extent}, in "
+        f"iteration {loop.iteration + iterations} of the loop"
     )
     if loop.outside is None or loop.iteration + iterations < loop.outside.iteration:
         loop.outside = Outside(loop.iteration + iterations, message, user_location())
@@ -137,21 +137,21 @@ def moves(view: View) -> bool:
 
 
 def _samples(number: Any) -> Any:
-    return tuple(number.each) if type(number) is moving.Moving else number
+    return tuple(number.values) if type(number) is moving.Moving else number
 
 
 def slope_of(number: Any, depth: int) -> int:
     """Return the increment of a sampled number per iteration of a loop."""
-    return int(number.each[1 + depth] - number.each[0]) if type(number) is moving.Moving else 0
+    return int(number.values[1 + depth] - number.values[0]) if type(number) is moving.Moving else 0
 
 
 def fixed(number: Any, depth: int) -> Any:
     """Return a sampled number with its present value for one loop; it moves with the enclosing loops."""
     if type(number) is not moving.Moving:
         return number
-    each = number.each.copy()
+    each = number.values.copy()
     each[1 + depth] = each[0]
-    return moving.whole(each)
+    return moving.from_values(each)
 
 
 def at_start(view: View, loop: RangeLoop) -> Any:
@@ -204,7 +204,7 @@ def slice_of(
         low, high = accesses[0].span()
         for access in accesses[1:]:
             low, high = min(low, access.span()[0]), max(high, access.span()[1])
-    except Differs:
+    except IterationsDiffer:
         raise Unequal("the positions in an array move apart") from None
     return MovingSlice(low, high - low, steps.pop())
 

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from tracejit.ir.graph import Effect, Graph, Node, Value
-from tracejit.ir.moving import Moving, before, total, whole
+from tracejit.ir.moving import Moving, before, from_values, total
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
 
-class Unlike(Exception):
-    """Raised for iterations that differ in more than integers; the message names the difference."""
+class NotRollable(Exception):
+    """Raised for nodes or graphs that cannot be iterations of a loop; the message is the reason.
+
+    location: the user's source line of the node at fault, if it is known.
+    """
 
     def __init__(self, message: str, location: str | None):
         super().__init__(message)
@@ -28,7 +31,7 @@ class Unlike(Exception):
 
 
 def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
-    """Merge `items` into one object; raise `Unlike` if more than integers differ."""
+    """Merge `items` into one object; raise `NotRollable` if more than integers differ."""
     first = items[0]
     if isinstance(first, int | Moving) and not isinstance(first, bool):
         return _number(items, runs)
@@ -42,7 +45,7 @@ def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
         shape = merge([t.shape for t in items], runs)
         return ArrayType(shape, first.dtype, first.device)
     if any(item is not first and repr(item) != repr(first) for item in items):
-        raise Unlike("an attribute differs", None)
+        raise NotRollable("an attribute differs", None)
     return first
 
 
@@ -51,9 +54,9 @@ _VIEW = ("offset", "shape", "strides")
 
 def _number(items: Sequence[Any], runs: Sequence[int]) -> Any:
     if len(items) == sum(runs) and Moving not in set(map(type, items)):
-        return whole(items)
-    per_item = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
-    return whole(np.concatenate(per_item))
+        return from_values(items)
+    per_item = [x.values if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
+    return from_values(np.concatenate(per_item))
 
 
 def merge_attributes(nodes: Sequence[Node], runs: Sequence[int]) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def merge_attributes(nodes: Sequence[Node], runs: Sequence[int]) -> dict[str, An
 def _graph(graphs: Sequence[Graph], runs: Sequence[int]) -> Graph:
     """Merge graphs with the same operators and data flow."""
     first = graphs[0]
-    if all(graph is first for graph in graphs) and not moves(first):
+    if all(graph is first for graph in graphs) and not varies(first):
         return first
     new: dict[Value, Value] = {}
 
@@ -89,7 +92,7 @@ def _graph(graphs: Sequence[Graph], runs: Sequence[int]) -> Graph:
     )
 
 
-def moves(graph: Graph) -> bool:
+def varies(graph: Graph) -> bool:
     """Whether a body contains numbers that vary over the iterations."""
     known = graph.notes.get("moves")
     if known is None:
@@ -106,40 +109,40 @@ def _varies(item: Any) -> bool:
         return any(map(_varies, (item.offset, item.shape, item.strides)))
     if isinstance(item, ArrayType):
         return any(map(_varies, item.shape))
-    return moves(item) if isinstance(item, Graph) else type(item) is Moving
+    return varies(item) if isinstance(item, Graph) else type(item) is Moving
 
 
-def part(item: Any, start: int, stop: int) -> Any:
+def restrict(item: Any, start: int, stop: int) -> Any:
     """Restrict `item` to its iterations from `start` to `stop`."""
     if type(item) is Moving:
-        return whole(item.each[start:stop])
+        return from_values(item.values[start:stop])
     if not _varies(item):
         return item
     if isinstance(item, tuple):
-        return tuple([part(x, start, stop) for x in item])
+        return tuple([restrict(x, start, stop) for x in item])
     if isinstance(item, View):
-        return View(*[part(getattr(item, name), start, stop) for name in _VIEW])
+        return View(*[restrict(getattr(item, name), start, stop) for name in _VIEW])
     if isinstance(item, ArrayType):
-        return ArrayType(part(item.shape, start, stop), item.dtype, item.device)
-    return _part_of_graph(item, start, stop)
+        return ArrayType(restrict(item.shape, start, stop), item.dtype, item.device)
+    return _restrict_graph(item, start, stop)
 
 
-def _part_of_graph(graph: Graph, start: int, stop: int) -> Graph:
+def _restrict_graph(graph: Graph, start: int, stop: int) -> Graph:
     new: dict[Value, Value] = {}
 
     def values(old_values: Sequence[Value]) -> tuple[Value, ...]:
-        made = tuple([Value(part(v.type, start, stop)) for v in old_values])
-        new.update(zip(old_values, made, strict=True))
-        return made
+        new_values = tuple([Value(restrict(v.type, start, stop)) for v in old_values])
+        new.update(zip(old_values, new_values, strict=True))
+        return new_values
 
     inputs = values(graph.inputs)
     nodes = []
     for node in graph.nodes:
         operands = tuple([new[v] for v in node.inputs])
-        attrs = {name: part(item, start, stop) for name, item in node.attrs.items() if name != "body"}
+        attrs = {name: restrict(item, start, stop) for name, item in node.attrs.items() if name != "body"}
         if "body" in node.attrs:
             runs = node.attrs["rounds"]
-            attrs["body"] = part(node.attrs["body"], before(runs, start), before(runs, stop))
+            attrs["body"] = restrict(node.attrs["body"], before(runs, start), before(runs, stop))
         nodes.append(Node(node.op, operands, values(node.outputs), attrs, node.location))
     return Graph(
         inputs, tuple(nodes), (), tuple([Effect(new[e.target], new[e.value]) for e in graph.effects])

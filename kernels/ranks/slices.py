@@ -19,11 +19,11 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
     EXCHANGE_MEMBERS,
+    EXCHANGE_MODE,
     EXCHANGE_NOTIFIED,
     EXCHANGE_PRIORITY,
+    EXCHANGE_REPLICATED,
     EXCHANGE_STATE,
-    EXCHANGE_WAY,
-    EXCHANGE_WHOLE,
     LINK_BANDWIDTH,
     MESSAGE_BYTES,
     MESSAGE_KEY,
@@ -87,9 +87,9 @@ def notice_word(board, exchange, offset, phase):
     """The word of the notices to the peers: the location of a slice, the address of an array that they read,
     or the number of pieces that have passed through this rank's stage.
     """
-    if get(exchange, EXCHANGE_WAY) == DIRECT:
+    if get(exchange, EXCHANGE_MODE) == DIRECT:
         return get(exchange, EXCHANGE_ARRAY)
-    if get(exchange, EXCHANGE_WAY) == STAGED:
+    if get(exchange, EXCHANGE_MODE) == STAGED:
         return get(board, BOARD_PIECES)
     return get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD) + offset + phase
 
@@ -105,10 +105,10 @@ def announce(board, exchange, phase):
         if member != me:
             owner = member if phase == 0 else me
             offset, end = offset_of(exchange, owner), offset_of(exchange, owner + 1)
-            if get(exchange, EXCHANGE_WHOLE) != 0:
+            if get(exchange, EXCHANGE_REPLICATED) != 0:
                 offset, end = 0, offset_of(exchange, members)
             nbytes = end - offset
-            if get(exchange, EXCHANGE_WAY) == STAGED:  # no notices follow in the second phase
+            if get(exchange, EXCHANGE_MODE) == STAGED:  # no notices follow in the second phase
                 nbytes += offset_of(exchange, me + 1) - offset_of(exchange, me)
             if send(board, exchange, member, phase, notice_word(board, exchange, offset, phase), nbytes) == 0:
                 return 0
