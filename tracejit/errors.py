@@ -15,10 +15,16 @@ from numpy.linalg import LinAlgError as _LinAlgError
 class TracejitError(Exception):
     """The base class of every error that this package raises intentionally.
 
+    location: the user's line, ``file:line``, if it is known; the text of the error ends with it.
+    message:  the text without it, empty if no location is known.
+
     >>> import tracejit as tj
     >>> issubclass(tj.errors.ShapeError, tj.TracejitError)
     True
     """
+
+    location: str | None = None
+    message: str = ""
 
 
 class ShapeError(TracejitError, ValueError):
@@ -208,10 +214,6 @@ def text(error: BaseException) -> str:
         return f"{type(error).__name__} (its message cannot be had: {type(problem).__name__})"
 
 
-AT = "\n  at "
-"""The text between the message of an error and its location."""
-
-
 def file_and_line(location: str | None) -> tuple[str, str]:
     """Split a location ``file:line`` into file and line, which are empty if there is no location.
 
@@ -224,13 +226,14 @@ def file_and_line(location: str | None) -> tuple[str, str]:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an error without the location that `locate` has appended."""
-    return str(error).partition(AT)[0]
+    return error.message if isinstance(error, TracejitError) and error.message else str(error)
 
 
 def locate(error: TracejitError, location: str | None) -> TracejitError:
     """Append ``at file:line`` to the message of `error`, unless it contains the location, and return it."""
     if location and error.args and location not in str(error.args[0]):
-        error.args = (f"{error.args[0]}{AT}{location}", *error.args[1:])
+        error.message, error.location = str(error.args[0]), location
+        error.args = (f"{error.message}\n  at {location}", *error.args[1:])
     return error
 
 

@@ -244,7 +244,8 @@ def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    line = " ".join(text(error).removeprefix("EngineError: ").split())
+    shown = str(error) if type(error) is EngineError else text(error)
+    line = " ".join(shown.split())
     return (
         line
         if len(line) <= MAX_NOTE_LENGTH

@@ -83,7 +83,7 @@ def merge_texts(points: Sequence[Extents], texts: Sequence[str]) -> str:
         except ArgumentError as error:
             errors.append(error)
     if errors:
-        raise next((error for error in errors if "\n  at " in str(error)), errors[0])
+        raise next((error for error in errors if error.location is not None), errors[0])
     return "\n".join(merged)
 
 

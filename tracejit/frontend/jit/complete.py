@@ -24,6 +24,7 @@ from tracejit.frontend.jit.entries import Answer
 from tracejit.frontend.jit.look_steps import LookEmitter
 from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.python.content import GONE
+from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
@@ -32,7 +33,7 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments, dtype_and_shape
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
-from tracejit.frontend.signature.meanings import Meanings, meaning_of
+from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
     Check,
     ReplayProgram,
@@ -266,7 +267,7 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
         if isinstance(step, RunSegment | StateLoop):
             segments.append((step.node, []))
             if isinstance(step, StateLoop) and len(step.states) > 1:
-                segments[-1][1].append(Answer(None, meaning_of("end of loop", step.node), step.ends))
+                segments[-1][1].append(Answer(None, interned("end of loop", step.node), step.ends))
         elif isinstance(step, Check) and segments and step.says is not None:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)

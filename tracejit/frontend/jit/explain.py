@@ -66,9 +66,11 @@ SHOWN = 4
 
 def _describe(number: int, entry: Signature) -> list[str]:
     paths = entry.paths
-    asked = {answer.says for path in paths for _segment, answers in path.segments for answer in answers}
-    shown = {path: requirement.shown for path, requirement in entry.requirements.items() if path}
-    required = [f"{path}: {words}" for path, words in shown.items() if (path, words) not in asked]
+    required = [
+        f"{path}: {requirement.shown}"
+        for path, requirement in entry.requirements.items()
+        if path and not requirement.is_answer
+    ]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
     if isinstance(entry, PiecewiseSignature):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording.operations import IDENTITY_FUNCTION, Operation
 
 SHOWN = 60  # the maximum number of characters of an expression in messages
@@ -42,7 +43,7 @@ class Evaluation:
         self.operation, self.operands, self.value = operation, operands, value
         self.path = shown(operation, operands)
         keys = tuple(map(number_key, operands))
-        self.key = keys[0] if operation is IDENTITY_FUNCTION else hash((operation.text, keys))
+        self.key = keys[0] if operation is IDENTITY_FUNCTION else interned(operation, *keys)
 
 
 class Computed(Evaluation):
@@ -91,7 +92,7 @@ OF_LOOPS = (Progression, Varying)
 
 def number_key(source: Any) -> Hashable:
     """Return a key that identifies a number in all calls of a function: the name of an argument, for
-    instance, or a hash of a computation.
+    instance, or the interned key of a computation.
     """
     if isinstance(source, Evaluation):
         return source.key

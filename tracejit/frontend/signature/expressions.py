@@ -179,7 +179,7 @@ class Compute(Derived):
 
     @property
     def what(self) -> Hashable:
-        return "operation", self.operation.text
+        return "operation", self.operation
 
 
 def attribute(holder: Expr, *names: str) -> Expr:

@@ -13,10 +13,8 @@ takes constant time however deep they are.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Hashable
-
 from tracejit.frontend.python.identity import Identity
+from tracejit.frontend.python.interned import Interned, interned
 from tracejit.frontend.signature.expressions import Const, Derived, Expr, Result, Var, attribute
 from tracejit.frontend.signature.program import (
     ArrayCheck,
@@ -27,24 +25,6 @@ from tracejit.frontend.signature.program import (
     StateLoop,
     Step,
 )
-
-
-class Meaning:
-    """An interned description of how a value is computed. Meanings are compared by identity."""
-
-    __slots__ = ("__weakref__", "key")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-
-
-_interned: weakref.WeakValueDictionary[Hashable, Meaning] = weakref.WeakValueDictionary()
-
-
-def meaning_of(*key: Hashable) -> Meaning:
-    """Return the meaning with this key."""
-    meaning = _interned.get(key)
-    return meaning if meaning is not None else _interned.setdefault(key, Meaning(key))
 
 
 class Meanings:
@@ -59,7 +39,7 @@ class Meanings:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Var, Meaning] = {}
+        self._known: dict[Var, Interned] = {}
 
     @classmethod
     def of(cls, program: ReplayProgram) -> Meanings:
@@ -71,16 +51,14 @@ class Meanings:
             meanings.add(step)
         return meanings
 
-    def __getitem__(self, value: Expr) -> Meaning:
+    def __getitem__(self, value: Expr) -> Interned:
         if isinstance(value, Derived):
             what = ("result", self[value.function]) if isinstance(value, Result) else value.what
-            return meaning_of(what, *(self[operand] for operand in value.operands))
+            return interned(what, *(self[operand] for operand in value.operands))
         if isinstance(value, Var):
             known = self._known.get(value)
-            return known if known is not None else meaning_of("variable", value)
-        return (
-            meaning_of("object", Identity(value.value)) if isinstance(value, Const) else meaning_of(value.key)
-        )
+            return known if known is not None else interned("variable", value)
+        return interned("object", Identity(value.value)) if isinstance(value, Const) else interned(value.key)
 
     def add(self, step: Step) -> None:
         """Add the meanings of the variables that a step binds."""
@@ -94,8 +72,8 @@ class Meanings:
                 vars = *step.results, step.number
             else:
                 vars = step.states[step.ends].vars
-            known |= {var: meaning_of("of", step.node, k) for k, var in enumerate(vars)}
+            known |= {var: interned("of", step.node, k) for k, var in enumerate(vars)}
         elif isinstance(step, ManyArrays):
             container = self[step.container]
             for kind, vars in (("array", step.arrays), ("storage", step.storages)):
-                known |= {var: meaning_of(kind, container, k) for k, var in enumerate(vars)}
+                known |= {var: interned(kind, container, k) for k, var in enumerate(vars)}

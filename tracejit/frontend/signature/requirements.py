@@ -19,7 +19,15 @@ import numpy as np
 
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
-from tracejit.frontend.signature.program import ArrayCheck, Check, ManyArrays, ReplayProgram, Rule
+from tracejit.frontend.signature.program import (
+    ArrayCheck,
+    Check,
+    ManyArrays,
+    ReplayProgram,
+    Rule,
+    RunSegment,
+    StateLoop,
+)
 from tracejit.ir.types import ArrayType, Device
 from tracejit.ir.view import View
 
@@ -37,10 +45,12 @@ class Requirement(NamedTuple):
 
     shown:      the requirement in words; empty for one that is not shown.
     conditions: the checks, comparable with those of other signatures.
+    is_answer:  whether the value is a number that the body has looked at, so that paths differ in it.
     """
 
     shown: str
     conditions: tuple[Hashable, ...]
+    is_answer: bool = False
 
 
 def requirements_of(program: ReplayProgram) -> dict[str, Requirement]:
@@ -55,13 +65,19 @@ def requirements_of(program: ReplayProgram) -> dict[str, Requirement]:
     """
     shown: dict[str, str] = {"": ""}
     conditions: dict[str, list[Hashable]] = {"": []}
+    answers: set[str] = set()
+    after_look = False
 
     def add(path: str, words: str, *condition: Hashable) -> None:
+        if after_look:
+            answers.add(path)
         shown[path] = words
         conditions.setdefault(path, []).append(condition)
 
     for step in program.steps:
-        if isinstance(step, ManyArrays):
+        if isinstance(step, RunSegment | StateLoop):
+            after_look = True
+        elif isinstance(step, ManyArrays):
             for array in step.arrays:
                 add(array.path, step.shown, step.type, step.view)
         elif isinstance(step, ArrayCheck):
@@ -69,7 +85,9 @@ def requirements_of(program: ReplayProgram) -> dict[str, Requirement]:
         elif isinstance(step, Check):
             operands = (_comparable(operand, step.rule) for operand in step.operands[1:])
             add(*(step.says or ("", "")), step.rule, *operands)
-    return {path: Requirement(words, tuple(conditions[path])) for path, words in shown.items()}
+    return {
+        path: Requirement(words, tuple(conditions[path]), path in answers) for path, words in shown.items()
+    }
 
 
 def _comparable(operand: Expr, rule: Rule) -> Hashable:
