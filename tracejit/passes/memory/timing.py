@@ -93,7 +93,7 @@ def reordered(after: Sequence[Sequence[int]], order: Sequence[int]) -> list[tupl
 def direct_dependencies(waits: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """The tasks in `waits` that are not ancestors of others in it, and the bit set of all ancestors.
 
-    >>> direct({0, 1, 2}, [0b0, 0b1, 0b0])
+    >>> direct_dependencies({0, 1, 2}, [0b0, 0b1, 0b0])
     ((1, 2), 7)
     """
     result, covered = [], 0
