@@ -285,7 +285,7 @@ def cond(
 
 
 def switch(index: Any, branches: Sequence[Callable[[*Operands], Y]], *operands: *Operands) -> Y:
-    """Return the result of ``branches[index]`` for the operands; an index out of range is clamped to the nearest branch.
+    """Return the result of one of `branches`; an index out of range selects the nearest one.
 
     index: an integer, or an array of one integer, which is read. The other functions are not called.
     Raises ArgumentError if `index` is not an integer or `branches` is empty, ShapeError for an array with
