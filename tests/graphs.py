@@ -18,6 +18,9 @@ from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.view import View
+from tracejit.passes.dce import dce
+from tracejit.passes.fusion import fuse as fusion
+from tracejit.passes.fusion.prepare import prepare
 
 F4, F8, I4, I8, B1 = (np.dtype(n) for n in ("float32", "float64", "int32", "int64", "bool"))
 NUMBERS = (F4, F8, I4, I8)
@@ -272,3 +275,8 @@ def assert_same_meaning(graph: Graph, original: Graph, seed: int = 0) -> None:
     assert graph.inputs == original.inputs
     for got, expected in zip(outcome(graph, arrays), outcome(original, arrays), strict=True):
         assert_same(got, expected)
+
+
+def fuse(graph, missed=None):
+    """Return a clean graph as kernels, by the passes that the driver runs last."""
+    return fusion.fuse(dce(prepare(graph)), missed)

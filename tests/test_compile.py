@@ -97,6 +97,7 @@ def test_text_and_facts():
         "weight_sums",
         "remask",
         "recompute",
+        "prepare",
         "fuse",
         "legalize",
         "plan",

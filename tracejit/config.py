@@ -12,7 +12,7 @@ from tracejit.errors import ArgumentError
 
 PASSES = (
     *("stack", "roll", "attend", "simplify", "cse", "dce"),
-    *("winograd", "weight_sums", "remask", "recompute", "fuse", "components"),
+    *("winograd", "weight_sums", "remask", "recompute", "prepare", "fuse", "components"),
 )
 """The names of the passes, in order, for `dump` and `disable`."""
 

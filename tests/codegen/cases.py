@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from tests.graphs import fuse
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.view import View
-from tracejit.passes.fusion.fuse import fuse
 
 F4, I8 = np.dtype("float32"), np.dtype("int64")
 NUMBER = ArrayType((), F4, HOST)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.codegen import runner
-from tests.graphs import random_graph, random_inputs
+from tests.graphs import fuse, random_graph, random_inputs
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
-from tracejit.passes.fusion.fuse import fuse
 
 
 @pytest.mark.parametrize("seed", range(60))

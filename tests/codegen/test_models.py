@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.codegen import runner
+from tests.graphs import fuse
 from tests.passes.models import lstm_step, mlp_step
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.ir.evaluate import evaluate_node
-from tracejit.passes.fusion.fuse import fuse
 
 
 def some_arrays(graph, rng):

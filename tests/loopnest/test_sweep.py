@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.golden import check_golden
-from tests.graphs import F4, F8, I4, assert_same, assert_same_meaning
+from tests.graphs import F4, F8, I4, assert_same, assert_same_meaning, fuse
 from tests.passes.simulate import run_plan
 from tests.tuning import tune
 from tracejit import ops
@@ -19,7 +19,6 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.loopnest import sweep as sweep_module
 from tracejit.loopnest.sweep import Sweep, rows_read
-from tracejit.passes.fusion.fuse import fuse
 from tracejit.passes.memory.aliases import overwrites
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import plan

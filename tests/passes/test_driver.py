@@ -26,7 +26,7 @@ def doubled() -> Graph:
 
 def test_passes_run_in_order(monkeypatch, capsys):
     order = ["stack", "roll", "attend", "simplify", "cse", "dce", "winograd", "weight_sums", "remask"]
-    order += ["recompute", "fuse"]
+    order += ["recompute", "prepare", "fuse"]
     monkeypatch.setattr(config, "dump", frozenset(order))
     times: dict[str, float] = {}
     needed = clean(doubled(), times)
@@ -35,7 +35,7 @@ def test_passes_run_in_order(monkeypatch, capsys):
     assert names(form_kernels(needed, times)) == ["fused"]
     assert list(times) == order
     printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("#")]
-    assert printed == [f"# after {name}" for name in (*order[:6], "stack", *order[6:])]
+    assert printed == [f"# after {name}" for name in (*order[:6], "stack", *order[6:-1], "dce", "fuse")]
     assert names(optimize(doubled())) == ["fused"]
 
 

@@ -29,7 +29,6 @@ from tracejit.ir.types import CPU, Device
 from tracejit.kernels.split import ceil_div
 from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
-from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryLocation, MemoryPlan, PlannedTask
 
 # ------------------------------------------------------------------------------------------------ the program
@@ -107,7 +106,7 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
                 chunk=task_job.chunk,
                 after=tuple(sorted(after)),
                 uses=blocks.uses(nodes),
-                can_fail=any(map(can_fail, nodes)),
+                can_fail=any(task.can_fail for task in members),
                 callable=task_job.callable,
                 cost=sum(task.cost for task in members),
                 priority=priority,

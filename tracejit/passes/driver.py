@@ -24,6 +24,7 @@ from tracejit.passes.attend import attend
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
+from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.recompute import recompute
 from tracejit.passes.remask import remask
 from tracejit.passes.rolling.roll import roll
@@ -44,8 +45,10 @@ FORMING: dict[str, Pass] = {
     "weight_sums": weight_sums,
     "remask": remask,
     "recompute": recompute,
+    "prepare": prepare,
+    "dce": dce,
 }
-"""The passes, in order, that replace operators by faster ones, before `fuse`."""
+"""The passes, in order, that replace operators by faster ones, and by those that kernels compute."""
 
 
 def rolling(notes: dict[str, Any] | None = None) -> dict[str, Pass]:

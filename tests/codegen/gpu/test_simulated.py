@@ -7,7 +7,7 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments
 from tests.gpu.simulated import run_units
 from tests.gpu.simulator import Simulated, object_code
-from tests.graphs import random_graph, random_inputs
+from tests.graphs import fuse, random_graph, random_inputs
 from tracejit import ops
 from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions, shared_bytes
 from tracejit.codegen.lower import lower
@@ -16,7 +16,6 @@ from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
-from tracejit.passes.fusion.fuse import fuse
 from tracejit.targets import emit
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.graphs import fuse
 from tracejit import ops
 from tracejit.ir.graph import Builder
 from tracejit.ir.structure import copied
@@ -93,10 +94,10 @@ def test_an_analysis_agrees(function, shape, monkeypatch):
         graph = graph_of(function, shape, axis)
         with monkeypatch.context() as patch:
             patch.setattr(fusion._Fuser, "follows", lambda self, group, node: False)
-            analysed = str(fusion.fuse(graph))
+            analysed = str(fuse(graph))
         with monkeypatch.context() as patch:
             patch.setattr(fusion._Fuser, "follows", checked)
-            assert str(fusion.fuse(graph)) == analysed
+            assert str(fuse(graph)) == analysed
     if shape == (6, 5):
         assert seen
 
@@ -105,7 +106,7 @@ def test_softmax_takes_no_analysis_while_it_grows(monkeypatch, nothing_known):
     graph, asked = graph_of(softmax, (6, 5), 1), []
     nothing_known()
     monkeypatch.setattr(fusion, "computed", lambda body: asked.append(body) or computed(body))
-    fusion.fuse(graph)
+    fuse(graph)
     assert not asked
 
 
@@ -119,9 +120,9 @@ def test_reductions_that_no_epilogue_can_take_are_refused_at_once(shape, axis, m
 
     graph = tj.jit(products).graph(tj.spec((*shape[:2], 4), tj.float32), tj.spec((4, shape[2]), tj.float32))
     graph, missed, analysed = clean(graph), [], []
-    text = str(fusion.fuse(graph, missed))
+    text = str(fuse(graph, missed))
     monkeypatch.setattr(fusion, "keeps_order", lambda fold: True)
-    assert text == str(fusion.fuse(graph, analysed))
+    assert text == str(fuse(graph, analysed))
     assert missed == analysed
     if (shape, axis) == ((2, 6, 5), 0):
         assert any("its own index" in each.reason for each in missed)
@@ -146,12 +147,12 @@ def test_what_does_not_change_is_analysed_once(monkeypatch, nothing_known):
     counts, texts = [], []
     for each in graphs:
         asked.clear()
-        texts.append(str(fusion.fuse(each)))
+        texts.append(str(fuse(each)))
         counts.append(len(asked))
     assert counts[0] > counts[1] > counts[2] == 0
     assert texts[0] == texts[2] != texts[1]
     monkeypatch.setattr(fusion, "CACHE_SIZE", 2)
-    fusion.fuse(graph(11))
+    fuse(graph(11))
     assert len(fusion._PROGRAMS) <= len(fusion._ANALYSES) == 2
 
 
@@ -168,7 +169,7 @@ def test_the_steps_of_a_loop_share_analyses_however_few_are_kept(monkeypatch, no
         monkeypatch.setattr(fusion, "CACHE_SIZE", kept)
         nothing_known()
         asked.clear()
-        fused = fusion.fuse(graph)
+        fused = fuse(graph)
         counts.append(len(asked))
     assert counts[0] == counts[1] < len(fused.nodes)
     assert not fusion._PROGRAMS

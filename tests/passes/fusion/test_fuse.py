@@ -9,7 +9,7 @@ import pytest
 
 import tracejit as tj
 from tests.golden import check_golden
-from tests.graphs import assert_same_meaning, random_graph
+from tests.graphs import assert_same_meaning, fuse, random_graph
 from tests.passes.models import lstm_step, mlp_step
 from tracejit import ops
 from tracejit.assembly.cpu_jobs import job
@@ -19,7 +19,7 @@ from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import clean
-from tracejit.passes.fusion.fuse import MAX_NODES, MAX_OPERANDS, Missed, fuse
+from tracejit.passes.fusion.fuse import MAX_NODES, MAX_OPERANDS, Missed
 from tracejit.passes.memory.aliases import overwrites
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import plan

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.golden import check_golden
-from tests.graphs import F4, I8, assert_same, assert_same_meaning, outcome, random_graph, random_inputs
+from tests.graphs import F4, I8, assert_same, assert_same_meaning, fuse, outcome, random_graph, random_inputs
 from tests.passes.simulate import run_plan
 from tracejit import ops
 from tracejit.errors import VerificationError
@@ -19,7 +19,6 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.fuse import fuse
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, naive_bytes, plan

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.graphs import F4, assert_same, outcome, random_graph, random_inputs
+from tests.graphs import F4, assert_same, fuse, outcome, random_graph, random_inputs
 from tests.passes.memory.test_plan import multilayer, wrapped
 from tests.passes.models import mlp_step
 from tests.passes.simulate import run_plan
@@ -14,7 +14,6 @@ from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.fuse import fuse
 from tracejit.passes.memory import pack, plan
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.timing import earliest, in_order_of_start, reordered

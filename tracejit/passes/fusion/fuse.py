@@ -36,11 +36,9 @@ from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import copy_edges
-from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import FusionGroup, Partition
-from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.fusion.stored import ReadBack, check_stores
 from tracejit.passes.products import would_be_one_unit
 from tracejit.tuning import tuning_of
@@ -90,8 +88,10 @@ class Missed(NamedTuple):
 
 
 def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
-    """Replace the nodes of `graph` by `fused` nodes; append missed fusions to `missed`."""
-    fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
+    """Replace the nodes of `graph`, which `prepare` has rewritten, by `fused` nodes; append missed fusions to
+    `missed`.
+    """
+    fused = _Fuser(graph, [] if missed is None else missed).run()
     _evict()
     return fused
 

@@ -69,6 +69,7 @@ class MemoryLocation(NamedTuple):
 class PlannedTask(NamedTuple):
     """A task: its node, the tasks it waits for, (output, operand) pairs that share memory, and its cost.
 
+    can_fail:    whether it may report an error at run time.
     subdivision: the factor by which its units of work are smaller than usual.
     """
 
@@ -76,6 +77,7 @@ class PlannedTask(NamedTuple):
     after: tuple[int, ...]
     shared: tuple[tuple[int, int], ...]
     cost: int
+    can_fail: bool
     subdivision: int = 1
 
 
@@ -119,7 +121,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
         start = buffers[span.root]
         locations[value] = start.moved(span.offset) if span.offset else start
     tasks = [
-        PlannedTask(node, waits, _shared(node, locations), cost)
+        PlannedTask(node, waits, _shared(node, locations), cost, can_fail(node))
         for node, waits, cost in zip(nodes, after, costs, strict=True)
     ]
     return MemoryPlan(graph, spans, locations, tuple(tasks), arenas)
