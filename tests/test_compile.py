@@ -20,7 +20,7 @@ from tests.launching import launch, start
 from tracejit import compile, engine, ops
 from tracejit.assembly.failures import failure
 from tracejit.assembly.schedule import Packer
-from tracejit.assembly.words import At, Job
+from tracejit.assembly.words import Job, ValueAddress
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects import loader
 from tracejit.compile import compile_graph
@@ -317,7 +317,7 @@ def test_a_bad_index_that_was_overwritten_is_named_by_its_position():
     b.emit(ops.check_index, index, extent=5, axis=0, location="model.py:9")
     indices = np.array([0, 7, 0])
     block = np.array([indices.ctypes.data])
-    job = Job("check_index", (), (At(index),), 1, 1)
+    job = Job("check_index", (), (ValueAddress(index),), 1, 1)
     error = failure(b.nodes[0], 2, job, block.ctypes.data)
     assert "index 7 is out of bounds for axis 0 with extent 5" in str(error)
     indices[1] = 1

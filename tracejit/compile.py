@@ -25,7 +25,7 @@ from tracejit.engine import native
 from tracejit.ir.graph import Graph
 from tracejit.passes.components import Copies, Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
-from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.fusion.fuse import MissedFusion
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import is_legal, legalize, with_changes
 from tracejit.passes.memory.plan import MemoryPlan, PlannedTask, naive_bytes, plan
@@ -44,7 +44,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     """
     open_devices(graph)
     times: dict[str, float] = {}
-    missed: list[Missed] = []
+    missed: list[MissedFusion] = []
     with timed(times, "components"):
         twins = Twins(graph)
     needed = clean(twins.reduced, times, graph.notes)

@@ -66,9 +66,9 @@ OPERATORS = ("add", "sub", "mul", "truediv")
 GETITEM, SETITEM, DELITEM, MATMUL, RMATMUL, TO_FLOAT = range(12, 18)
 
 # --- Products: a direct-mapped table, indexed by a hash of dtype, shapes and strides ------------------------
-PLACES = 4096  # number of entries, a power of 2
+ENTRIES = 4096  # number of entries, a power of 2
 KEY_WORDS = 9  # dtype and numbers of dimensions; extents and strides of both operands
 MIX = 1000003
-PLACE_CALL = 72  # in an entry: address of the direct call, or 0
-PLACE_VIEW = 80  # in an entry: the view of the result
-PLACE_BYTES = 96
+ENTRY_CALL = 72  # in an entry: address of the direct call, or 0
+ENTRY_VIEW = 80  # in an entry: the view of the result
+ENTRY_BYTES = 96

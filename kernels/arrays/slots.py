@@ -45,6 +45,10 @@ from tracejit.kernels.arrays.layout import (
     EAGER_KEY,
     EAGER_VALUE,
     ELLIPSIS,
+    ENTRIES,
+    ENTRY_BYTES,
+    ENTRY_CALL,
+    ENTRY_VIEW,
     FACTS,
     FLOAT,
     FLOAT32,
@@ -62,10 +66,6 @@ from tracejit.kernels.arrays.layout import (
     NUMBER,
     NUMPY_ARRAY,
     NUMPY_VIEW,
-    PLACE_BYTES,
-    PLACE_CALL,
-    PLACE_VIEW,
-    PLACES,
     POINT,
     PRODUCTS,
     RMATMUL,
@@ -702,11 +702,11 @@ def find_entry(a, b):
     hash = 0
     for i in range(KEY_WORDS):
         hash = hash * MIX + key_word(a, b, i)
-    entry = get(state(), PRODUCTS) + PLACE_BYTES * ((hash ^ (hash >> 20)) & (PLACES - 1))
+    entry = get(state(), PRODUCTS) + ENTRY_BYTES * ((hash ^ (hash >> 20)) & (ENTRIES - 1))
     for i in range(KEY_WORDS):
         if get(entry, 8 * i) != key_word(a, b, i):
             return 0
-    return entry if get(entry, PLACE_CALL) != 0 else 0
+    return entry if get(entry, ENTRY_CALL) != 0 else 0
 
 
 @native
@@ -743,8 +743,8 @@ def try_multiply(x1, x2):
     put(s, ROW + 8, a)
     put(s, ROW + 16, b)
     put(s, ROW + 24, out)
-    run_direct(get(entry, PLACE_CALL), s + ROW)
-    view = get(entry, PLACE_VIEW)
+    run_direct(get(entry, ENTRY_CALL), s + ROW)
+    view = get(entry, ENTRY_VIEW)
     incref(view)
     return new_computed(out, view)
 

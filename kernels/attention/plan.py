@@ -92,8 +92,8 @@ def gradient_ranges(keys: Sequence[int]) -> int:
     (1, 8, 2)
     """
     blocks = max(1, ceil_div(keys[1], KEYS))
-    part = ceil_div(blocks, min(blocks, ceil_div(UNITS, max(keys[0], 1))))
-    return ceil_div(blocks, part)
+    range_blocks = ceil_div(blocks, min(blocks, ceil_div(UNITS, max(keys[0], 1))))
+    return ceil_div(blocks, range_blocks)
 
 
 def attention_call(

@@ -19,7 +19,7 @@ from tracejit.kernels.compiler.code import features
 from tracejit.kernels.compiler.half import HALVES, round_to_half, widen
 from tracejit.kernels.compiler.lane import (
     LLVM_TYPE,
-    PARTS,
+    PART_DTYPES,
     WIDTH,
     Half,
     Lane,
@@ -102,9 +102,9 @@ def convert(x: Any, dtype: str) -> Any:
     if dtype == x.dtype:
         return x
     if isinstance(x, Pair):
-        return Pair(convert(x.real, PARTS[dtype]), convert(x.imag, PARTS[dtype]))
-    if dtype in PARTS:
-        real = convert(x, PARTS[dtype])
+        return Pair(convert(x.real, PART_DTYPES[dtype]), convert(x.imag, PART_DTYPES[dtype]))
+    if dtype in PART_DTYPES:
+        real = convert(x, PART_DTYPES[dtype])
         return Pair(real, real.lift(0.0))
     if isinstance(x, Half):
         return convert(Lane(x.builder, widen(x.builder, x.value, x.dtype), "float32"), dtype)

@@ -47,10 +47,10 @@ WIDTH = {
 }
 """The width in bits of each dtype as represented in lanes (a bool is one bit)."""
 
-PARTS = {"complex64": "float32", "complex128": "float64"}
+PART_DTYPES = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part of each complex dtype."""
 
-DTYPES = (*WIDTH, *PARTS)
+DTYPES = (*WIDTH, *PART_DTYPES)
 """The dtypes of all lanes."""
 
 LLVM_TYPE = {
@@ -203,7 +203,7 @@ class Pair:
 
     @property
     def dtype(self) -> str:
-        return next(name for name, part in PARTS.items() if part == self.real.dtype)
+        return next(name for name, part in PART_DTYPES.items() if part == self.real.dtype)
 
     @property
     def value(self) -> Any:
@@ -273,9 +273,9 @@ def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair | Half
     """Wrap an LLVM value of a dtype as a lane."""
     if dtype in HALVES:
         return Half(builder, value, dtype)
-    if dtype not in PARTS:
+    if dtype not in PART_DTYPES:
         return Lane(builder, value, dtype)
-    return Pair(*(Lane(builder, builder.extract_value(value, n), PARTS[dtype]) for n in (0, 1)))
+    return Pair(*(Lane(builder, builder.extract_value(value, n), PART_DTYPES[dtype]) for n in (0, 1)))
 
 
 LANES = (Lane, Pair, Half)
@@ -298,17 +298,17 @@ def is_half(x: Any) -> bool:
 
 def is_complex(x: Any) -> bool:
     """Whether `x` is complex64 or complex128."""
-    return dtype_of(x) in PARTS
+    return dtype_of(x) in PART_DTYPES
 
 
-def lane_intrinsic(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare an intrinsic: `meaning` computes NumPy values, the decorated function emits code for lanes."""
+def lane_intrinsic(on_scalars: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an intrinsic: `on_scalars` computes NumPy values; the decorated function emits code."""
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
         def dispatch(*arguments: Any) -> Any:
             lane = next((a for a in arguments if isinstance(a, LANES)), None)
-            return meaning(*arguments) if lane is None else emit(*arguments)
+            return on_scalars(*arguments) if lane is None else emit(*arguments)
 
         return dispatch
 
@@ -331,12 +331,12 @@ def compiled(
 ) -> Callable[..., Any]:
     """Declare `function`, which operates on lanes, as a function that Numba kernels can call.
 
-    The attribute `meaning` of the result computes the function on NumPy scalars. The function returns the
+    The attribute `on_scalars` of the result computes the function on NumPy scalars. The function returns the
     dtype `returns`, or ``returns(dtype of the last argument)``, or by default the dtype of the last argument.
     """
 
     @functools.wraps(function)
-    def meaning(*arguments: Any) -> Any:
+    def on_scalars(*arguments: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*arguments)
 
@@ -364,5 +364,5 @@ def compiled(
     typed.__name__ = typed.__qualname__ = function.__name__
     typed.__doc__ = function.__doc__
     callable_in_kernels = intrinsic(typed)
-    callable_in_kernels.meaning = meaning
+    callable_in_kernels.on_scalars = on_scalars
     return callable_in_kernels

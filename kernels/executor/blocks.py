@@ -16,11 +16,11 @@ class Loop(enum.IntEnum):
     These slots are followed by TASKS rows of `LoopTask`; INTEGERS, FLOATS (float32) and DOUBLES rows of
     `Growth`; ARENA rows of (offset of a slot, offset in the arena); and BLOCK_BYTES of argument blocks. All
     offsets are in bytes. SPACE is the address of memory of the launch: it contains a copy of the argument
-    blocks, and from ARENA_AT on the arena.
+    blocks, and from ARENA_OFFSET on the arena.
 
     After every PATIENCE iterations the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
-    ROUND, TASK and UNIT record its position: the iteration, the task, and the first unit of the task that is
-    not done.
+    ITERATION, TASK and UNIT record its position: the iteration, the task, and the first unit of the task that
+    is not done.
     """
 
     COUNT = 0
@@ -31,10 +31,10 @@ class Loop(enum.IntEnum):
     ARENA = 5
     BLOCK_BYTES = 6
     SPACE = 7
-    ARENA_AT = 8
+    ARENA_OFFSET = 8
     PATIENCE = 9
     MEMBERS = 10
-    ROUND = 11
+    ITERATION = 11
     TASK = 12
     UNIT = 13
     UNTIL = 14

@@ -36,7 +36,7 @@ from tracejit.kernels.executor.team import close_team, invite_again, must_leave,
 from tracejit.kernels.executor.threads import get
 
 HEAD, TASK, GROWTH = 8 * len(Loop), 8 * len(LoopTask), 8 * len(Growth)
-ROUND_AT, TASK_AT, UNIT_AT = 8 * int(Loop.ROUND), 8 * int(Loop.TASK), 8 * int(Loop.UNIT)
+ITERATION_OFFSET, TASK_OFFSET, UNIT_OFFSET = 8 * int(Loop.ITERATION), 8 * int(Loop.TASK), 8 * int(Loop.UNIT)
 
 
 @word_subroutine
@@ -45,7 +45,7 @@ def begin_loop(block):
     space, row_count = slot(block, Loop.SPACE), slot(block, Loop.ARENA)
     growth_count = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     arena_rows = block + HEAD + TASK * slot(block, Loop.TASKS) + GROWTH * growth_count
-    arena = space + slot(block, Loop.ARENA_AT)
+    arena = space + slot(block, Loop.ARENA_OFFSET)
     copy_bytes(space, arena_rows + 16 * row_count, slot(block, Loop.BLOCK_BYTES))
     for i in range(row_count):
         store(space + slot(arena_rows, 2 * i), arena + slot(arena_rows, 2 * i + 1))
@@ -66,9 +66,9 @@ def add_floats(growth_rows, singles, floats, space):
 @word_subroutine
 def save_position(block, iteration, task, unit, status):
     """Record the position at which a loop stops; return `status`."""
-    store(block + ROUND_AT, iteration)
-    store(block + TASK_AT, task)
-    store(block + UNIT_AT, unit)
+    store(block + ITERATION_OFFSET, iteration)
+    store(block + TASK_OFFSET, task)
+    store(block + UNIT_OFFSET, unit)
     return status
 
 
@@ -136,7 +136,7 @@ def run_iterations(block, lo, scratch, team):
     if lo == 0:
         begin_loop(block)
     else:
-        iteration, begin, low = slot(block, Loop.ROUND), slot(block, Loop.TASK), slot(block, Loop.UNIT)
+        iteration, begin, low = slot(block, Loop.ITERATION), slot(block, Loop.TASK), slot(block, Loop.UNIT)
     if low == 0 and is_single_call(block) != 0:
         return repeat_call(block, iteration, scratch)
     while iteration < count:

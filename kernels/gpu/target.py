@@ -153,8 +153,8 @@ define ptx_kernel void @"{symbol}"(i64 %block, i64 %words, i64 %count) {{
   br i1 %none, label %run, label %check
 check:
   %i = phi i64 [ 0, %0 ], [ %next, %on ]
-  %place = getelementptr i64, ptr addrspace(1) %first, i64 %i
-  %word = load volatile i64, ptr addrspace(1) %place
+  %address = getelementptr i64, ptr addrspace(1) %first, i64 %i
+  %word = load volatile i64, ptr addrspace(1) %address
   %failed = icmp ne i64 %word, {NEVER}
   br i1 %failed, label %end, label %on
 on:

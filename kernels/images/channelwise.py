@@ -151,9 +151,9 @@ one_sum, several_sums = _window_sums(1), _window_sums(TOGETHER)
 def unit_of(block, unit):
     """The range of a unit: (image, first channel, channels, first row, last row)."""
     groups, panels, rows = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.ROWS)
-    parts = (groups + LANES - 1) // LANES
-    first, r0 = unit // panels % parts * LANES, unit % panels * rows
-    return unit // panels // parts, first, min(LANES, groups - first), r0, r0 + rows
+    vectors = (groups + LANES - 1) // LANES
+    first, r0 = unit // panels % vectors * LANES, unit % panels * rows
+    return unit // panels // vectors, first, min(LANES, groups - first), r0, r0 + rows
 
 
 def make_sums(dtype, itemsize):

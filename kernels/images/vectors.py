@@ -26,14 +26,14 @@ class Lanes:
         self.vector = vector_type(context, element, self.count)
         self.suffix = f"v{self.count}f{8 * self.itemsize}"
 
-    def between(self, first, last, start=0):
+    def mask_between(self, first, last, start=0):
         """The mask of the lanes i for which ``first <= start + i < last``."""
         numbers = ir.Constant(ir.VectorType(I32, self.count), list(range(start, start + self.count)))
         low, high = (self._broadcast(self.builder.trunc(bound, I32)) for bound in (first, last))
         below = self.builder.icmp_signed("<", numbers, high)
         return self.builder.and_(self.builder.icmp_signed(">=", numbers, low), below)
 
-    def below(self, last):
+    def mask_below(self, last):
         """The mask of the lanes i for which ``i < last``."""
         numbers = ir.Constant(ir.VectorType(I32, self.count), list(range(self.count)))
         return self.builder.icmp_signed("<", numbers, self._broadcast(self.builder.trunc(last, I32)))
@@ -72,7 +72,7 @@ class Lanes:
         array = self.builder.inttoptr(address, I64.as_pointer())
         return self.builder.load(self.builder.gep(array, [index]))
 
-    def repeated(self, address):
+    def broadcast_number(self, address):
         """The number at an address, broadcast to all lanes."""
         scalar = self.builder.inttoptr(address, self.vector.element.as_pointer())
         return self._broadcast(self.builder.load(scalar))
@@ -116,10 +116,10 @@ def _chunk(step):
                 cgutils.unpack_tuple(builder, argument) for argument in args[:3]
             )
             lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
-            in_chunk = lanes.between(I64(0), positions)
+            in_chunk = lanes.mask_between(I64(0), positions)
             low, high = (builder.mul(edge, I64(step)) for edge in (first, last))
             high = builder.sub(high, I64(step - 1))  # exclude the bytes after the last element
-            masks = [lanes.between(low, high, half * lanes.count) for half in range(step)]
+            masks = [lanes.mask_between(low, high, half * lanes.count) for half in range(step)]
             with cgutils.for_range(builder, args[3], intp=I64) as loop:
                 start = builder.add(x, builder.mul(loop.index, plane))
                 loaded = [
@@ -166,7 +166,7 @@ def _rows(step):
                     loaded = [
                         lanes.load(
                             builder.add(start, I64(half * VECTOR_BYTES)),
-                            lanes.between(*bounds, half * lanes.count),
+                            lanes.mask_between(*bounds, half * lanes.count),
                         )
                         for half in range(step)
                     ]
@@ -175,7 +175,9 @@ def _rows(step):
                         even = list(range(0, 2 * lanes.count, 2))
                         even = ir.Constant(ir.VectorType(I32, lanes.count), even)
                         value = builder.shuffle_vector(*loaded, even)
-                    lanes.store(value, builder.add(out, offset), lanes.below(builder.sub(positions, done)))
+                    lanes.store(
+                        value, builder.add(out, offset), lanes.mask_below(builder.sub(positions, done))
+                    )
             return context.get_dummy_value()
 
         words = [types.UniTuple(int64, size) for size in (2, 2, 3)]
@@ -216,7 +218,7 @@ def interleave_rows(typingctx, sources, target, written, count, dtype):
                 for half, shuffle in enumerate(shuffles):
                     address = builder.add(destination, I64(half * VECTOR_BYTES))
                     lanes.store(
-                        builder.shuffle_vector(*pair, shuffle), address, lanes.between(*bounds, half * n)
+                        builder.shuffle_vector(*pair, shuffle), address, lanes.mask_between(*bounds, half * n)
                     )
         return context.get_dummy_value()
 
@@ -248,7 +250,7 @@ def _sums_of_taps(count):
                     lanes.prefetch(builder.add(address, I64(p * VECTOR_BYTES)), write)
             with cgutils.for_range(builder, entries, intp=I64) as loop:
                 offset, number = (lanes.word(address, loop.index) for address in (offsets, numbers))
-                tap = lanes.repeated(builder.add(taps, builder.mul(number, I64(lanes.itemsize))))
+                tap = lanes.broadcast_number(builder.add(taps, builder.mul(number, I64(lanes.itemsize))))
                 start = builder.add(x, offset)
                 for p, total in enumerate(totals):
                     value = lanes.read(builder.add(start, I64(p * VECTOR_BYTES)))
@@ -287,7 +289,7 @@ def _sums_of_positions(count):
             for total, target in zip(totals, targets, strict=True):
                 builder.store(lanes.read(target), total)
             vector_count = builder.sdiv(positions, I64(lanes.count))
-            tail_mask = lanes.below(builder.sub(positions, builder.mul(vector_count, I64(lanes.count))))
+            tail_mask = lanes.mask_below(builder.sub(positions, builder.mul(vector_count, I64(lanes.count))))
             has_tail = builder.icmp_signed("<", builder.mul(vector_count, I64(lanes.count)), positions)
 
             def add_products(offset, line, row, load):

@@ -2,7 +2,7 @@
 (`advance`).
 
 A waiting thread takes every step that is possible. Between two polls it sleeps while kernels of this process
-run, because polling would take a processor from them, unless peers wait for its pieces. When no kernel runs
+run, because polling would take a processor from them, unless peers wait for its chunks. When no kernel runs
 it polls without a pause at first, and sleeps longer the longer nothing has arrived.
 """
 
@@ -118,7 +118,7 @@ def is_over(board):
 
 @native
 def poll(board):
-    """Poll for notices and pieces for some microseconds, then yield the processor."""
+    """Poll for notices and chunks for some microseconds, then yield the processor."""
     for _ in range(get(board, BOARD_POLLS)):
         if has_arrived(board) != 0 or has_moved(board) != 0:
             return
@@ -146,7 +146,7 @@ def advance(board, thread, duration):
     exchange begun by Python ends, all ranks have voted, or `thread`, the communication thread, has a task for
     Python (0: the caller is another thread).
 
-    Returns whether any notice or piece has moved, or FULL.
+    Returns whether any notice or chunk has moved, or FULL.
     """
     moved, begun = step(board, thread), now(board)
     last_progress, nap, time = begun, FIRST_NAP, begun

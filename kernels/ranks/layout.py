@@ -102,7 +102,7 @@ FULL = -1  # the board has no room for an arrived notice
     BOARD_RUNNABLE,  # 1: an exchange can take another step without waiting for a peer
     BOARD_COUNTS,  # offset of the progress counters in a segment
     BOARD_STAGE,  # the exchange that owns this rank's stage; 0: none
-    BOARD_PIECES,  # number of pieces of all staged exchanges that have ended
+    BOARD_CHUNKS,  # number of chunks of all staged exchanges that have ended
 ) = range(0, 28 * 8, 8)
 BOARD_VECTORS = 28 * 8  # address and size of the target of a read, then of its source: two `struct iovec`
 BOARD_PEERS = BOARD_VECTORS + 4 * 8  # for each seat:
@@ -199,13 +199,13 @@ NEVER = (1 << 63) - 1
     EXCHANGE_COMBINED,  # DIRECT: bytes of this rank's slice that have been combined
     EXCHANGE_LOST,  # DIRECT: 1 + the member whose array could not be read: the exchange will never end
 ) = range(0, 19 * 8, 8)
-EXCHANGE_DONE = 19 * 8  # STAGED: numbers of pieces that this rank has stored, combined and taken
+EXCHANGE_DONE = 19 * 8  # STAGED: numbers of chunks that this rank has stored, combined and taken
 EXCHANGE_SEATS = 22 * 8
 
 IN_BLOCKS, DIRECT, STAGED = 0, 1, 2
 
 # For each member: its seat, whether its sum has been copied, the address of its operand, the bytes of its sum
-# that have been read (DIRECT) or its progress at the last check (STAGED), its number of pieces before the
+# that have been read (DIRECT) or its progress at the last check (STAGED), its number of chunks before the
 # exchange, a message for each phase.
 SEAT_COPIED, SEAT_OPERAND, SEAT_PROGRESS, SEAT_BASE, SEAT_MESSAGES = 8, 16, 24, 32, 40
 SEAT_BYTES = SEAT_MESSAGES + PHASES * MESSAGE_BYTES
@@ -236,7 +236,7 @@ AWAITING_SLICES = 1
 ANNOUNCING_SUMS = 2
 AWAITING_SUMS = 3
 AWAITING_READERS = 4  # the array contains the result, which peers still read
-MOVING = 5  # pieces move through the stage
+MOVING = 5  # chunks move through the stage
 AWAITING_LINK = 6  # notices to peers are on an emulated link
 ENDED = 7
 SLICES_NOWHERE = 8  # some slices arrive as messages: the initiator has to finish the exchange

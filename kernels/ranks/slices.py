@@ -9,9 +9,9 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.threads import BILLION, get, put
 from tracejit.kernels.ranks.combine import item_bytes, member_record
 from tracejit.kernels.ranks.layout import (
+    BOARD_CHUNKS,
     BOARD_HEAD,
     BOARD_LINK,
-    BOARD_PIECES,
     DIRECT,
     EXCHANGE_ARRAY,
     EXCHANGE_BLOCK,
@@ -85,12 +85,12 @@ def is_sending(board, exchange):
 @native
 def notice_word(board, exchange, offset, phase):
     """The word of the notices to the peers: the location of a slice, the address of an array that they read,
-    or the number of pieces that have passed through this rank's stage.
+    or the number of chunks that have passed through this rank's stage.
     """
     if get(exchange, EXCHANGE_MODE) == DIRECT:
         return get(exchange, EXCHANGE_ARRAY)
     if get(exchange, EXCHANGE_MODE) == STAGED:
-        return get(board, BOARD_PIECES)
+        return get(board, BOARD_CHUNKS)
     return get(exchange, EXCHANGE_BLOCK) + get(board, BOARD_HEAD) + offset + phase
 
 

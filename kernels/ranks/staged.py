@@ -1,17 +1,17 @@
-"""Exchanges of large arrays that a thread waits for: piece by piece, through memory that stays in the caches.
+"""Exchanges of large arrays that a thread waits for: chunk by chunk, through memory that stays in the caches.
 
-Each rank has a *stage* of a few slots in shared memory. A slot has room for a piece of the slice of each
-other member, and for a piece of this rank's own sum. A rank stores its next pieces when a slot is free,
-combines pieces that all members have stored into its array and its slot, and takes the pieces of its peers'
-sums. It publishes the numbers of pieces that it has stored, combined and taken in counters that its peers
+Each rank has a *stage* of a few slots in shared memory. A slot has room for a chunk of the slice of each
+other member, and for a chunk of this rank's own sum. A rank stores its next chunks when a slot is free,
+combines chunks that all members have stored into its array and its slot, and takes the chunks of its peers'
+sums. It publishes the numbers of chunks that it has stored, combined and taken in counters that its peers
 poll. A slot is free when all peers have taken its contents.
 
 A stage serves one exchange at a time, in the order in which the exchanges began, which is the same on all
 ranks. The counters are never reset; a rank sends its peers the number with which an exchange begins. For this
-rank an exchange ends with the last piece taken; the next one begins when all peers have taken theirs.
+rank an exchange ends with the last chunk taken; the next one begins when all peers have taken theirs.
 
 A rank that aborts an exchange does not use its stage again, because its peers would take the contents for the
-remaining pieces.
+remaining chunks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tracejit.kernels.ranks.layout import (
     ANNOUNCING_SLICES,
     AWAITING_LINK,
     AWAITING_SLICES,
+    BOARD_CHUNKS,
     BOARD_COUNTS,
     BOARD_EXCHANGES,
     BOARD_PEERS,
-    BOARD_PIECES,
     BOARD_RUNNABLE,
     BOARD_SEAT,
     BOARD_SEATS,
@@ -66,28 +66,28 @@ from tracejit.kernels.ranks.slices import announce, is_sending, offset_of, slice
 
 
 @native
-def piece_bytes(exchange):
-    """The size of a piece in bytes."""
+def chunk_bytes(exchange):
+    """The size of a chunk in bytes."""
     return STAGE_BYTES // (SLOTS * get(exchange, EXCHANGE_MEMBERS)) // LINE * LINE
 
 
 @native
-def pieces_of(exchange):
-    """The number of pieces of the largest slice."""
-    members, piece = get(exchange, EXCHANGE_MEMBERS), piece_bytes(exchange)
+def chunks_of(exchange):
+    """The number of chunks of the largest slice."""
+    members, chunk = get(exchange, EXCHANGE_MEMBERS), chunk_bytes(exchange)
     largest = (get(exchange, EXCHANGE_COUNT) + members - 1) // members * item_bytes(exchange)
-    return (largest + piece - 1) // piece
+    return (largest + chunk - 1) // chunk
 
 
 @native
 def start_of(exchange, member, number):
-    """The offset in the array of a piece of a member's slice, or of the slice's end if that comes first."""
-    return min(offset_of(exchange, member) + number * piece_bytes(exchange), offset_of(exchange, member + 1))
+    """The offset in the array of a chunk of a member's slice, or of the slice's end if that comes first."""
+    return min(offset_of(exchange, member) + number * chunk_bytes(exchange), offset_of(exchange, member + 1))
 
 
 @native
 def size_of(exchange, member, number):
-    """The size in bytes of a piece of a member's slice."""
+    """The size in bytes of a chunk of a member's slice."""
     return start_of(exchange, member, number + 1) - start_of(exchange, member, number)
 
 
@@ -99,38 +99,38 @@ def counters_of(board, seat):
 
 @native
 def stage_address(board, exchange, seat, member, number):
-    """The address in a rank's stage of a piece for a member; for the rank itself, of a piece of its sum."""
+    """The address in a rank's stage of a chunk for a member; for the rank itself, of a chunk of its sum."""
     index = number % SLOTS * get(exchange, EXCHANGE_MEMBERS) + member
-    return counters_of(board, seat) + LINE + index * piece_bytes(exchange)
+    return counters_of(board, seat) + LINE + index * chunk_bytes(exchange)
 
 
 @native
-def pieces_done(exchange, counter):
-    """The number of pieces that this rank has stored, combined or taken."""
+def chunks_done(exchange, counter):
+    """The number of chunks that this rank has stored, combined or taken."""
     return get(exchange, EXCHANGE_DONE + counter)
 
 
 @native
-def count_piece(board, exchange, counter):
+def count_chunk(board, exchange, counter):
     """Increment a counter of this rank and publish it."""
-    count = pieces_done(exchange, counter) + 1
+    count = chunks_done(exchange, counter) + 1
     put(exchange, EXCHANGE_DONE + counter, count)
     address = counters_of(board, get(board, BOARD_SEAT)) + counter
-    store_release(address, get(board, BOARD_PIECES) + count)  # pairs with load_acquire in `done_by`
+    store_release(address, get(board, BOARD_CHUNKS) + count)  # pairs with load_acquire in `done_by`
 
 
 @native
 def done_by(board, exchange, member, counter):
-    """The number of pieces that a member has stored, combined or taken."""
+    """The number of chunks that a member has stored, combined or taken."""
     record = member_record(exchange, member)
-    # pairs with store_release in `count_piece`
+    # pairs with store_release in `count_chunk`
     count = load_acquire(counters_of(board, get(record, 0)) + counter)
     return count - get(record, SEAT_BASE)
 
 
 @native
 def done_by_others(board, exchange, counter):
-    """The number of pieces that all peers have stored, combined or taken."""
+    """The number of chunks that all peers have stored, combined or taken."""
     fewest = NEVER
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
@@ -160,7 +160,7 @@ def has_stage(board, exchange):
         earlier = get(earlier, EXCHANGE_NEXT)
     for seat in range(get(board, BOARD_SEATS)):
         due = get(board, BOARD_PEERS + seat * PEER_BYTES + PEER_DUE)
-        if load_acquire(counters_of(board, seat) + TAKEN) < due:  # pairs with store_release in `count_piece`
+        if load_acquire(counters_of(board, seat) + TAKEN) < due:  # pairs with store_release in `count_chunk`
             return 0
     put(board, BOARD_STAGE, exchange)
     for counter in range(STORED, TAKEN + 8, 8):
@@ -170,14 +170,14 @@ def has_stage(board, exchange):
 
 @native
 def release_stage(board, exchange):
-    """Release the stage for the next exchange, which may use it once the members have taken all pieces."""
-    pieces = pieces_of(exchange)
+    """Release the stage for the next exchange, which may use it once the members have taken all chunks."""
+    chunks = chunks_of(exchange)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         record = member_record(exchange, member)
         if member != get(exchange, EXCHANGE_MEMBER):
             peer = board + BOARD_PEERS + get(record, 0) * PEER_BYTES
-            put(peer, PEER_DUE, get(record, SEAT_BASE) + pieces)
-    put(board, BOARD_PIECES, get(board, BOARD_PIECES) + pieces)
+            put(peer, PEER_DUE, get(record, SEAT_BASE) + chunks)
+    put(board, BOARD_CHUNKS, get(board, BOARD_CHUNKS) + chunks)
     put(board, BOARD_STAGE, 0)
 
 
@@ -205,14 +205,14 @@ def has_moved(board):
 
 
 @native
-def store_piece(board, exchange):
-    """Store a piece for each other member, if a slot is free. Returns whether one was."""
+def store_chunk(board, exchange):
+    """Store a chunk for each other member, if a slot is free. Returns whether one was."""
     me, members, number = (
         get(exchange, EXCHANGE_MEMBER),
         get(exchange, EXCHANGE_MEMBERS),
-        pieces_done(exchange, STORED),
+        chunks_done(exchange, STORED),
     )
-    if number == pieces_of(exchange):
+    if number == chunks_of(exchange):
         return 0
     if number >= SLOTS and number - done_by_others(board, exchange, TAKEN) >= SLOTS:
         return 0
@@ -221,15 +221,15 @@ def store_piece(board, exchange):
         target = stage_address(board, exchange, get(board, BOARD_SEAT), member, number)
         source = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, member, number)
         copy_bytes(target, source, size_of(exchange, member, number))
-    count_piece(board, exchange, STORED)
+    count_chunk(board, exchange, STORED)
     return 1
 
 
 @native
-def combine_piece(board, exchange):
-    """Combine a piece of this rank's slice, if all members have stored theirs. Returns whether they had."""
-    me, number = get(exchange, EXCHANGE_MEMBER), pieces_done(exchange, COMBINED)
-    if number == pieces_done(exchange, STORED) or done_by_others(board, exchange, STORED) <= number:
+def combine_chunk(board, exchange):
+    """Combine a chunk of this rank's slice, if all members have stored theirs. Returns whether they had."""
+    me, number = get(exchange, EXCHANGE_MEMBER), chunks_done(exchange, COMBINED)
+    if number == chunks_done(exchange, STORED) or done_by_others(board, exchange, STORED) <= number:
         return 0
     out = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, me, number)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
@@ -238,32 +238,32 @@ def combine_piece(board, exchange):
         put(record, SEAT_OPERAND, operand)
     copy = stage_address(board, exchange, get(board, BOARD_SEAT), me, number)
     combine(board, exchange, out, copy, size_of(exchange, me, number) // item_bytes(exchange))
-    count_piece(board, exchange, COMBINED)
+    count_chunk(board, exchange, COMBINED)
     return 1
 
 
 @native
-def take_piece(board, exchange):
-    """Take a piece of each peer's sum, if all peers have stored it. Returns whether they had."""
+def take_chunk(board, exchange):
+    """Take a chunk of each peer's sum, if all peers have stored it. Returns whether they had."""
     me, members, number = (
         get(exchange, EXCHANGE_MEMBER),
         get(exchange, EXCHANGE_MEMBERS),
-        pieces_done(exchange, TAKEN),
+        chunks_done(exchange, TAKEN),
     )
-    if number == pieces_done(exchange, COMBINED) or done_by_others(board, exchange, COMBINED) <= number:
+    if number == chunks_done(exchange, COMBINED) or done_by_others(board, exchange, COMBINED) <= number:
         return 0
     for step in range(1, members):
         member = (me + step) % members
         source = stage_address(board, exchange, get(member_record(exchange, member), 0), member, number)
         target = get(exchange, EXCHANGE_ARRAY) + start_of(exchange, member, number)
         copy_bytes(target, source, size_of(exchange, member, number))
-    count_piece(board, exchange, TAKEN)
+    count_chunk(board, exchange, TAKEN)
     return 1
 
 
 @native
 def receive_bases(board, exchange):
-    """Receive the numbers of pieces with which the peers begin."""
+    """Receive the numbers of chunks with which the peers begin."""
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
             record = member_record(exchange, member)
@@ -272,13 +272,13 @@ def receive_bases(board, exchange):
 
 
 @native
-def move_pieces(board, exchange):
-    """Take the steps that are possible for the next pieces. Returns their number."""
+def move_chunks(board, exchange):
+    """Take the steps that are possible for the next chunks. Returns their number."""
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
         if member != get(exchange, EXCHANGE_MEMBER):
             put(member_record(exchange, member), SEAT_PROGRESS, progress_of(board, exchange, member))
-    moved = store_piece(board, exchange) + combine_piece(board, exchange) + take_piece(board, exchange)
-    if pieces_done(exchange, TAKEN) == pieces_of(exchange):
+    moved = store_chunk(board, exchange) + combine_chunk(board, exchange) + take_chunk(board, exchange)
+    if chunks_done(exchange, TAKEN) == chunks_of(exchange):
         release_stage(board, exchange)
         put(exchange, EXCHANGE_STATE, AWAITING_LINK)
     elif moved != 0:
@@ -293,12 +293,12 @@ def run_staged(board, exchange):
     if before == ANNOUNCING_SLICES and has_stage(board, exchange) != 0:
         announce(board, exchange, 0)
     if get(exchange, EXCHANGE_STATE) == AWAITING_SLICES:
-        while pieces_done(exchange, STORED) < SLOTS and store_piece(board, exchange) != 0:
+        while chunks_done(exchange, STORED) < SLOTS and store_chunk(board, exchange) != 0:
             moved += 1
         if slices_announced(board, exchange) > 0:
             receive_bases(board, exchange)
     if get(exchange, EXCHANGE_STATE) == MOVING:
-        moved += move_pieces(board, exchange)
+        moved += move_chunks(board, exchange)
     if get(exchange, EXCHANGE_STATE) == AWAITING_LINK and is_sending(board, exchange) == 0:
         put(exchange, EXCHANGE_STATE, ENDED)
     return int64(moved != 0 or get(exchange, EXCHANGE_STATE) != before)

@@ -21,12 +21,12 @@ from tracejit.kernels.scalar.building_blocks import two_sum
 FLAGS = ("reassoc", "nsz")
 
 
-def _reordered(instruction, meaning):
-    """Return a float operation that LLVM may reassociate; `meaning` is the operation on Python numbers."""
+def _reordered(instruction, on_scalars):
+    """Return a float operation that LLVM may reassociate; `on_scalars` is the operation on Python numbers."""
 
     def function(x, y):
         if not isinstance(x, Lane):
-            return meaning(x, y)
+            return on_scalars(x, y)
         return x.like(getattr(x.builder, instruction)(x.value, x.lift(y).value, flags=FLAGS))
 
     function.__name__ = f"{instruction}_reordered"

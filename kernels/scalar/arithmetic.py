@@ -19,7 +19,7 @@ from tracejit.kernels.compiler.intrinsics import (
     select,
     smaller,
 )
-from tracejit.kernels.compiler.lane import PARTS, WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.lane import PART_DTYPES, WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import on_half, scalar
 
 scalar()(copysign)
@@ -35,7 +35,7 @@ def is_unsigned(x):
 
 def real_dtype(dtype):
     """The dtype of the real and imaginary parts of a complex dtype; any other dtype itself."""
-    return PARTS.get(dtype, dtype)
+    return PART_DTYPES.get(dtype, dtype)
 
 
 @scalar()

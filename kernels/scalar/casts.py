@@ -8,7 +8,7 @@ machine.
 
 from tracejit.kernels.compiler.half import HALVES
 from tracejit.kernels.compiler.intrinsics import bitcast, convert, select
-from tracejit.kernels.compiler.lane import DTYPES, PARTS, WIDTH, dtype_of, is_complex, is_float
+from tracejit.kernels.compiler.lane import DTYPES, PART_DTYPES, WIDTH, dtype_of, is_complex, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 
@@ -16,9 +16,9 @@ def cast(x, dtype):
     """The value `x` converted to `dtype`."""
     if dtype == "bool":
         return x if dtype_of(x) == "bool" else x != 0
-    if is_complex(x) and dtype not in PARTS:
+    if is_complex(x) and dtype not in PART_DTYPES:
         raise TypeError(f"{dtype_of(x)} is not cast to {dtype}")
-    if is_float(x) and dtype not in (*HALVES, "float32", "float64", *PARTS):
+    if is_float(x) and dtype not in (*HALVES, "float32", "float64", *PART_DTYPES):
         return _saturating(x, dtype)
     return convert(x, dtype)
 
@@ -50,5 +50,5 @@ def _declare_bits(dtype):
 
 for _dtype in DTYPES:
     _declare(_dtype)
-    if _dtype not in ("bool", *PARTS):
+    if _dtype not in ("bool", *PART_DTYPES):
         _declare_bits(_dtype)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracejit import ops
-from tracejit.assembly.words import At, Word
+from tracejit.assembly.words import ValueAddress, Word
 from tracejit.codegen.spec import IntegerSlot, Lowered
 from tracejit.ir.graph import Builder, Node
 
@@ -20,7 +20,7 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
         if isinstance(slot, IntegerSlot):
             words.append(slot.value)
         else:
-            words.append(At(operands[slot.operand], slot.byte_offset))
+            words.append(ValueAddress(operands[slot.operand], slot.byte_offset))
     return tuple(words)
 
 

@@ -4,7 +4,8 @@ Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argumen
 `words`), and the division of its work into units.
 
     matmul(%0, %1)
-        ->  Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...], units=4)
+        ->  Job(recipes=[gemm float32],
+                words=[ValueAddress(%0), ValueAddress(%1), ValueAddress(%2), sgemm, 1024, ...], units=4)
 
 A `fused` node of kind ``panel`` is a product whose kernel calls the generated kernel after each panel: one
 job with two kernels and two consecutive blocks.
@@ -21,7 +22,7 @@ from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
 from tracejit.assembly.host_tasks import Callback, Communication, Routine
 from tracejit.assembly.loops import loop_job
 from tracejit.assembly.products import matmul, panel
-from tracejit.assembly.words import At, Job, Tag, Word, kernel_name
+from tracejit.assembly.words import ExchangeTag, Job, ValueAddress, Word, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Lowered
 from tracejit.ir.graph import Node
@@ -86,7 +87,10 @@ def _call_of(node: Node, call: Callable[..., Any]) -> Any:
 
 def _with_operands(node: Node, table: str, call: KernelCall) -> Job:
     """Return the job of a kernel call. The addresses of the operands are last in the block."""
-    recipe, operands = library_kernel(call.kernel, call.dtype, table), map(At, (*node.inputs, *node.outputs))
+    recipe, operands = (
+        library_kernel(call.kernel, call.dtype, table),
+        map(ValueAddress, (*node.inputs, *node.outputs)),
+    )
     return Job(node.op.name, (recipe,), (*call.words, *operands), call.units, call.chunk, call.scratch)
 
 
@@ -95,7 +99,7 @@ def _with_operands(node: Node, table: str, call: KernelCall) -> Job:
 
 def _callback(node: Node) -> Job:
     call = Callback(CALLBACKS[node.attrs["id"]], node.inputs)
-    return Job("callback", (), tuple(At(v) for v in node.inputs), 0, 1, callable=call)
+    return Job("callback", (), tuple(ValueAddress(v) for v in node.inputs), 0, 1, callable=call)
 
 
 def _routine(node: Node) -> Job:
@@ -107,12 +111,12 @@ def _routine(node: Node) -> Job:
 
 def _hosted(node: Node) -> Job:
     operands = (*node.inputs, *node.outputs)
-    return Job(node.op.name, (), tuple(map(At, operands)), 0, 1, callable=Routine(node))
+    return Job(node.op.name, (), tuple(map(ValueAddress, operands)), 0, 1, callable=Routine(node))
 
 
 def _communicating(node: Node) -> Job:
-    operands: tuple[Word, ...] = tuple(map(At, (*node.inputs, *node.outputs)))
-    words = (*operands, Tag()) if node.op in COLLECTIVE else operands
+    operands: tuple[Word, ...] = tuple(map(ValueAddress, (*node.inputs, *node.outputs)))
+    words = (*operands, ExchangeTag()) if node.op in COLLECTIVE else operands
     plan = None if node.op is agree else transport().plan(node)
     call = Communication(node, plan)
     return Job(node.op.name, (), words, 0, 1, callable=call, plan=0 if plan is None else plan.address)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.assembly.loops import failing_task
-from tracejit.assembly.words import At, Job
+from tracejit.assembly.words import Job, ValueAddress
 from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
@@ -115,7 +115,7 @@ def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
     """Return the inputs of a task in memory, located through its argument block at address `block`."""
     arrays = {}
     for position, word in enumerate(job.words):
-        if isinstance(word, At) and word.value in node.inputs:
+        if isinstance(word, ValueAddress) and word.value in node.inputs:
             start, type = block + 8 * position, word.value.type
             if not type.on_host:
                 start = ctypes.c_int64.from_address(start).value - index(word.offset)

@@ -3,7 +3,8 @@
 The argument block begins with the arguments of the driver's functions (`kernels.executor.layout`,
 `ISSUED_...`).
 
-    exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, At(%0), 1000, ...], units=1)
+    exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, ValueAddress(%0), 1000, ...],
+                     units=1)
 
 The job of a kernel is a draft at first: `join` turns one draft into a launch, and several into a graph.
 """
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.assembly.blocks import as_fused, words_of
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
-from tracejit.assembly.words import At, Issued, Job, Word, kernel_name
+from tracejit.assembly.words import DeviceWork, Job, ValueAddress, Word, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions
 from tracejit.codegen.gpu.launch import launch as launch_of
@@ -116,9 +117,9 @@ def _product(node: Node, product: Product, gpu: Gpu) -> Job:
     variant = dtype, layout.a.transposed, layout.b.transposed
     words: tuple[Word, ...] = (
         *product_words(layout, product.add),
-        At(a, size * product.a_view.offset),
-        At(b, size * product.b_view.offset),
-        At(operands[product.result]),
+        ValueAddress(a, size * product.a_view.offset),
+        ValueAddress(b, size * product.b_view.offset),
+        ValueAddress(operands[product.result]),
     )
     source, launch = partial(product_source, *variant), product_launch(layout, dtype)
     return _launched(node, ("matmul", *variant), source, launch, words, product_units(layout), gpu)
@@ -135,7 +136,7 @@ def _called(node: Node, device: Device, gpu: Gpu) -> Job:
         raise _missing(node, device, " of complex numbers")
     call = gpu_call(name, [v.type.shape for v in operands], node.attrs, name_of(node.inputs[0].type.dtype))
     source = partial(library_source, call.kernel, call.dtype)
-    words = (*call.words, *map(At, operands))
+    words = (*call.words, *map(ValueAddress, operands))
     launch = LaunchDimensions((call.blocks, 1), (call.threads, 1), call.shared)
     key, scratch = ("library", call.kernel, call.dtype), call.blocks * call.scratch
     return _launched(node, key, source, launch, words, call.units, gpu, scratch)
@@ -218,7 +219,7 @@ def _graph(drafts: Sequence[PendingLaunch], after: Sequence[Sequence[int]]) -> J
         rank, task_status = failed_task(status)
         return graph.fails[rank], task_status
 
-    issued = Issued(
+    issued = DeviceWork(
         gpu.number,
         gpu.addresses["engine_issue_graph"],
         prepare,
@@ -234,7 +235,16 @@ def _copy(node: Node, gpu: Gpu) -> Job:
     (source,), target = node.inputs, node.output
     kinds = {(True, False): IN, (False, True): OUT, (False, False): WITHIN}
     kind = kinds[source.type.device.is_addressable, target.type.device.is_addressable]
-    words = (0, 0, 0, gpu.record.address, kind, At(target), At(source), target.type.nbytes)
+    words = (
+        0,
+        0,
+        0,
+        gpu.record.address,
+        kind,
+        ValueAddress(target),
+        ValueAddress(source),
+        target.type.nbytes,
+    )
     return _issued(node.op.name, words, gpu, "engine_issue_copy", False, ())
 
 
@@ -242,7 +252,7 @@ def _issued(
     name: str, words: tuple[Word, ...], gpu: Gpu, function: str, fails: bool, kernels: tuple[Any, ...]
 ) -> Job:
     prepare = partial(gpu.prepare, fails=fails)
-    issued = Issued(gpu.number, gpu.addresses[function], prepare, kernels, gpu.explain)
+    issued = DeviceWork(gpu.number, gpu.addresses[function], prepare, kernels, gpu.explain)
     return Job(name, (), words, 1, 1, issued=issued)
 
 

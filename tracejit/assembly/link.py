@@ -19,7 +19,16 @@ from tracejit.assembly.device_graphs import segments
 from tracejit.assembly.failures import failure, locations
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.assembly.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
+from tracejit.assembly.words import (
+    BlockOffset,
+    ExchangeTag,
+    Job,
+    KernelAddress,
+    LaunchMemory,
+    ValueAddress,
+    bits_of,
+    known_numbers,
+)
 from tracejit.codegen.objects.loader import Kernel, Recipe, is_known, load
 from tracejit.config import config
 from tracejit.engine import native
@@ -215,17 +224,17 @@ class _ArgumentBlocks:
         for word in job.words:
             if type(word) is int:  # the most frequent case
                 self.template.append(word)
-            elif isinstance(word, At):
+            elif isinstance(word, ValueAddress):
                 self._add_value(*word)
-            elif isinstance(word, Ref):
+            elif isinstance(word, KernelAddress):
                 self.template.append(addresses[word.kernel])
-            elif isinstance(word, Space):
+            elif isinstance(word, LaunchMemory):
                 self._add_space(job.space, device.number)
-            elif isinstance(word, Tag):
+            elif isinstance(word, ExchangeTag):
                 self.patches.append((len(self.template), self._last + len(self.tokens), self.tags))
                 self.template.append(0)
                 self.tags += 1
-            elif isinstance(word, Distance):
+            elif isinstance(word, BlockOffset):
                 self.template.append(8 * word.slot)
             else:
                 self.template.append(word)

@@ -5,8 +5,9 @@ which values are computed directly in an operand, and which are copied there at 
 body's tasks become one kernel call (`kernels.executor.loop`). It copies their blocks to memory of the launch,
 runs the tasks in the plan's order, and advances the slots that move:
 
-    At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements per iteration
-    arena + offset      ->  memory of the launch, after the blocks
+    ValueAddress(window, offset)  ->  ValueAddress(operand, offset + start), which grows by `step` elements in
+                                      each iteration
+    arena + offset                ->  memory of the launch, after the blocks
 
 This module does not depend on how the block of a task is built: `job` is a parameter.
 """
@@ -19,7 +20,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracejit.assembly.blocks import row
-from tracejit.assembly.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
+from tracejit.assembly.words import (
+    BlockOffset,
+    Job,
+    KernelAddress,
+    LaunchMemory,
+    ValueAddress,
+    Word,
+    bits_of,
+    known_numbers,
+)
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import IterationsDiffer, Moving, enclosing_iterations, most, slope
@@ -125,24 +135,25 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         split = 8 * len(blocks.words)
         blocks.add((task_job.units, task_job.chunk if isinstance(task_job.chunk, int) else ALL), 0)
         rows += row(
-            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split}, LoopTask
+            {LoopTask.FUNCTION: KernelAddress(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split},
+            LoopTask,
         )
         recipes += task_job.recipes
     arena_at = _aligned(8 * len(blocks.words))
     growths = [blocks.growths[kind] for kind in KINDS]
     patience = PATIENCE // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
     header: dict[int, Word] = {
-        Loop.COUNT: At(node.inputs[0]),
+        Loop.COUNT: ValueAddress(node.inputs[0]),
         Loop.TASKS: len(jobs),
         **dict(zip((Loop.INTEGERS, Loop.FLOATS, Loop.DOUBLES), map(len, growths), strict=True)),
         Loop.ARENA: len(blocks.arena) // 2,
         Loop.BLOCK_BYTES: 8 * len(blocks.words),
-        Loop.SPACE: Space(),
-        Loop.ARENA_AT: arena_at,
+        Loop.SPACE: LaunchMemory(),
+        Loop.ARENA_OFFSET: arena_at,
         Loop.PATIENCE: 1 + patience,
         Loop.MEMBERS: members,
         Loop.UNTIL: _until(node),
-        **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
+        **dict.fromkeys((Loop.ITERATION, Loop.TASK, Loop.UNIT), 0),
     }
     growing = [word for kind in growths for row in kind for word in row]
     words = (*row(header, Loop), *rows, *growing, *blocks.arena, *blocks.words)
@@ -165,7 +176,7 @@ def _jobs(body: Graph, job: Callable[[PlannedTask], Job], subdivision: int) -> l
 def _until(node: Node) -> Word:
     """Return the address of the condition that ends the loop."""
     until = node.attrs.get("until")
-    return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
+    return 0 if until is None else ValueAddress(node.inputs[1 + targets(node.attrs["body"])[until]])
 
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
@@ -190,7 +201,7 @@ def failing_task(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
     iterations = []
     while True:
         words = (ctypes.c_int64 * len(Loop)).from_address(block)
-        iterations.append(words[Loop.ROUND])
+        iterations.append(words[Loop.ITERATION])
         task = words[Loop.TASK]
         node, inner_job = job.inner[task]
         row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
@@ -227,15 +238,15 @@ class _BodyBlocks:
     def add(self, words: Sequence[Word], first: int) -> None:
         """Append the block of a task whose kernel 0 is kernel number `first` of the loop."""
         for word in words:
-            if isinstance(word, At):
+            if isinstance(word, ValueAddress):
                 self._add_value(*word)
-            elif isinstance(word, Ref):
-                self.words.append(Ref(first + word.kernel))
-            elif isinstance(word, Distance):
+            elif isinstance(word, KernelAddress):
+                self.words.append(KernelAddress(first + word.kernel))
+            elif isinstance(word, BlockOffset):
                 self.words.append(8 * word.slot)
             elif isinstance(word, Moving):
                 self._add_moving(word)
-            elif isinstance(word, Space):
+            elif isinstance(word, LaunchMemory):
                 self._add_in_arena(self.inner_at)
             else:
                 self.words.append(word)
@@ -252,7 +263,7 @@ class _BodyBlocks:
             operand, (_, step) = self._operands[self._input[value]]
             if offset == 0:
                 self._grow(_step(value.type, step) if step else 0, str(value.type.dtype))
-            self.words.append(At(operand, offset))
+            self.words.append(ValueAddress(operand, offset))
         else:
             buffer = self._locations[value]
             first, buffer_step = slope(buffer.offset + offset, self._trip_count)
@@ -263,7 +274,7 @@ class _BodyBlocks:
             operand, (start, step) = self._operands[buffer.number]
             size = value.type.dtype.itemsize
             self._grow(step * size + buffer_step)
-            self.words.append(At(operand, start * size + first))
+            self.words.append(ValueAddress(operand, start * size + first))
 
     def _add_in_arena(self, offset: Any) -> None:
         self.arena += (8 * len(self.words), offset)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracejit.assembly.blocks import row, words_of
 from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
-from tracejit.assembly.words import At, Distance, Job, Ref, Word, kernel_name
+from tracejit.assembly.words import BlockOffset, Job, KernelAddress, ValueAddress, Word, kernel_name
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Lowered
 from tracejit.errors import VerificationError
@@ -35,7 +35,7 @@ def panel(node: Node, lowered: Lowered) -> Job:
     has_epilogue = any(section.steps for section in lowered.spec.sections)
     a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
     in_scratch = product.result is None
-    c = lowered.scratch if product.result is None else At(operands[product.result])
+    c = lowered.scratch if product.result is None else ValueAddress(operands[product.result])
     gemm, gemm_words, split, packed_bytes = _gemm(a, b, c, has_epilogue, product.add)
     name = kernel_name(node)
     dtype = a[0].type.dtype
@@ -46,8 +46,8 @@ def panel(node: Node, lowered: Lowered) -> Job:
     line = tuning_of(node.outputs[0].type.device).caches.line
     packed_at = lowered.scratch + ceil_div(panel, line) * line
     epilogue_words: dict[Any, Word] = {
-        Gemm.EPILOGUE: Ref(1),
-        Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
+        Gemm.EPILOGUE: KernelAddress(1),
+        Gemm.EPILOGUE_BLOCK: BlockOffset(len(Gemm)),
         Gemm.IN_SCRATCH: in_scratch,
         Gemm.PACKED: packed_at,
     }
@@ -64,7 +64,7 @@ def panel(node: Node, lowered: Lowered) -> Job:
 
 def matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
-    gemm, words, split, packed_bytes = _gemm(a, b, At(node.output))
+    gemm, words, split, packed_bytes = _gemm(a, b, ValueAddress(node.output))
     return Job("matmul", (gemm,), row(words, Gemm), split.units, split.chunk, packed_bytes)
 
 
@@ -95,8 +95,8 @@ def _gemm(
         kernel, split = "gram", gram_plan(layout.batch, layout.n)
     slots: dict[Any, Word] = dict(gemm_slots(layout, split, name_of(dtype)))
     slots |= {
-        Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
-        Gemm.B: At(b_value, b_view.offset * dtype.itemsize),
+        Gemm.A: ValueAddress(a_value, a_view.offset * dtype.itemsize),
+        Gemm.B: ValueAddress(b_value, b_view.offset * dtype.itemsize),
         Gemm.C: c,
         Gemm.EPILOGUE: 0,
         Gemm.EPILOGUE_BLOCK: 0,

@@ -23,7 +23,7 @@ from tracejit.ir.graph import Graph
 from tracejit.ir.printer import ValueNames
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.components import Copies
-from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.fusion.fuse import MissedFusion
 from tracejit.passes.memory.plan import MemoryPlan
 
 _CODES = {
@@ -105,7 +105,7 @@ class Planned(NamedTuple):
     build_plan: Callable[[], MemoryPlan]
     naive_bytes: int
     operations: int
-    missed: tuple[Missed, ...]
+    missed: tuple[MissedFusion, ...]
     times: dict[str, float]
 
     @property
@@ -157,7 +157,7 @@ class Schedule(NamedTuple):
     naive_bytes: int
     operations: int
     lines: tuple[tuple[str, ...], ...]
-    missed: tuple[Missed, ...]
+    missed: tuple[MissedFusion, ...]
     times: dict[str, float]
 
     @property

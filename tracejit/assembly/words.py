@@ -3,12 +3,12 @@
 A word is the symbolic content of an 8-byte slot of a block:
 
 - an integer, or the bits of a number that is known at link time;
-- `At`: the address of a value plus a byte offset; it becomes a patch, applied for each call (inputs, outputs)
-  or once (arena);
-- `Ref`: the address of one of the job's kernels;
-- `Distance`: the bytes from the start of the job's block to one of its slots;
-- `Space`: the address of the job's own memory, which differs between launches;
-- `Tag`: the number of an exchange between ranks, which differs between launches.
+- `ValueAddress`: the address of a value plus a byte offset; it becomes a patch, applied for each call
+  (inputs, outputs) or once (arena);
+- `KernelAddress`: the address of one of the job's kernels;
+- `BlockOffset`: the bytes from the start of the job's block to one of its slots;
+- `LaunchMemory`: the address of the job's own memory, which differs between launches;
+- `ExchangeTag`: the number of an exchange between ranks, which differs between launches.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -27,37 +27,37 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 
 
-class At(NamedTuple):
+class ValueAddress(NamedTuple):
     """The address of `value` plus `offset` bytes; for a number, its bits."""
 
     value: Value
     offset: int = 0
 
 
-class Ref(NamedTuple):
+class KernelAddress(NamedTuple):
     """The address of kernel number `kernel` of the job."""
 
     kernel: int
 
 
-class Distance(NamedTuple):
+class BlockOffset(NamedTuple):
     """The bytes from the start of the job's block to its slot number `slot`."""
 
     slot: int
 
 
-class Space(NamedTuple):
+class LaunchMemory(NamedTuple):
     """The address of the job's `space` bytes of memory."""
 
 
-class Tag(NamedTuple):
+class ExchangeTag(NamedTuple):
     """The number by which ranks match messages. A launch has a separate number for each such word."""
 
 
-Word = int | At | Ref | Distance | Space | Tag
+Word = int | ValueAddress | KernelAddress | BlockOffset | LaunchMemory | ExchangeTag
 
 
-class Issued(NamedTuple):
+class DeviceWork(NamedTuple):
     """The part of a job that an asynchronous device runs. Such a job has no recipes.
 
     lane, function, prepare: see `engine.Task`.
@@ -82,7 +82,7 @@ class Issued(NamedTuple):
 class Job(NamedTuple):
     """A task before addresses are known. Kernel 0 is the one that the engine calls.
 
-    scratch: bytes of memory of the thread; space: bytes of memory of the launch, see `Space`.
+    scratch: bytes of memory of the thread; space: bytes of memory of the launch, see `LaunchMemory`.
     inner: the nodes of the tasks that a loop runs, and their jobs.
     plan: the address of the record by which machine code runs a Python task, or 0 if it cannot.
     """
@@ -94,7 +94,7 @@ class Job(NamedTuple):
     chunk: int
     scratch: int = 0
     callable: Callable[..., object] | None = None
-    issued: Issued | None = None
+    issued: DeviceWork | None = None
     inner: tuple[tuple[Node, "Job"], ...] = ()
     space: int = 0
     plan: int = 0

@@ -141,7 +141,7 @@ class NativeExchange:
         return int(self._words[EXCHANGE_TASK >> 3])
 
     @property
-    def begun(self) -> float:
+    def start_time(self) -> float:
         """The time at which a task began the exchange, in seconds of `time.monotonic`."""
         return self._words[EXCHANGE_BEGUN >> 3] / 1e9
 
@@ -149,7 +149,7 @@ class NativeExchange:
         """Let Python instead of native code end the task."""
         self._words[EXCHANGE_TASK >> 3] = 0
 
-    def note_following(self, address: int) -> None:
+    def set_next_free(self, address: int) -> None:
         """Set the address of the next free record in its plan's list."""
         self._words[EXCHANGE_NEXT >> 3] = address
 

@@ -68,5 +68,5 @@ class ExchangePlan:
 
     def release(self, exchange: NativeExchange) -> None:
         """Return a record that is no longer in flight to the list of free ones."""
-        exchange.note_following(self._record.words[PLAN_FREE >> 3])
+        exchange.set_next_free(self._record.words[PLAN_FREE >> 3])
         self._record.words[PLAN_FREE >> 3] = exchange.address

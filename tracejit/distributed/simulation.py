@@ -194,7 +194,7 @@ class _Rank:
         self._numbers = itertools.count()
         self._ready: list[tuple[int, tuple[int, int], _Task]] = []
         self._work_items: list[tuple[int, int, _WorkItem]] = []
-        self._chore: _WorkItem | None = None
+        self._current_item: _WorkItem | None = None
         self._waiting: list[tuple[int, int, float, Callable[[], None] | None]] = []
         self._free = 0.0  # when the current transmission of the link ends
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
@@ -224,10 +224,10 @@ class _Rank:
                     self._begin(task)
         while True:
             self._send()
-            if self._chore is None and self._work_items:
-                self._chore = heapq.heappop(self._work_items)[2]
+            if self._current_item is None and self._work_items:
+                self._current_item = heapq.heappop(self._work_items)[2]
             shares = self._shares()
-            busy = sum(threads for _, threads in shares) + (self._chore is not None)
+            busy = sum(threads for _, threads in shares) + (self._current_item is not None)
             if not busy and not self._timed and not self._waiting:
                 break
             self._advance(shares, min(1.0, self._cores / max(1, busy)))
@@ -246,8 +246,8 @@ class _Rank:
     def _advance(self, shares: list[tuple[_Task, int]], speed: float) -> None:
         """Advance the time to the next event, and process it."""
         ends = [task.left / (threads * speed) for task, threads in shares]
-        if self._chore is not None:
-            ends.append(self._chore.left / speed)
+        if self._current_item is not None:
+            ends.append(self._current_item.left / speed)
         if self._timed:
             ends.append(self._timed[0][0] - self._now)
         if self._waiting and self._free > self._now:
@@ -259,12 +259,12 @@ class _Rank:
             if end <= span:
                 self._ready = [entry for entry in self._ready if entry[2] is not task]
                 self._end(task)
-        chore = self._chore
-        if chore is not None:
-            chore.left -= span * speed
-            if chore.left <= 1e-12:
-                self._chore, self._idle_since = None, self._now
-                chore.then()
+        item = self._current_item
+        if item is not None:
+            item.left -= span * speed
+            if item.left <= 1e-12:
+                self._current_item, self._idle_since = None, self._now
+                item.then()
         while self._timed and self._timed[0][0] <= self._now:
             heapq.heappop(self._timed)[2]()
 
@@ -276,12 +276,14 @@ class _Rank:
         elif self._ranks == 1:
             self._end(task)
         elif work.kind == "agree":
-            self._enqueue(work, self._messages(), lambda: self._at(self._control, lambda: self._end(task)))
+            self._enqueue(
+                work, self._send_cost(), lambda: self._schedule(self._control, lambda: self._end(task))
+            )
         else:
             phases = self._phases(work)
-            self._enqueue(work, self._messages(), lambda: self._phase(task, phases))
+            self._enqueue(work, self._send_cost(), lambda: self._phase(task, phases))
 
-    def _messages(self) -> float:
+    def _send_cost(self) -> float:
         return self._costs.operation + (self._ranks - 1) * self._costs.message
 
     def _phases(self, work: Work) -> list[float]:
@@ -301,10 +303,10 @@ class _Rank:
             self._end(task)
             return
         remaining = phases[1:]
-        send_time = self._messages() - self._costs.operation if remaining else 0.0
+        send_time = self._send_cost() - self._costs.operation if remaining else 0.0
         large = work.kind == "exchange" and work.nbytes > SMALL
         wakes = 4 if large else 2 * len(self._phases(work))  # also for two ranks, which have a single phase
-        after = send_time + (wakes * self._costs.wake + self._handling(work)) / len(self._phases(work))
+        after = send_time + (wakes * self._costs.wake + self._processing_time(work)) / len(self._phases(work))
         chunks = min(CHUNKS, self._ranks - 1)
         for number in range(chunks):
             last = (
@@ -315,7 +317,7 @@ class _Rank:
             entry = (-work.priority, next(self._numbers), phases[0] / chunks, last)
             heapq.heappush(self._waiting, entry)
 
-    def _handling(self, work: Work) -> float:
+    def _processing_time(self, work: Work) -> float:
         """The time in which the communication thread moves and combines the bytes of an operation.
 
         Half of the time measured for two ranks concatenates and splits the arrays. The other half is
@@ -332,21 +334,21 @@ class _Rank:
             self._free = self._now + nbytes / self._bandwidth
             self.sent += nbytes
             if arrived is not None:
-                self._at(self._free - self._now + self._latency, self._woken(arrived))
+                self._schedule(self._free - self._now + self._latency, self._after_wake_up(arrived))
 
-    def _woken(self, arrived: Callable[[], None]) -> Callable[[], None]:
+    def _after_wake_up(self, arrived: Callable[[], None]) -> Callable[[], None]:
         """Delay an arrival until the communication thread wakes up, which sleeps longer when idle."""
 
         def notice() -> None:
-            idle = 0.0 if self._chore is not None else self._now - self._idle_since
-            self._at(min(idle, self._costs.nap) / 2, arrived)
+            idle = 0.0 if self._current_item is not None else self._now - self._idle_since
+            self._schedule(min(idle, self._costs.nap) / 2, arrived)
 
         return notice
 
     def _enqueue(self, work: Work, seconds: float, then: Callable[[], None]) -> None:
         heapq.heappush(self._work_items, (-work.priority, next(self._numbers), _WorkItem(seconds, then)))
 
-    def _at(self, delay: float, then: Callable[[], None]) -> None:
+    def _schedule(self, delay: float, then: Callable[[], None]) -> None:
         heapq.heappush(self._timed, (self._now + delay, next(self._numbers), then))
 
     def _end(self, task: _Task) -> None:

@@ -68,11 +68,11 @@ yield_processor = getattr(os, "sched_yield", lambda: time.sleep(0))  # a sleep u
 
 
 @dataclass(eq=False)
-class OperationUnderWay:
+class OperationInFlight:
     """An operation in flight.
 
     done:          called with the error, or None, when it ends.
-    begun:         time at which it began; last_progress: at which it last advanced.
+    start_time:    time at which it began; last_progress: at which it last advanced.
     warned:        whether a warning about its waiting time has been printed.
     waiting:       the messages it waits for.
     """
@@ -80,7 +80,7 @@ class OperationUnderWay:
     node: Node
     steps: Steps
     done: Done
-    begun: float
+    start_time: float
     last_progress: float = 0.0
     warned: bool = False
     waiting: list[Any] = field(default_factory=list)
@@ -144,7 +144,7 @@ class MpiTransport:
         if window is not None and self._outbox.link is not None:
             window.attach_link(self._outbox.link)
         self._lock = _FairLock()
-        self._active: list[OperationUnderWay] = []
+        self._active: list[OperationInFlight] = []
         self._is_single_machine = window is not None and len(window.ranks) == self.size
         self._control = Control(world.Dup(), window.notices if window and self._is_single_machine else None)
         self._lockstep = 0
@@ -178,10 +178,10 @@ class MpiTransport:
         self, node: Node, exchange: NativeExchange, results: Sequence[np.ndarray], tag: int, done: Done
     ) -> None:
         """Continue an exchange that native code has begun for a task."""
-        steps = self._resumed(node, exchange, results, self._data_comm, tag)
+        steps = self._remaining_steps(node, exchange, results, self._data_comm, tag)
         with self._lock:
             waiting = next(steps)  # enters its try block, which retires the exchange on failure
-        self._begin(node, steps, done, exchange.begun, waiting)
+        self._begin(node, steps, done, exchange.start_time, waiting)
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         """Begin the operation `agree`."""
@@ -190,13 +190,13 @@ class MpiTransport:
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """Run an operation to its end on the calling thread; raise its error."""
         self._lockstep += 1
-        exchange = self._run_ahead(node, results)
+        exchange = self._run_natively(node, results)
         if exchange is None:
             steps, waiting = self._steps(node, operands, results, self._lockstep_comm, self._lockstep), []
         elif exchange.ended:
             return
         else:
-            steps = self._resumed(node, exchange, results, self._lockstep_comm, self._lockstep)
+            steps = self._remaining_steps(node, exchange, results, self._lockstep_comm, self._lockstep)
             with self._lock:
                 waiting = next(steps)
         failures: list[BaseException | None] = []
@@ -211,7 +211,7 @@ class MpiTransport:
         if failures[0] is not None:
             raise failures[0]
 
-    def _run_ahead(self, node: Node, results: Sequence[np.ndarray]) -> NativeExchange | None:
+    def _run_natively(self, node: Node, results: Sequence[np.ndarray]) -> NativeExchange | None:
         """Let native code run an exchange of one array while no other operation is in flight.
 
         Returns the exchange, which may have ended, have stopped or still be waiting; None if native code
@@ -270,9 +270,9 @@ class MpiTransport:
     def serve(self) -> None:
         """Let the communication thread begin and end exchanges of tasks in native code where possible."""
         if self._window is not None:
-            communication.take, communication.begun = self._take, self._window.tasks
+            communication.take, communication.begun = self._next_python_task, self._window.tasks
 
-    def _take(self, thread: Thread, patience: int) -> int:
+    def _next_python_task(self, thread: Thread, patience: int) -> int:
         """Advance exchanges of tasks until a task for Python is ready, whose address is returned.
 
         Returns 0 when no exchange is in flight and no task has become ready within `patience` nanoseconds.
@@ -330,19 +330,26 @@ class MpiTransport:
     # -- operations ------------------------------------------------------------------------------------------
 
     def _begin(
-        self, node: Node, steps: Steps, done: Done, begun: float | None = None, waiting: Sequence[Any] = ()
+        self,
+        node: Node,
+        steps: Steps,
+        done: Done,
+        start_time: float | None = None,
+        waiting: Sequence[Any] = (),
     ) -> None:
-        operation = OperationUnderWay(node, steps, done, begun or time.monotonic(), waiting=list(waiting))
-        operation.last_progress = operation.begun
+        operation = OperationInFlight(
+            node, steps, done, start_time or time.monotonic(), waiting=list(waiting)
+        )
+        operation.last_progress = operation.start_time
         if os.getpid() != self._process:
             done(PeerError("a process that a rank has forked is no rank; exchange in the rank itself"))
             return
         with self._lock:
             self._active.append(operation)
 
-    def _advance(self) -> tuple[list[tuple[OperationUnderWay, BaseException | None]], bool]:
+    def _advance(self) -> tuple[list[tuple[OperationInFlight, BaseException | None]], bool]:
         """Advance all operations; return those that have ended, with errors, and whether any has advanced."""
-        ended: list[tuple[OperationUnderWay, BaseException | None]] = []
+        ended: list[tuple[OperationInFlight, BaseException | None]] = []
         moved = False
         try:
             self._control.listen()
@@ -394,7 +401,7 @@ class MpiTransport:
             self._window.notices.poll(CHECK_INTERVAL, thread, votes)
         return True
 
-    def _step(self, operation: OperationUnderWay) -> bool:
+    def _step(self, operation: OperationInFlight) -> bool:
         """Resume an operation while its messages have arrived; return whether any message has."""
         moved = False
         while True:
@@ -406,7 +413,7 @@ class MpiTransport:
             operation.waiting = next(operation.steps)
             self._outbox.pump()
 
-    def _check_time(self, operation: OperationUnderWay, now: float) -> None:
+    def _check_time(self, operation: OperationInFlight, now: float) -> None:
         """Raise PeerError if an operation waits for a rank that has ended, or beyond the deadline."""
         missing = operation.missing()
         if not missing:
@@ -426,7 +433,7 @@ class MpiTransport:
             what = f"tracejit: rank {self.rank} has waited {waited:.0f} s for rank {names} in"
             print(what, operation.describe(), file=sys.stderr, flush=True)
 
-    def _error(self, operation: OperationUnderWay, reason: str) -> PeerError:
+    def _error(self, operation: OperationInFlight, reason: str) -> PeerError:
         return PeerError(f"{reason}; rank {self.rank} waits for it in {operation.describe()}")
 
     def _steps(
@@ -492,7 +499,7 @@ class MpiTransport:
             elif replicated:
                 yield from self._all_combine(channel, [flat] * self.size, flat, combine)
             else:
-                yield from self._by_slices(channel, flat, combine)
+                yield from self._exchange_by_blocks(channel, flat, combine)
 
     def _finish_native(
         self, channel: Channel, exchange: NativeExchange, flat: np.ndarray, combine: str, *, replicated: bool
@@ -511,11 +518,11 @@ class MpiTransport:
             yield list(arrivals)
             self._combine(slices[self.rank], arrivals, combine, slices[self.rank])
             if not replicated:
-                yield self._spread(back, slices[self.rank], slices)
+                yield self._send_slice_to_all(back, slices[self.rank], slices)
         finally:
             channel.retire(exchange)
 
-    def _resumed(
+    def _remaining_steps(
         self, node: Node, exchange: NativeExchange, results: Sequence[np.ndarray], comm: Any, tag: int
     ) -> Steps:
         """The remaining steps of an exchange that native code has begun."""
@@ -529,7 +536,7 @@ class MpiTransport:
         if exchange.joined is not None:
             split_into(exchange.joined, outs)
 
-    def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
+    def _exchange_by_blocks(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """Exchange an array block by block: the sums of a block travel while the next block is scattered."""
         if flat.nbytes > BLOCK:
             channel = channel.without_shared_memory()  # messages need fewer copies and less cache
@@ -541,7 +548,7 @@ class MpiTransport:
             yield [*arrivals, *sends, *spreading]
             own_slice = slices[self.rank]
             self._combine(own_slice, arrivals, combine, own_slice)
-            spreading = self._spread(back, own_slice, slices)
+            spreading = self._send_slice_to_all(back, own_slice, slices)
         yield spreading
 
     def _slices(self, array: np.ndarray) -> list[np.ndarray]:
@@ -561,7 +568,9 @@ class MpiTransport:
         for arrival in arrivals:
             arrival.release()
 
-    def _spread(self, channel: Channel, own: np.ndarray, slices: Sequence[np.ndarray]) -> list[Any]:
+    def _send_slice_to_all(
+        self, channel: Channel, own: np.ndarray, slices: Sequence[np.ndarray]
+    ) -> list[Any]:
         """Begin to send this rank's slice to all ranks, and to receive theirs."""
         return [
             *channel.send_all(dict.fromkeys(self._peers, own)),
@@ -571,7 +580,7 @@ class MpiTransport:
     def _gather(self, channel: Channel, operand: np.ndarray, out: np.ndarray) -> Steps:
         slices = np.split(out, self.size)
         slices[self.rank][...] = operand
-        yield self._spread(channel, operand, slices)
+        yield self._send_slice_to_all(channel, operand, slices)
 
     def _all_combine(
         self, channel: Channel, slices: Sequence[np.ndarray], out: np.ndarray, combine: str

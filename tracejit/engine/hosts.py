@@ -203,13 +203,13 @@ def _run_next(pool: HostPool, thread: Thread, patience: int) -> bool:
     task = pool.take(thread, patience) if patience else pool.poll(thread)
     if not task:
         return False
-    run = run_of(task, thread.words[THREAD_OBJECT >> 3])
+    run = create_run(task, thread.words[THREAD_OBJECT >> 3])
     with pool.occupied():
         run.start()
     return True
 
 
-def run_of(task: int, instance: int) -> HostRun:
+def create_run(task: int, instance: int) -> HostRun:
     """Create the run of the Python task at address `task`, of the launch whose instance is at `instance`."""
     program, record, keep = IN_FLIGHT[instance]
     index = (task - record.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
@@ -218,7 +218,7 @@ def run_of(task: int, instance: int) -> HostRun:
 
 def continue_in_python(task: int) -> HostRun:
     """Create the run of a Python task that native code has begun and that Python continues."""
-    run = run_of(task, ctypes.c_int64.from_address(task + TASK_INSTANCE).value)
+    run = create_run(task, ctypes.c_int64.from_address(task + TASK_INSTANCE).value)
     RUNNING.add(run)
     return run
 
@@ -312,7 +312,7 @@ class HostPool:
 
     def serves(self) -> bool:
         """Whether the calling thread belongs to the pool."""
-        return threads.own() in self._threads
+        return threads.own_record() in self._threads
 
     def forget(self) -> None:
         """Reset the pool; in a forked child its threads do not exist."""
@@ -350,7 +350,7 @@ class HostPool:
                     raise
 
     def _serve(self, thread: Thread) -> None:
-        threads.adopt(thread)
+        threads.set_record(thread)
         if self.lane == COMMUNICATION:
             request_short_time_slices()  # other ranks wait for its messages
         with LOCK:

@@ -103,10 +103,10 @@ class InstancePlan:
             layout.INSTANCE_ARGUMENT_COUNT: len(self._arguments),
             layout.INSTANCE_PATCHES: patches,
             layout.INSTANCE_PATCH_COUNT: patch_words // 3,
-            layout.INSTANCE_PASSES: self._passes(),
+            layout.INSTANCE_PASSES: self._passing_lane(),
         }
 
-    def _passes(self) -> int:
+    def _passing_lane(self) -> int:
         """The address of the lane if all tasks are issued to the same one and none can fail, else 0.
 
         Later launches on that lane need not wait for such a launch.
@@ -183,11 +183,11 @@ def _combined(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
     if len(calls) == 1:
         return calls[0]
 
-    def every() -> None:
+    def call_all() -> None:
         for call in calls:
             call()
 
-    return every
+    return call_all
 
 
 class ArenaLease:

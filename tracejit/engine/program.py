@@ -162,7 +162,7 @@ class Program:
                 self._prepare(instance, packed, keep)
             code = self._launch(address, packed, threads.address(), started)
             if code == NEEDS_SCRATCH:
-                threads.own().grow()
+                threads.own_record().grow()
                 code = self._launch(address, packed, threads.address(), started)
                 assert code != NEEDS_SCRATCH, "the scratch memory has the requested size"
             if code == FINISHED:

@@ -137,7 +137,7 @@ class _PushProgram(Program):
     """The program of all pushes with these numbers of variables: a single Python task that uses them."""
 
     def __init__(self, reads: int, writes: int) -> None:
-        task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_never)
+        task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_placeholder)
         super().__init__([task], arguments=[READ] * reads + [FRESH] * writes)
         self._max_instances = sys.maxsize  # unlimited, as it has no arena
         self.pack = struct.Struct(f"{2 * (reads + writes)}q").pack
@@ -162,7 +162,7 @@ class _PushProgram(Program):
         )
 
 
-def _never(block: int) -> None:
+def _placeholder(block: int) -> None:
     raise AssertionError("`_PushProgram.call` replaces the function")
 
 

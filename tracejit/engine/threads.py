@@ -111,7 +111,7 @@ def held() -> tuple[int, ...]:
     return task.variables() if task is not None else ()
 
 
-def adopt(thread: Thread) -> None:
+def set_record(thread: Thread) -> None:
     """Make `thread` the record of the calling thread."""
     _local.thread = thread
 
@@ -127,7 +127,7 @@ def current() -> Thread:
     return thread
 
 
-def own() -> Thread:
+def own_record() -> Thread:
     """The calling thread's own record, also inside `block`, where native code does not use it meanwhile."""
     try:
         return _local.thread
@@ -157,12 +157,12 @@ def block(kind: int, record_address: int) -> None:
         code = wait(ENGINE.address, thread.address, kind, record_address, first)
         if code != 1:
             with thread.while_blocked():
-                _wait_on(thread, code)
+                _await_condition(thread, code)
     finally:
         thread.busy = False
 
 
-def _wait_on(thread: Thread, code: int) -> None:
+def _await_condition(thread: Thread, code: int) -> None:
     """Wait until the condition of `thread` is true. code: the result of the native wait so far."""
     start, is_reported = time.monotonic(), False
     while code != 1:
@@ -211,7 +211,7 @@ class CompletionThread:
                     self._running = thread, python
 
     def _work(self, thread: Thread) -> None:
-        adopt(thread)
+        set_record(thread)
         self._watch(ENGINE.address, self._lane.address, thread.address)
 
     def stop(self, seconds: float) -> None:
@@ -346,7 +346,7 @@ class Workers:
 
 
 def _work(thread: Thread) -> None:
-    adopt(thread)
+    set_record(thread)
     thread.words[THREAD_SYSTEM >> 3] = threading.get_native_id()
     while not native.calls().work(ENGINE.address, thread.address):
         thread.grow()

@@ -82,7 +82,7 @@ class View:
         return self._derived()[0]
 
     def known(self) -> View:
-        """Resolve a lazy view (see `LateView`) and return it."""
+        """Resolve a lazy view (see `LazyView`) and return it."""
         return self
 
     def read_only(self) -> View:
@@ -238,7 +238,7 @@ class View:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
 
 
-class LateView(View):
+class LazyView(View):
     """A lazily evaluated view: `_resolve` turns it into a `View` at the first use."""
 
     __slots__ = ()
@@ -271,7 +271,7 @@ class LateView(View):
         raise NotImplementedError
 
 
-class NumPyView(LateView):
+class NumPyView(LazyView):
     """The view that a NumPy view of a C-contiguous array represents; `_facts` contains both arrays.
 
     Most views of small arrays are accessed through NumPy only, and never resolved.
@@ -346,7 +346,7 @@ def _composed(view: View, outer: View) -> View | None:
     return View(offset, outer.shape, tuple(strides))
 
 
-class UncountedView(LateView):
+class UncountedView(LazyView):
     """The lazy identity view of an array of unknown extent; `_facts` is a function that returns its shape."""
 
     __slots__ = ()

@@ -126,22 +126,22 @@ class _Tracer:
 
     def store(self, position: int, value: Value) -> OutputStore:
         """Return the store of `value` at its natural view."""
-        home = self.home(value)
-        term = self.demand(value, home)
-        view = self.piece_store(term, home) if self.domain.pieces else home
-        return OutputStore(position, term, view, max(term.level, self.domain.level(home)))
+        natural = self.natural_view(value)
+        term = self.demand(value, natural)
+        view = self.partial_view(term, natural) if self.domain.pieces else natural
+        return OutputStore(position, term, view, max(term.level, self.domain.level(natural)))
 
-    def piece_store(self, term: Term, home: View) -> View:
+    def partial_view(self, term: Term, natural: View) -> View:
         """Return the view of partial results: those of kept index k start at ``k * pieces``; lowering adds
         the piece.
         """
-        if home is self.full:
-            return home
+        if natural is self.full:
+            return natural
         if term.kind is not REDUCE:
             raise Unfusable("a kernel of partial results stores nothing else of the kept shape")
-        return View(0, home.shape, tuple(s * self.domain.pieces for s in home.strides))
+        return View(0, natural.shape, tuple(s * self.domain.pieces for s in natural.strides))
 
-    def home(self, value: Value) -> View:
+    def natural_view(self, value: Value) -> View:
         """Return the natural view of `value`: its elements in the order of the domain."""
         size, pieces = value.type.size, self.domain.pieces
         if size == self.kept_size * max(1, pieces) and is_partial(self.producers.get(value)) == (pieces > 1):
@@ -227,13 +227,13 @@ class _Tracer:
         """Return the term of an elementwise node that must be computed only once for each of its elements."""
         if not node.output.type.on_host:
             self.check_single_view(node, view)
-            self.not_repeated(node, view)
+            self.check_not_repeated(node, view)
         return self.elementwise(node, view)
 
     def unfusable(self, node: Node, view: View) -> Term:
         raise Unfusable(f"{node.op.name} cannot be part of a fused kernel")
 
-    def not_repeated(self, node: Node, view: View) -> None:
+    def check_not_repeated(self, node: Node, view: View) -> None:
         """Raise `Unfusable` if a broadcast would compute an expensive node repeatedly."""
         last = max((d for d, stride in enumerate(view.strides) if stride), default=-1)
         if math.prod(self.domain.shape[: last + 1]) > node.output.type.size:

@@ -47,11 +47,11 @@ class Rows(NamedTuple):
     shape: tuple[int, ...]
     axes: tuple[int, ...]
 
-    def spread(self) -> View:
+    def broadcast_view(self) -> View:
         """Return the view of the reduction's results that shows each result at all elements that were
         reduced to it.
 
-        >>> Rows((3, 4), (1,)).spread()
+        >>> Rows((3, 4), (1,)).broadcast_view()
         View(offset=0, shape=(3, 4), strides=(1, 0))
         """
         strides, step = [0] * len(self.shape), 1
@@ -119,13 +119,13 @@ def layouts(body: Graph) -> Iterator[Layout]:
     first = _stored(body, body.outputs[0]).type.shape
     size = math.prod(first)
     if not size:
-        home = View.of_shape(first)
-        yield Domain(home.shape, ()), home, home
+        natural = View.of_shape(first)
+        yield Domain(natural.shape, ()), natural, natural
         return
     shapes = _shapes(body, size)
     for shape in dict.fromkeys([first, *shapes]):
-        home = _split(shape, contiguous_strides(shape), shapes)
-        yield Domain(home.shape, ()), home, home
+        natural = _split(shape, contiguous_strides(shape), shapes)
+        yield Domain(natural.shape, ()), natural, natural
 
 
 def _reduction_layout(body: Graph, fold: Node) -> Layout:

@@ -23,7 +23,7 @@ from tracejit.ir.verify import verify
 from tracejit.passes.attend import attend
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.fuse import Missed, fuse
+from tracejit.passes.fusion.fuse import MissedFusion, fuse
 from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.recompute import recompute
 from tracejit.passes.remask import remask
@@ -81,7 +81,7 @@ def clean(
 
 
 def form_kernels(
-    graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
+    graph: Graph, times: dict[str, float] | None = None, missed: list[MissedFusion] | None = None
 ) -> Graph:
     """Run the `FORMING` passes and `fuse` on a clean graph. Missed fusions are appended to `missed`."""
     return _run({**FORMING, "fuse": functools.partial(fuse, missed=missed)}, graph, times)

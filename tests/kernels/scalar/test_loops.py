@@ -45,8 +45,8 @@ def test_plain_python_computes_the_same_bits(dtype):
     special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, 100.0]
     x = np.concatenate([special, g.normal(size=20) * 5, g.uniform(-1, 1, 10)]).astype(dtype)
     y = g.permutation(x)
-    results = [[FUNCTIONS[name].meaning(a) for a in x] for name in UNARY]
-    results += [[FUNCTIONS[name].meaning(a, b) for a, b in zip(x, y, strict=True)] for name in BINARY]
+    results = [[FUNCTIONS[name].on_scalars(a) for a in x] for name in UNARY]
+    results += [[FUNCTIONS[name].on_scalars(a, b) for a, b in zip(x, y, strict=True)] for name in BINARY]
     assert all(value.dtype == x.dtype for row in results for value in row)
     cases = [([name], [dtype], [dtype]) for name in UNARY]
     cases += [([name], [dtype, dtype], [dtype]) for name in BINARY]

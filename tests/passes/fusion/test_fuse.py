@@ -19,7 +19,7 @@ from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import clean
-from tracejit.passes.fusion.fuse import MAX_NODES, MAX_OPERANDS, Missed
+from tracejit.passes.fusion.fuse import MAX_NODES, MAX_OPERANDS, MissedFusion
 from tracejit.passes.memory.aliases import overwrites
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import plan
@@ -307,7 +307,7 @@ def test_missed_fusions_say_why():
     b = Builder()
     x, w = b.input(ArrayType((50, 20), F4)), b.input(ArrayType((20, 30), F4))
     y = b.emit(ops.exp, b.emit(ops.matmul, x, w, location="net.py:3"), location="net.py:4")
-    missed: list[Missed] = []
+    missed: list[MissedFusion] = []
     fuse(b.graph([y, b.emit(ops.sum, y, axes=(0,), location="net.py:5")]), missed)
     assert [(m.kind, m.location) for m in missed] == [("epilogue", "net.py:5")]
     assert "sum" in missed[0].reason

@@ -143,7 +143,7 @@ def _fill(address: int, kind: type) -> None:
     """Write the objects and numbers of this process to which the machine code refers into its state."""
     global _products
     words = objects.words(address, layout.STATE_BYTES // 8)
-    _products = np.zeros((layout.PLACES, layout.PLACE_BYTES // 8), np.int64)
+    _products = np.zeros((layout.ENTRIES, layout.ENTRY_BYTES // 8), np.int64)
     small, check = "SMALL", "check"
     objects_by_offset: dict[int, Any] = {
         layout.NDARRAY: kind,
@@ -205,7 +205,7 @@ def keep_product(a: np.ndarray, b: Any, call: Any) -> None:
     for element in key:
         hash_value = hash_value * layout.MIX + element & (1 << 64) - 1
     hash_value ^= (hash_value - (hash_value >> 63 << 64)) >> 20
-    entry = hash_value & layout.PLACES - 1
+    entry = hash_value & layout.ENTRIES - 1
     view = View.of_shape(call.shape)
     _products[entry] = [*key, call.direct.address, id(view), 0]
     _calls[entry] = call, view

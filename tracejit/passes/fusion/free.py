@@ -5,9 +5,9 @@
   array and recomputing costs no more than reading the result, and saves writing it. (An example is `1 - y *
   y` in a backward pass, with `y` materialised in the forward pass.)
 
-A value of a free node that must be materialised is *solid*, and its node gets a kernel: results, operands of
-nodes without a generated kernel, bases of updates, operands that BLAS cannot read in place, and views of
-views that are not a single view.
+Some values of free nodes must be materialised, and their nodes get kernels: results, operands of nodes
+without a generated kernel, bases of updates, operands that BLAS cannot read in place, and views of views that
+are not a single view.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class GroupProperties(NamedTuple):
     rows: Rows | None = None
 
 
-class Missed(NamedTuple):
+class MissedFusion(NamedTuple):
     """A fusion that would save memory traffic but is not possible; `explain()` reports it."""
 
     kind: str  # "reduction" or "epilogue"
@@ -87,7 +87,7 @@ class Missed(NamedTuple):
     reason: str
 
 
-def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
+def fuse(graph: Graph, missed: list[MissedFusion] | None = None) -> Graph:
     """Replace the nodes of `graph`, which `prepare` has rewritten, by `fused` nodes; append missed fusions to
     `missed`.
     """
@@ -109,7 +109,7 @@ def _evict() -> None:
 class _Fuser:
     """The state of the fusion of one graph."""
 
-    def __init__(self, graph: Graph, missed: list[Missed]):
+    def __init__(self, graph: Graph, missed: list[MissedFusion]):
         self.graph, self.missed = graph, missed
         self.free = FreeNodes(graph)
         self.keys = Keys(_NUMBERS)
@@ -163,10 +163,10 @@ class _Fuser:
                     chosen.append(group)
                     fit = joined_fit
         if fit is not None:
-            group = self.partition.join(chosen, position, node, earlier)
+            group = self.partition.merge(chosen, position, node, earlier)
         else:
             fit = self.single(node, origins)
-            group = self.partition.start(position, node, earlier)
+            group = self.partition.new_group(position, node, earlier)
             group.is_kernel = is_kernel
         group.operands, group.shape, group.domain, group.rows = fit
         if node.op is ops.matmul:
@@ -253,7 +253,7 @@ class _Fuser:
             domain = open_domain(program)
             return GroupProperties(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
-            self.miss(nodes, node, str(error))
+            self.record_miss(nodes, node, str(error))
             return None
 
     def operands(self, groups: Sequence[FusionGroup], node: Node, origins: Sequence[Value]) -> int:
@@ -284,7 +284,7 @@ class _Fuser:
         viewed = [v for v in node.inputs if self.free.through_view(v)]
         if domain is None or (viewed and (rows is None or node.output.type.shape != rows.shape)):
             return False
-        if rows is not None and not all(self.is_spread(v, group, rows.spread()) for v in viewed):
+        if rows is not None and not all(self.is_spread(v, group, rows.broadcast_view()) for v in viewed):
             return False
         if rows is not None and rows.reduces(node):
             return True
@@ -363,12 +363,12 @@ class _Fuser:
         """Whether `node` overwrites memory that existed before the call."""
         return node.op is ops.update or any(v in self.targets for v in node.outputs)
 
-    def miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
+    def record_miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
         """Record a missed fusion if it involves a reduction or a product."""
         kinds = ["epilogue"] if any(m.op is ops.matmul for m in nodes) else []
         kinds += ["reduction"] if any(map(is_fold, nodes)) else []
         if kinds:
-            self.missed.append(Missed(kinds[0], node.location, f"{node.op.name}: {reason}"))
+            self.missed.append(MissedFusion(kinds[0], node.location, f"{node.op.name}: {reason}"))
 
     def body(self, nodes: Sequence[Node]) -> Graph:
         """The body of a kernel of `nodes`, on the values of the outer graph."""

@@ -26,7 +26,7 @@ class FusionGroup:
     bits: a bit set with one bit for each group that was merged into this one.
     before: the bits of all groups that must run earlier.
     after: the groups that directly depend on this one.
-    behind: the bits of the groups in `after`; may include the group's own bits.
+    after_bits: the bits of the groups in `after`; may include the group's own bits.
     is_kernel: whether a generated kernel computes the group.
     is_complete: whether the group accepts no more nodes.
     shape: the shape of all values, if they have the same shape.
@@ -42,7 +42,7 @@ class FusionGroup:
     bits: int
     members: dict[int, Node]
     before: int = 0
-    behind: int = 0
+    after_bits: int = 0
     after: set[FusionGroup] = field(default_factory=set)
     is_kernel: bool = True
     is_complete: bool = False
@@ -70,27 +70,27 @@ class Partition:
         # The direct predecessors of each group; as a field of the group, they would form reference cycles.
         self._preceding: dict[FusionGroup, set[FusionGroup]] = {}
 
-    def start(self, position: int, node: Node, earlier: Iterable[FusionGroup]) -> FusionGroup:
+    def new_group(self, position: int, node: Node, earlier: Iterable[FusionGroup]) -> FusionGroup:
         """Create a group of one node that depends on the groups `earlier`."""
         group = FusionGroup(position, 1 << self._count, {position: node})
         self._count += 1
         self.groups[group] = None
         self._preceding[group] = set()
-        self.order(earlier, group)
+        self.add_dependencies(earlier, group)
         return group
 
-    def order(self, earlier: Iterable[FusionGroup], group: FusionGroup) -> None:
+    def add_dependencies(self, earlier: Iterable[FusionGroup], group: FusionGroup) -> None:
         """Add dependencies of `group` on all groups in `earlier`."""
         ancestors = 0
         for other in earlier:
             if other is not group:
                 other.after.add(group)
-                other.behind |= group.bits
+                other.after_bits |= group.bits
                 self._preceding[group].add(other)
                 ancestors |= other.before | other.bits
-        self._spread(group, ancestors)
+        self._add_ancestors(group, ancestors)
 
-    def _spread(self, group: FusionGroup, ancestors: int) -> None:
+    def _add_ancestors(self, group: FusionGroup, ancestors: int) -> None:
         """Add ancestors to a group and to all its descendants."""
         pending = [group]
         while pending:
@@ -106,12 +106,12 @@ class Partition:
         for group in chosen:
             chosen_bits |= group.bits
             ancestors |= group.before
-            descendants |= group.behind
+            descendants |= group.after_bits
         if descendants & ancestors & ~chosen_bits:
             return False
         return not any(other.before & chosen_bits for other in set(earlier) - chosen)
 
-    def join(
+    def merge(
         self, chosen: Iterable[FusionGroup], position: int, node: Node, earlier: Iterable[FusionGroup]
     ) -> FusionGroup:
         """Merge `chosen` and a new node that depends on the groups `earlier`; return the group.
@@ -123,7 +123,7 @@ class Partition:
             first.members.update(other.members)
             first.bits |= other.bits
             first.before |= other.before
-            first.behind |= other.behind
+            first.after_bits |= other.after_bits
             first.after |= other.after
             self._preceding[first] |= self._preceding.pop(other)
             first.touched |= other.touched
@@ -136,7 +136,7 @@ class Partition:
             self._replace({first, *others}, first)
         first.members[position] = node
         first.last = position
-        self.order([g for g in earlier if g not in others], first)
+        self.add_dependencies([g for g in earlier if g not in others], first)
         return first
 
     def _replace(self, united: set[FusionGroup], first: FusionGroup) -> None:
@@ -146,12 +146,12 @@ class Partition:
         for group in self._preceding[first]:
             group.after -= united
             group.after.add(first)
-            group.behind |= first.bits
+            group.after_bits |= first.bits
         first.after -= united
         for later in first.after:
             self._preceding[later] -= united
             self._preceding[later].add(first)
-            self._spread(later, first.before | first.bits)
+            self._add_ancestors(later, first.before | first.bits)
 
     def ordered(self) -> list[FusionGroup]:
         """All groups in topological order; independent groups are ordered by their last node."""

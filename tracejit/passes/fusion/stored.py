@@ -113,7 +113,7 @@ class ReadBack:
         groups = self.readers(direct)
         if not groups or stored.group in groups:
             return
-        array, writer, overwriter = self.newest(stored, groups)
+        array, writer, overwriter = self.latest_version(stored, groups)
         if writer in groups or any(
             writer.before & g.bits or (overwriter and overwriter is not g and overwriter.bits & g.before)
             for g in groups
@@ -124,19 +124,19 @@ class ReadBack:
         read_back = Value(stored.value.type)
         self.free.add(Node(ops.view, (array,), (read_back,), {"view": stored.view}))
         swaps = [(node, _reading(node, stored.value, read_back)) for node in direct]
-        self.swap(swaps)
+        self.replace_nodes(swaps)
         if not all(map(self.fits, groups)):
-            self.swap([(new, old) for old, new in swaps])
+            self.replace_nodes([(new, old) for old, new in swaps])
             return
         for group in groups:
-            self.partition.order([writer], group)
+            self.partition.add_dependencies([writer], group)
         if overwriter is not None:
-            self.partition.order(groups, overwriter)
+            self.partition.add_dependencies(groups, overwriter)
 
-    def newest(
+    def latest_version(
         self, stored: Stored, groups: Sequence[FusionGroup]
     ) -> tuple[Value, FusionGroup, FusionGroup | None]:
-        """The newest version of the array that contains the value and does not delay `groups`.
+        """The latest_version version of the array that contains the value and does not delay `groups`.
 
         Later stores are included if they do not overlap the value, and are in the same kernel or in one for
         which some of `groups` wait anyway. Returns the array, the group that writes it, and the next that
@@ -180,7 +180,7 @@ class ReadBack:
                 return []
         return list(groups) if all(group.is_kernel for group in groups) else []
 
-    def swap(self, pairs: Iterable[tuple[Node, Node]]) -> None:
+    def replace_nodes(self, pairs: Iterable[tuple[Node, Node]]) -> None:
         """Replace nodes, given as pairs (old, new), in the graph and in their groups."""
         for old, new in pairs:
             self.free.replace(old, new)

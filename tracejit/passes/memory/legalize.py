@@ -123,7 +123,7 @@ def _write_late(graph: Graph) -> Graph:
     for effect in graph.effects:
         writer = _first_writer(graph, definition, effect.value)
         if writer is not None:
-            order.move([p for p in (*readers[effect.target], *checks) if p > writer], writer)
+            order.delay([p for p in (*readers[effect.target], *checks) if p > writer], writer)
     return order.sorted()
 
 
@@ -168,7 +168,7 @@ class _Order:
             if can_fail(node):
                 checks.append(p)
 
-    def move(self, late: Sequence[int], writer: int) -> None:
+    def delay(self, late: Sequence[int], writer: int) -> None:
         """Add dependencies of `writer` on all nodes in `late`, unless one of these depends on it."""
         if late and not self._has_path(writer, set(late)):
             self.moved = True

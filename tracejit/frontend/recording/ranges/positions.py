@@ -29,7 +29,7 @@ from tracejit.frontend.recording.ranges.induction import does_move, ends_of
 from tracejit.ir import moving
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.moving import IterationsDiffer
-from tracejit.ir.view import LateView, View
+from tracejit.ir.view import LazyView, View
 from tracejit.ops import update, view
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def slice_of(
     return MovingSlice(low, high - low, steps.pop())
 
 
-class FinalView(LateView):
+class FinalView(LazyView):
     """The view that a moving view has become after its loop. The first use of it looks at the trip count."""
 
     __slots__ = ()
