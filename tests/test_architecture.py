@@ -1,5 +1,6 @@
 """The texts in docs/architecture.md are what the code prints today (TRACEJIT_ACCEPT=1 writes them), and its
-table says what layers import.
+table says what layers import. Docstrings of packages list their modules in the order of imports, and pages
+mention paths that exist.
 """
 
 import ast
@@ -8,12 +9,24 @@ import pathlib
 import re
 
 import numpy as np
+import pytest
 
 import tracejit as tj
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 FOR_ALL = {"errors", "config", "collector", "device_kinds", "forking", "interpreter"}
+PACKAGES = sorted(
+    file.parent for top in ("tracejit", "kernels") for file in (ROOT / top).rglob("__init__.py")
+)
+ROW = re.compile(r"^    (\w+(?:, \w+)*)(?:  .*)?$", re.MULTILINE)
+"""A row of a package's table: names of modules, and what they contain (on the next line after many names)."""
+MENTION = re.compile(r"`([a-z_]+(?:/\w+)*(?:\.py|/)?)`")
+PAGES = sorted(
+    file for folder in ("", "guide", "decisions") for file in (ROOT / "docs" / folder).glob("*.md")
+)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+OTHER_PROJECTS = {"torch", "tinygrad", "test", "tests/test_freeze.py"}
 BLOCK = re.compile(r"^```(python|text) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -90,3 +103,72 @@ def test_layers_import_what_the_table_says():
         name for name, paths in layers.items() if paths
     }
     assert found == said
+
+
+def modules_listed(package):
+    """The modules in the table of a package's docstring, in its order, and those in the folder."""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    modules = {file.stem for file in package.glob("*.py")} - {"__init__", "__main__"}
+    modules |= {file.parent.name for file in package.glob("*/__init__.py")}
+    rows = [row.split(", ") for row in ROW.findall(docstring)]
+    return [name for row in rows if modules.intersection(row) for name in row], modules
+
+
+def imported(statements):
+    """The modules that statements import when they run, other than for types."""
+    for node in statements:
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                yield from (f"{module}.{name.name}" for name in node.names)
+            case ast.Import():
+                yield from (name.name for name in node.names)
+            case ast.If() if ast.unparse(node.test) == "TYPE_CHECKING":
+                yield from imported(node.orelse)
+            case ast.If() | ast.Try() | ast.With():
+                for block in ("body", "orelse", "handlers", "finalbody"):
+                    yield from imported(getattr(node, block, ()))
+            case ast.ExceptHandler():
+                yield from imported(node.body)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_of_packages_list_their_modules_in_the_order_of_imports(package):
+    """A module imports only those to its right and below."""
+    order, modules = modules_listed(package)
+    assert sorted(order) == sorted(modules)
+    path = package.relative_to(ROOT).parts
+    prefix = ".".join(path if path[0] == "tracejit" else ("tracejit", *path)) + "."
+    upwards = {
+        (name, other)
+        for name in modules
+        for file in ([package / f"{name}.py"], (package / name).rglob("*.py"))[(package / name).is_dir()]
+        for module in imported(ast.parse(file.read_text()).body)
+        if module.startswith(prefix) and (other := module.removeprefix(prefix).split(".")[0]) in modules
+        if order.index(other) < order.index(name)
+    }
+    assert not upwards
+
+
+def test_pages_mention_paths_that_exist():
+    """Files and folders of this repository, by a path from its root, `tracejit/` or `tracejit/frontend/`.
+
+    Decisions name files and folders of their time: of theirs, only paths of modules are checked.
+    """
+    folders = ("tracejit", "kernels", "tests", "benchmarks", "examples", "docs")
+    files = {file.relative_to(ROOT) for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    known = {*files, *(folder for file in files for folder in file.parents)}
+    names = {file.name for file in [*files, *ROOT.glob("*.py")]}
+    starts = ("", "tracejit", "tracejit/frontend")
+    unknown = []
+    for page in PAGES:
+        for path in MENTION.findall(FENCED.sub("", page.read_text())):
+            if page.parent.name == "decisions" and not ("/" in path and path.endswith(".py")):
+                continue
+            if "/" in path:
+                ends = (pathlib.Path(start, path + end) for start in starts for end in ("", ".py"))
+                is_known = not known.isdisjoint(ends)
+            else:
+                is_known = not path.endswith(".py") or path in names
+            if not is_known and OTHER_PROJECTS.isdisjoint({path, path.split("/")[0]}):
+                unknown.append((page.name, path))
+    assert not unknown

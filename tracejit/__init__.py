@@ -8,6 +8,31 @@
 >>> w = tj.ones(3)
 >>> float(step(w, tj.ones(3), 0.5))
 0.75
+
+Packages and modules, from users down; each imports only those to its right and below:
+
+    cli, launcher            the command ``tracejit``; the start of programs on several ranks
+    kvstore                  a store of weights by key, with MXNet's interface
+    distributed              ranks: collectives, sharding, checkpoints
+    nn, optim, data          layers and losses; optimizers; prefetching of batches
+    graphs                   exported functions: text, file, calls
+    numpy                    NumPy's names with NumPy's defaults
+    frontend                 arrays, the recorder, `jit`, gradients and other transformations
+    drawing                  pictures of graphs
+    compile                  a graph to a schedule
+    targets                  one record per kind of device
+    assembly                 planned tasks to a program of the engine
+    codegen, engine, passes  kernels; tasks, threads and memory; graph to graph, and to memory plan
+    loopnest                 the computation of one kernel
+    tuning                   sizes and costs by kind of device
+    ops                      one declaration per operator
+    ir                       types, graphs, views
+    config, collector, device_kinds, forking, interpreter, errors
+                             for all layers: settings, pauses of the garbage collector, kinds of devices,
+                             locks that survive a fork, the check of the interpreter, errors
+
+`tracejit.kernels` (the folder ``kernels/``) is below `ir`. `docs/architecture.md` follows a call through
+these layers.
 """
 
 from __future__ import annotations

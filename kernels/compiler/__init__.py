@@ -1,1 +1,16 @@
-"""The Numba target for kernels, typed memory access, and lanes, the values of scalar functions."""
+"""The Numba target for kernels, typed memory access, and lanes, the values of scalar functions.
+
+Modules; each imports only modules to its right and below:
+
+    outline, vector_variants           code called by loops that LLVM vectorises: rare cases, and functions
+                                       expanded afterwards
+    intrinsics, remainder, lane, half  scalar functions: their intrinsics, the exact remainder, typed
+                                       values, float16 and bfloat16
+    target, typing, inference          Numba's front end for kernels: the target, typing rules, type
+                                       inference
+    loops, ranges                      loop metadata for LLVM; `range` as an induction variable
+    memory                             typed access to raw memory, atomics, calls by address
+    code                               LLVM IR of kernels and subroutines, and the calling convention
+
+The package is the lowest one that uses Numba: it imports no other package of kernels.
+"""

@@ -18,6 +18,20 @@ All are branch-free, so loops over them vectorise.
 
 A new function is defined with the decorator `scalar` in the module where it belongs, written over lanes (see
 `tracejit.kernels.compiler.lane` and `tracejit.kernels.compiler.intrinsics`).
+
+Modules; each imports only modules to its right and below:
+
+    complex_numbers                    functions of complex numbers, in terms of those of their real and
+                                       imaginary parts
+    special, power, inverse, trigonometric
+                                       the error function; powers and hypot; inverse functions; sine,
+                                       cosine, tangent
+    exponential, logarithm, reduction  exponentials; logarithms; reduction of angles
+    arithmetic, casts, philox          arithmetic and comparison; casts between dtypes; random bits
+    accumulate                         accumulators and indices of generated kernels
+    declare, building_blocks           the decorator `scalar` and its table; polynomials, powers of two
+
+The package imports `compiler` only.
 """
 
 from tracejit.kernels.scalar import (

@@ -9,8 +9,31 @@
         tj.optim.sgd(params, gradients, lr=0.1)
         return loss
 
-The ranks are started with ``tracejit run -n 4 train.py``, or by mpirun or srun. MPI (mpi4py) moves the bytes.
-Results are bitwise identical on all ranks.
+The ranks are started with ``tracejit run -n 4 train.py``, or by mpirun or srun. Bytes move by MPI (mpi4py)
+between machines, and through shared memory within one. Results are bitwise identical on all ranks.
+
+Modules; each imports only modules to its right and below:
+
+    parallel, sharding, checkpoint  training: data parallelism, sharded optimizer states, checkpoints
+    collectives, groups             collective operations; subsets of the ranks
+    measuring, simulation           costs of a step, measured in one process; predicted times on any number
+                                    of ranks
+    world                           the ranks of this program: `init`, `rank`, `size`, the end
+    transport                       operations over MPI and shared memory, advanced by the caller of
+                                    `progress`
+    channel                         the transfers of one operation: by shared memory or as messages
+    window                          the memory that ranks of one machine share
+    control                         agreement on the exchanges of a step; the end of a rank, and its reason
+    outbox                          outgoing MPI messages, by priority
+    plans                           exchanges that native code begins and ends without Python
+    near, notices                   exchanges and notices in shared memory, performed by native code
+    board                           the native state of that memory
+    link                            an emulated network link between ranks of one machine
+    calls                           the entry points of the native code (`kernels.ranks`)
+    scratch                         a cache of receive buffers
+
+The package imports the frontend, `optim`, `ops`, the engine, and `kernels.ranks` with the loader of its code.
+Of the layers below, none imports it.
 """
 
 from __future__ import annotations

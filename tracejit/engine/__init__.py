@@ -8,6 +8,24 @@ waits for a variable, and raises the failure of its tasks.
     v = Variable()
     push(work, writes=[v])
     wait(v)
+
+Modules; each imports only modules to its right and below:
+
+    direct, push                        programs that run synchronously on the calling thread; Python
+                                        functions as tasks
+    lifecycle, program                  the engine around a fork and at exit; static graphs of tasks
+    hosts                               the threads that run Python tasks, and their completion
+    profiler                            one event per task and thread, in a ring buffer
+    cuda, instance                      GPUs; the native records of a program's launches
+    memory                              buffers in size classes, recycled
+    variable                            variables, and waiting for them
+    launches                            launches in flight, and their retirement
+    failures, threads                   failures by launch; workers, and Python threads that wait
+    native, available_processors, task  records and entry points of the native executor; processors; steps
+                                        of a program
+
+Tasks are opaque: the package imports `kernels` (`kernels.executor` above all), and never `ir`, `ops`,
+`loopnest`, `passes` or `codegen`.
 """
 
 from __future__ import annotations

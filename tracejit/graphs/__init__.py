@@ -1,18 +1,20 @@
 """Exported graphs: recorded from a function, saved, loaded without the function's source, called and bound.
 
-    export.py          records a function for several extents
-    recorded_call.py   converts a recorded call to a contract (arguments, results and changes) and its graph
-    contract.py        writes and parses the text of a contract
-    containers.py      the kinds of containers in a contract
-    validate.py        validates the text from a file
-    safety.py          adds checks of indices to the graph from a file
-    general.py         merges the texts for several extents into one with named extents
-    interface.py       names and types of inputs, outputs and effects
-    program.py         a callable text: matches arguments and emits the graph onto a recording
-    results.py         builds the result of a call
-    kept.py            `KeptGraph`: such a program with its parameters
-    bound.py           a graph with bound arguments
-    files.py           one file with text and parameters
+Modules; each imports only modules to its right and below:
 
-The package builds on the frontend: a call is that of a traced function whose body emits the graph's nodes.
+    export                records a function for several extents
+    files                 one file with text and parameters
+    kept                  `KeptGraph`: a callable text with its parameters
+    bound                 a graph with bound arguments
+    program               a callable text: matches arguments and emits the graph onto a recording
+    recorded_call         converts a recorded call to a contract (arguments, results and changes) and its
+                          graph
+    results               builds the result of a call
+    interface             names and types of inputs, outputs and effects
+    validate, safety      validates the text from a file; adds checks of indices to its graph
+    general               merges the texts for several extents into one with named extents
+    contract, containers  writes and parses the text of a contract; the kinds of containers in it
+
+The package builds on the frontend: a call is that of a traced function whose body emits the graph's nodes. It
+knows graphs and `drawing`, but neither code generation nor the engine.
 """

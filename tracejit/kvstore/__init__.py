@@ -10,6 +10,13 @@
 The store is implemented with array operations: in a traced step they become kernels and copies of the step's
 schedule, and a replay runs no Python per key. (The interface is that of Chen et al., MXNet, 2015, section
 2.3.)
+
+Modules; each imports only modules to its right and below:
+
+    store        arrays by key; push and pull
+    compression  gradients in two bits, with a residual
+
+The package imports `distributed`, `optim` and the frontend; only the public namespace imports it.
 """
 
 from __future__ import annotations

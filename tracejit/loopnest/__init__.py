@@ -2,7 +2,7 @@
 
 Fusion queries it to determine whether, and at what cost, one kernel can compute a set of nodes; code
 generation emits that kernel from the same analysis. The package is therefore below both, and depends on
-operators and views only. The body of a `fused` node, a graph, becomes
+operators, views, tuning and plans of kernels only. The body of a `fused` node, a graph, becomes
 
 - a `LoopProgram` (`program`): `Term`s over the index of a `Domain` of kept and reduced dimensions. Views
   become index maps of the terms that load. `build.trace` builds programs; `layout` derives the domain from
@@ -20,4 +20,13 @@ cover.
       apply subtract, apply exp         FULL    second loop; exp is kept in scratch memory
       reduce sum of exp                 KEPT    folded in the second loop
       apply divide                      FULL    third loop, stored to the output
+
+Modules; each imports only modules to its right and below:
+
+    analysis, traffic  program, schedule and sweep of one kernel; its memory traffic, given the caches of
+                       its target
+    build              traces the body of a `fused` node to a program
+    schedule           consecutive loops over the reduced dimensions
+    sweep, layout      updates in place at shifted indices; the iteration domain, derived from shapes
+    program, regions   terms as data; comparison of the elements that views cover
 """

@@ -4,6 +4,20 @@
 >>> images, weight = tj.ones((1, 3, 8, 8)), tj.ones((4, 3, 3, 3))
 >>> tj.nn.max_pool2d(tj.nn.relu(tj.nn.conv2d(images, weight, padding=1)), 2).shape
 (1, 4, 4, 4)
+
+Modules; each imports only modules to its right and below:
+
+    modules                   layers as objects: `Module`, `Linear`, `Conv2d`, recurrent nets
+    attend, recurrent         attention; recurrent cells and sequences
+    ctc, likelihoods, losses  losses of label sequences; for multiple classes; distances, and losses for two
+                              classes
+    normalization, pooling, convolution, resampling
+                              operations on images and features
+    activations, functional   activations and gates; products, embeddings, dropout
+    init, walk                initial weights; the contents of a module, by name
+    common, windows           conversion and checks of operands; window arguments
+
+The package imports the frontend, `ops`, `ir` and `tuning`, and neither passes nor the engine.
 """
 
 from tracejit.nn import init as init

@@ -1,6 +1,23 @@
 """The declarations of all operators, one each: ``from tracejit.ops import add`` imports the `Op` named add.
 
-Importing this package registers all operators in `tracejit.ir.op.OPS`, the only list of operators.
+Importing this package registers all operators in `tracejit.ir.op.OPS`, the only list of operators. Modules;
+each imports only modules to its right and below:
+
+    attend                            attention operators
+    factorizations, fourier, sorting  operators on the host: LAPACK, Fourier transforms, sorting
+    reduce                            reductions, index reductions, scans
+    transcendental, arithmetic, integers, complex_numbers
+                                      elementwise operators
+    winograd, pooling, convolution    convolution and pooling, and their gradients
+    movement                          views, updates, gathers, copies between devices
+    linalg                            `matmul`
+    select, creation, random          `where`, `astype` and `copy`; constants and ranges; random bits
+    communicate, loops, structural    exchanges between ranks; `loop`; `fused` and `callback`
+    batching, rules, symbolic         helpers: batching rules; checks and factories of declarations; values
+                                      in gradient rules
+
+The package imports `ir` and plans of `kernels`. A declaration has a typing rule, NumPy's meaning, a gradient,
+a batching rule, a scalar kernel and traits. It knows no passes and no code generation.
 """
 
 from tracejit.ir.op import OPS

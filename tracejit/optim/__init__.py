@@ -12,6 +12,16 @@ can be multiplied: ``warm_up(step, 100) * cosine(step, 10_000, 0.1)``.
 >>> tj.optim.sgd(params, grads, 0.25)
 >>> params
 {'w': NDArray([0.75, 0.75], dtype=float32)}
+
+Modules; each imports only modules to its right and below:
+
+    states               the initial states of optimizers
+    adaptive, descent    steps scaled by the history of gradients; descent with momentum
+    rows, alike          corresponding leaves of trees; loops over many of them, recorded in a few
+                         iterations
+    clipping, schedules  gradient clipping; learning rates as functions of the step
+
+The package is a client of the frontend; below it, it imports `ops`, `ir`, and `passes.cse` (in `alike`).
 """
 
 from tracejit.optim.adaptive import (

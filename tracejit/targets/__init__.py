@@ -13,6 +13,14 @@ modules depend on more than one of them.
 >>> from tracejit.ir.types import CPU
 >>> target_of(CPU).tuning.kind
 'cpu'
+
+Modules; each imports only modules to its right and below:
+
+    cpu     the CPU: kernels are loops, which worker threads run
+    gpu     NVIDIA GPUs: kernels are PTX, which is issued to a stream
+    record  `Target`, the record of a kind of device
+
+The package imports `assembly`, `codegen`, `engine`, `passes` (planned tasks) and `tuning`.
 """
 
 from __future__ import annotations

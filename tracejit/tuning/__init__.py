@@ -9,6 +9,14 @@ which fusions are profitable:
 >>> tuning_of(Device("tpu"))
 Traceback (most recent call last):
 tracejit.errors.DeviceError: there is no target for tpu:0; arrays live on devices of the kinds cpu and gpu
+
+Modules; each imports only modules to its right and below:
+
+    gpu     CUDA GPUs: the values of the CPU, so far
+    cpu     CPUs, measured on x86 servers
+    record  `Tuning`, the parameters of a kind of device
+
+The package imports `ir` only.
 """
 
 from __future__ import annotations

@@ -1,13 +1,28 @@
 """The array library that users see: operators, functions, indexing, trees, files, random numbers.
 
-core, ndarray                       `NDArray`: storage and view; its operators and methods
-dispatch, promotion, axes, devices  translation of calls to nodes: dtypes, shapes, devices, errors
-indexing, selection, assignment     ``x[index]``, including masks, and ``x[index] = value``
-immediate, at_hand, direct, machine_code, in_memory
-                                    immediate execution of small operations in eager code
-public, surface, namespace, hints   declarations of public functions, and the namespaces built from them
-functions, random, linalg, fft, io  the functions, by topic
-interop, dlpack, ufunc_methods, makers, numpy_names
-                                    NumPy's protocols and names, and exchange with other libraries
-trees                               nested containers of arrays (pytrees)
+Modules; each imports only modules to its right and below:
+
+    numpy_names, makers              NumPy's names; array creation with NumPy's signatures
+    io                               files of trees of arrays
+    ndarray                          `NDArray`: its operators and methods
+    interop, random                  NumPy's protocols and DLPack; random numbers
+    fft, linalg, flat, bits, ufunc_methods
+                                     Fourier transforms; linear algebra; ``x.flat``; reinterpreted bits;
+                                     `reduce`, `accumulate` and `at`
+    surface, namespace, hints        the public functions by name, and as methods; the array API's
+                                     namespace; names of other libraries in errors
+    functions, public                the public functions by topic; the decorator that declares them
+    assignment, indexing, selection  ``x[index] = value``; ``x[index]``; selections by a mask in traced
+                                     calls
+    dispatch                         translation of calls to nodes: promote, broadcast, cast, emit
+    immediate, in_memory, at_hand, direct, machine_code
+                                     immediate execution of small operations in eager code: their results,
+                                     views and operands, by kernels, and as type slots
+    promotion, views                 NumPy 2's type promotion; functions that create views
+    core                             the base class of arrays: a storage and a view
+    devices, axes, dlpack, trees     normalised devices and axes; DLPack exchange of bfloat16; nested
+                                     containers (pytrees)
+
+The package knows the recorder (`recording`), but no gradients, transformations or traced functions. Targets,
+code generation and kernels are imported in one module each (`devices`, `machine_code`).
 """

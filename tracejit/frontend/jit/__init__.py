@@ -1,14 +1,17 @@
 """Traced functions: recording a call, replaying later ones, running piecewise.
 
-Modules, from the function that users call downwards:
+Modules; each imports only modules to its right and below:
 
-    jit, signatures          the function that users call: selects a signature, shows its caches
-    record, complete         records a call: the body runs, then its replay program is completed
-    look_steps               numbers and looks as steps of that program
-    state_loops              loops over looks as steps of that program
-    launch_records           launches as steps of that program
-    number_variables         numbers of the call as variables of that program
-    entries, trace_tree      what is stored of a call; the paths of a signature
-    piecewise                runs the body as eager code
-    vouch, specs, explain    `pure` and `callback`; arrays without memory; explanations for users
+    jit, signatures      the function that users call: selects a signature, shows its caches
+    explain, specs       explanations for users; arrays without memory
+    record               records a call: the body runs, then its replay program is completed
+    complete             completes this program
+    trace_tree, entries  the paths of a signature; what is stored of a call
+    look_steps           numbers and looks as steps of that program
+    state_loops          loops over looks as steps of that program
+    launch_records       launches as steps of that program
+    number_variables     numbers of the call as variables of that program
+    piecewise, vouch     runs the body as eager code; `pure` and `callback`
+
+The package imports all others of the frontend, except `transforms` and `grad`; none imports it.
 """

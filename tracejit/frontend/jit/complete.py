@@ -5,9 +5,11 @@ When the body begins, the program reads and checks the arguments. `Completion` a
 1. check the objects that the body accessed by name;
 2. read the arrays that it accessed by name, and copy NumPy arrays in;
 3. compute numbers, and launch segments;
-4. check that storages do not overlap;
+4. check that storages do not overlap; if there are segments, this step precedes step 3, so that it comes
+   before the first launch;
 5. create the result, and write back the values that the body rebound.
 
+The result is described before steps 3 and 4 are added: step 4 depends on the objects that step 5 writes.
 Nothing is launched here. A call that cannot be replayed raises `Unreplayable`.
 """
 

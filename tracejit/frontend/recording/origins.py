@@ -66,4 +66,4 @@ class ConstantOrigin:
 
 
 Bound = Extent | RuntimeNumber
-"""The origin of an input of a recording."""
+"""The origin of an input of a graph. A recording emits a `ConstantOrigin` as a node instead."""

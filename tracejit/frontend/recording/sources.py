@@ -1,9 +1,10 @@
 """Sources of the run-time numbers of a traced call: what identifies each number.
 
 lr = 0.1 among the arguments    the variable in which a replay stores it (`signature.expressions.Var`)
-float(x) of an array            `Source` lr * 2                          `Computed`: an operation on the
-source of `lr` and 2 if lr > 1                       `Question`: the operation, and the answer; recorded like
-a number i of ``for i in tj.range(n)``   `Progression`: its value in the present iteration, and its increment
+float(x) of an array            `Source`
+lr * 2                          `Computed`: an operation on the source of `lr` and 2
+if lr > 1                       `Question`: the operation, and the answer; recorded like a number
+i of ``for i in tj.range(n)``   `Progression`: its value in the present iteration, and its increment
 1 / (i + 1)                     `Varying`: a float that each iteration computes
 """
 

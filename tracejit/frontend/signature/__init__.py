@@ -1,13 +1,19 @@
 """The signature of a traced call, as data: what a replay reads, checks, computes, creates and writes back.
 
-program                  records of the steps, in the order in which a replay performs them
-expressions              values in these steps: variables, constants, values derived from them
-meanings, requirements   values and checks in a form that two signatures can be compared by
-slots                    variables that a body can access by name: attributes, items, cells, globals
-arguments, many          the arguments: the values passed to the body, and the checks by a replay
-describe                 the values that a call returns, and those that it writes back
-conditions, text,        the replay function that is written from the records, and the functions
-source, runtime          that it calls
-perform                  the steps from the launch on, performed for the recorded call
-stand_ins                removes stand-ins from errors of a recorded body
+Modules; each imports only modules to its right and below:
+
+    describe                the values that a call returns, and those that it writes back
+    stand_ins               removes stand-ins from errors of a recorded body
+    arguments               the values passed to the body, and their checks in a replay
+    text                    the replay function that is written from the records
+    requirements, meanings  checks and values in a form that two signatures can be compared by
+    conditions, many        the text of each check; many arrays, checked by loops
+    perform                 the steps from the launch on, performed for the recorded call
+    slots                   variables that a body can access by name: attributes, items, cells, globals
+    program                 records of the steps, in the order in which a replay performs them
+    runtime, source         functions that the replay function calls; its compilation
+    expressions             values in these steps: variables, constants, values derived from them
+
+The package imports `arrays`, `recording` and `python`. It knows no surroundings and no traced functions:
+these fill its records.
 """

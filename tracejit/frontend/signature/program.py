@@ -260,7 +260,7 @@ class Drawn:
 
 @dataclass(eq=False, repr=False)
 class Launch:
-    """The one call into native code.
+    """A call into native code: the last one of a path, or that of a segment.
 
     call, pack: functions of the schedule: `call` takes the argument block that `pack` returns.
     storages:   the caller's storages; pending eager operations on one are launched before.
@@ -283,7 +283,7 @@ class Launch:
 class ReplayProgram:
     """The steps of a replay.
 
-    steps:     variables and checks, in order.
+    steps:     bindings, checks, segments and loops, in order.
     copies:    storages that a replay copies from NumPy arrays, after its checks.
     constants: storages that are the same in all replays.
     outputs:   storages that it allocates.

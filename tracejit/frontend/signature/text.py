@@ -1,9 +1,10 @@
 """Replay functions: the Python that a repeated call runs instead of the body, written from a `ReplayProgram`.
 
-Each recorded signature has a generated function of straight-line Python. It unpacks the arguments, checks
+Each recorded signature, and each of its paths, has a generated function. It unpacks the arguments, checks
 them (and returns `MISS` if they are not of this signature), computes numbers, binds addresses, launches,
-writes back what the body rebound, and returns. It contains no generic code, which keeps a replay at a few
-microseconds; `runtime` has the functions that it calls:
+writes back the values that the body rebound, and returns. It is straight-line Python, which keeps a replay
+at a few microseconds, with two exceptions: a loop over looks (`StateLoop`) is a ``while`` statement, and
+`MANY` or more arrays are processed by loops (see `many`). `runtime` has the functions that it calls:
 
     def replay(args, kwargs):
         try:

@@ -6,9 +6,10 @@ All values that code can change are visited before that code runs, so a visit se
 Each visited location is a `Slot`:
 
 - arrays are inputs by reference: a replay reads the slot again;
-- built-in values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some
-  code assigns (``self.t += 1``) are run-time numbers instead: the slot then contains a proxy;
-- functions are guarded by identity, and the values that they name are visited when they are called;
+- built-in values (numbers, strings, flags) are guarded: a change retraces. Numbers that some code assigns
+  (``self.t += 1``) are run-time numbers instead: the slot then contains a proxy;
+- functions are guarded by identity, and by their code if it ran; the values that they name are visited before
+  they first run;
 - containers are guarded by keys or length, and their items are slots; sets and long tables by content;
 - objects are guarded by type, by the attributes that code names, and by the absence of missing attributes;
 - values that cannot be checked (iterators, NumPy's generators, objects written in C) make the function

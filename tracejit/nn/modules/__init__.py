@@ -1,7 +1,14 @@
 """Modules of `tj.nn`: `Module`, layers, recurrent nets.
 
 A traced function treats their methods like user code: the attributes they read are guarded (see
-`kinds.is_like_users`).
+`kinds.is_like_users`). Modules; each imports only modules to its right and below:
+
+    sequences  lstm and gru, in layers and directions
+    layers     objects with the weights of the functions of `nn`
+    stacking   several modules as one, for `tj.vmap`
+    base       `Module`: parameters and submodules
+
+The package imports the functions of `nn`; none of them imports it.
 """
 
 from tracejit.nn.modules.base import Module

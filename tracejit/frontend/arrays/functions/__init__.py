@@ -2,6 +2,26 @@
 
 Functions are composed of a few operators through `dispatch`. They call methods of NDArray but never import
 it, because NDArray obtains methods from here. Each function is declared at its definition (`arrays.public`).
+Modules; each imports (at the top level) only modules to its right and below:
+
+    padding, quantiles, statistics, histograms
+                                    padding; medians and quantiles; averages and covariances; counting
+    applying, missing, polynomials  functions along axes, choices and bits; reductions that ignore nan;
+                                    polynomials
+    calculus, convolution           differences, gradients, integrals, interpolation; convolution of
+                                    sequences
+    placing, pointwise              reading and writing elements by position; compositions of elementwise
+                                    functions
+    joining, grids, indexers        joining and splitting; grids of positions; ``mgrid`` and ``r_``
+    contraction, linear             einsum; products of vectors, matrices and tensors
+    sorting, scans                  sorting, searching, sets; cumulative sums and products
+    movement, ranges                concatenation, rolling, gathering; ranges, diagonals, triangles
+    elementwise                     one function for each elementwise operator
+    reductions, checks, windows, attributes
+                                    reductions; conditions on values; spectral windows; attributes of arrays
+    manipulation, creation, dtypes  views with another shape; creation; dtypes and constants
+
+The package imports the modules of `arrays` below it; not `ndarray`, `interop` or `random`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Saving and loading trees of arrays, atomically, as ``.npz`` or ``.safetensors`` files.
 
-`tree_data` describes a tree as JSON data and named arrays; `archive` and `safetensors` implement the formats.
 Pickle is neither written nor read.
 
 >>> import os, tempfile, tracejit as tj
@@ -9,6 +8,13 @@ Pickle is neither written nor read.
 ...     tj.save(path, {"w": [tj.ones(2), 0.5]})
 ...     tj.load(path)
 {'w': [NDArray([1., 1.], dtype=float32), 0.5]}
+
+Modules; each imports only modules to its right and below:
+
+    archive, safetensors  the two formats
+    tree_data             a tree as JSON data and named arrays
+
+The package imports `core`, `functions` and `random` of `arrays`.
 """
 
 from __future__ import annotations

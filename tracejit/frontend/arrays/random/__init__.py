@@ -10,6 +10,18 @@ accept as `generator`, and which has them as methods.
 >>> first = tj.random.normal(shape=3)
 >>> bool((tj.random.Generator(7).normal(shape=3) == first).all())
 True
+
+Modules; each imports only modules to its right and below:
+
+    orders                         permutations and choices
+    discrete, continuous, vectors  distributions of integers, of numbers, of vectors and classes
+    gammas, rejection              gamma numbers; Poisson and binomial numbers
+    generator                      `Generator`, an independent stream
+    request, streams, normal_distribution
+                                   arguments of a call and its random bits; streams and seeds; the normal
+                                   distribution function and its inverse
+
+The package imports `dispatch`, `functions` and `linalg` of `arrays`, but not `ndarray`.
 """
 
 from __future__ import annotations

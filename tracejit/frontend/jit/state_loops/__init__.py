@@ -1,7 +1,12 @@
 """Loops over looks in replays (see `recording.look_loops` for how they are recorded).
 
-regions                        which looks of a path form a loop
-loop_steps                     such a loop as a step of the replay program
-loop_slots                     the loop-carried variables of iterations that run as one launch
-native_loop, native_numbers    those iterations as one graph: its body, and Python's numbers in it
+Modules; each imports only modules to its right and below:
+
+    loop_steps                  a loop over looks as a step of the replay program
+    native_loop                 iterations that run as one launch: the body as a graph
+    loop_slots, native_numbers  the loop-carried variables of these iterations; Python's numbers in them
+    regions                     which looks of a path form a loop
+
+The package imports `launch_records` and `number_variables` of `jit`, and writes records of
+`signature.program`.
 """

@@ -11,13 +11,21 @@ what was recorded between two looks is a transition (`state_graph`). The content
 run-time numbers may differ between equal states, since no Python code has depended on them without a
 question.
 
-Three parts execute such a graph, each in its own setting:
-
-    run_ahead                  while a call is recorded: iterations that are known run, and are not recorded
-    jit.state_loops            in a replay: a loop of Python's, or of many iterations in one launch
+Such a graph is executed in two settings. While a call is recorded, iterations that are known run without
+being recorded (`run_ahead`). In a replay it is a loop of Python's, or many iterations are one launch
+(`jit.state_loops`).
 
 To find the state, the recorder reads the frames of the running functions (`frames`). Numbers that count
 iterations, which are literals at first, become numbers of the call (`counters`).
 
 Counted loops, whose trip count is known when they start, are the subject of `recording.ranges`.
+
+Modules; each imports only modules to its right and below:
+
+    run_ahead            iterations that run without being recorded
+    state_graph, states  states and transitions of a trace; the state of a body at a look
+    counters             iteration counters, as run-time numbers
+    frames               which functions are running at a look, and what is known of their temporaries
+
+The package does not import `looks` or `trace`, which use it, except for types.
 """

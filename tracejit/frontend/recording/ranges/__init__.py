@@ -16,4 +16,14 @@ in the code, the variables with all objects that they refer to, and the writes t
 
 If one iteration cannot represent the others (because of a comparison of i, or a variable whose shape
 changes), the call is recorded again with all iterations of that loop. ``explain()`` shows the reason.
+
+Modules; each imports only modules to its right and below:
+
+    builtin_range             Python's own `range` in a body whose recording becomes long
+    ranges                    `tj.range` and its iterator
+    loop_node, loop_gradient  a recorded iteration as a node `loop`, and the gradient of that node
+    headers                   snapshots of all that an iteration depends on
+    positions, induction      positions that move with the iterations; induction variables
+
+The package imports `look_loops` and `recording`; not `trace`, except for types.
 """
