@@ -9,6 +9,7 @@ Modules; each imports only modules to its right and below:
     kinds     kinds of values, and the owners of code
     objects   objects in memory as machine code accesses them
     identity  objects as parts of keys that are compared by identity
+    interned  keys of which equal ones are one object (hash-consing)
 
 The package imports no other package of the frontend, and of tracejit only layouts of kernels.
 """
