@@ -96,7 +96,7 @@ class ContractBuilder:
                     node.location,
                 )
         arguments = tuple((name, self._tree(tree, name)) for name, tree in self.arguments)
-        inputs = tuple(self._input(origin) for origin in self.described.bound)
+        inputs = tuple(self._input(origin) for origin in self.described.origins)
         assert program.result is not None
         result = self._recipe_of(program.result, "the result")
         changes = tuple(self._change(effect) for effect in program.effects)
@@ -136,15 +136,15 @@ class ContractBuilder:
             return "number", path, type(tree).__name__
         return "value", path, self._plain(tree, path)
 
-    def _input(self, bound: Any) -> Data:
-        if not isinstance(bound, RuntimeNumber):
-            return self._array(bound.storage)
-        source = bound.source
+    def _input(self, origin: Any) -> Data:
+        if not isinstance(origin, RuntimeNumber):
+            return self._array(origin.storage)
+        source = origin.source
         if isinstance(source, DrawKey):
             return "key", 0
         if isinstance(source, DrawCounter):
             return "counter", source.fixed  # loops are unrolled in the graph, so it is a constant
-        return "number", self._source(source, bound.value)
+        return "number", self._source(source, origin.value)
 
     def _array(self, storage: Storage) -> Data:
         """The origin of an array: the leaf or the parameter with this storage."""

@@ -56,7 +56,7 @@ class Described(NamedTuple):
 
     computed: variables of the numbers that the body computed, or read from arrays.
     numbers:  the computations, questions and looks of the body, in order.
-    bound:    the origins of the graph's inputs.
+    origins:  the origins of the graph's inputs.
     draws:    random streams, and the number of positions that the call draws from each.
     captured: by storage: the paths of arrays that the body accessed by name, and of NumPy arrays that it used
               as operands.
@@ -68,7 +68,7 @@ class Described(NamedTuple):
     arguments: Arguments
     computed: Variables
     numbers: list[Any]
-    bound: tuple[Any, ...]
+    origins: tuple[Any, ...]
     draws: tuple[tuple[Any, int], ...]
     captured: dict[Storage, str]
     rules: tuple[str | None, ...]
@@ -131,7 +131,7 @@ class Completion:
             arguments=self.arguments,
             computed=self.computed,
             numbers=list(trace.numbers.steps),
-            bound=tuple(trace.bound),
+            origins=tuple(trace.origins),
             draws=tuple((stream, total.value) for stream, total in trace.draws.totals),
             captured=captured,
             rules=tuple(trace.rules),

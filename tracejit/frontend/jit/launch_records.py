@@ -9,7 +9,7 @@ from tracejit.frontend.jit.number_variables import Variables, operand
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.operations import ADD
-from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment, TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
@@ -56,7 +56,7 @@ def launch_of(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
         storages=tuple(arguments.storages.values()),
-        words=_words(trace.bound, arguments.arrays, computed),
+        words=_words(trace.origins, arguments.arrays, computed),
         draws=_draws(trace, draws, computed),
         written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
         is_awaited=is_awaited,
@@ -72,7 +72,7 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
         call=check.launcher(schedule, graph),
         pack=schedule.pack.pack,
         storages=(),
-        words=_words(cut.bound, arrays, computed),
+        words=_words(cut.origins, arrays, computed),
         draws=_draws(trace, cut.draws, computed),
         written=(),
         is_awaited=graph_can_fail(graph),
@@ -85,13 +85,13 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
 
 def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, computed: Variables) -> Launch:
     """Describe how a replay launches a native loop, given what the inputs of its graph stand for: a storage,
-    a number, a bound input. The replay waits for all results.
+    a number, a origin input. The replay waits for all results.
     """
 
     def word(stands_for: Any) -> StorageAddress | Drawn | Expr:
         if isinstance(stands_for, Storage):
             return StorageAddress(*arrays[stands_for])
-        if isinstance(stands_for, Extent | RuntimeNumber):
+        if isinstance(stands_for, StorageRange | RuntimeNumber):
             return _words((stands_for,), arrays, computed)[0]
         return Literal(stands_for) if type(stands_for) is int else operand(stands_for, computed)
 
@@ -107,22 +107,22 @@ def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, comp
 
 
 def _words(
-    bound: Iterable[Bound], arrays: Arrays, computed: Variables
+    origins: Iterable[InputOrigin], arrays: Arrays, computed: Variables
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
     """Return the words that are packed for the inputs of a graph."""
 
-    def word(bound: Bound) -> StorageAddress | Drawn | Expr:
-        if isinstance(bound, Extent):
-            return StorageAddress(*arrays[bound.storage])
-        assert isinstance(bound, RuntimeNumber)
-        source = bound.source
+    def word(origin: InputOrigin) -> StorageAddress | Drawn | Expr:
+        if isinstance(origin, StorageRange):
+            return StorageAddress(*arrays[origin.storage])
+        assert isinstance(origin, RuntimeNumber)
+        source = origin.source
         if isinstance(source, DrawKey):
             return Drawn(source.stream)
         if isinstance(source, DrawCounter):
             return Drawn(source.stream, _count(source.fixed, source.further, computed))
         return operand(source, computed)
 
-    return tuple(map(word, bound))
+    return tuple(map(word, origins))
 
 
 def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int, Any, Expr], ...]:

@@ -21,7 +21,7 @@ from tracejit import compile, engine
 from tracejit.forking import make_lock
 from tracejit.frontend.recording import check
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange, Window
 from tracejit.frontend.recording.partial import PartialLaunch, launches_of, no_memory, unreported
 from tracejit.frontend.recording.recording import Overlap, in_operation, lock, thread
 from tracejit.frontend.recording.residuals import ResidualRecording
@@ -95,7 +95,7 @@ class EagerRecording(ResidualRecording):
         """
         return self.number(RuntimeNumber(number, number), dtype)
 
-    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> Window:
         """Open a window. If windows would overlap, the recording is flushed first."""
         self.due |= storage.shared
         if storage.shared or self.parents:
@@ -167,7 +167,7 @@ class EagerRecording(ResidualRecording):
             if self.tapes:
                 storages += self.keep(outputs, written)
             started: list[int] = []
-            windows: dict[Storage, list[TrackedExtent]] = {}
+            windows: dict[Storage, list[Window]] = {}
             launches: list[PartialLaunch] = []
             try:
                 if storages or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
@@ -176,7 +176,7 @@ class EagerRecording(ResidualRecording):
                     routines = tuple([n.location for n in self.nodes if n.op.traits >= ROUTINE_THAT_FAILS])
                     if routines:
                         key = key, routines  # errors of routines name the lines that the schedule stores
-                    launches = launches_of(graph, key, self.bound, storages)
+                    launches = launches_of(graph, key, self.origins, storages)
                     launches[0].begun = started
                     self._run(launches, started)
                 self._forget(before, windows)
@@ -202,7 +202,7 @@ class EagerRecording(ResidualRecording):
                 if not begun:
                     visible = run(
                         launch.graph,
-                        launch.bound,
+                        launch.origins,
                         launch.storages,
                         key=launch.key,
                         held=self.held,
@@ -231,7 +231,7 @@ class EagerRecording(ResidualRecording):
                 failure.reported |= failure.error is raised
             raise raised
 
-    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[TrackedExtent]]) -> None:
+    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
         """Reset the recording after a launch, except for the `windows` that gradients follow. Idempotent."""
         if self.tapes and not windows:
             windows |= self.kept_windows(before)
@@ -341,7 +341,7 @@ def _is_here(value: Value) -> bool:
 
 def run(
     graph: Graph,
-    bound: list[Bound],
+    origins: list[InputOrigin],
     storages: list[Storage],
     schedule: Any = None,
     *,
@@ -349,7 +349,7 @@ def run(
     held: Mapping[int, engine.Variable] = NOTHING_HELD,
     started: list[int] | None = None,
 ) -> list[engine.Variable]:
-    """Compute `graph`, with inputs from `bound` and outputs into `storages`, which are pending.
+    """Compute `graph`, with inputs from `origins` and outputs into `storages`, which are pending.
 
     Without a `schedule`, `schedule_for` returns one for `key`. `held`: see `EagerRecording`. `started`:
     passed to the launch. Returns the variables of memory that Python can see. All uses of that memory must
@@ -358,18 +358,18 @@ def run(
     for storage in storages:
         if storage.variable is None:  # otherwise, an earlier attempt was interrupted
             storage.materialise()
-    used = [b.storage for b in bound if isinstance(b, Extent)] + storages
+    used = [b.storage for b in origins if isinstance(b, StorageRange)] + storages
     visible = [held.get(s.variable.address, s.variable) for s in used if s.shared]
     if schedule is None:
         schedule = schedule_for(key, graph)
         if schedule is NUMPY:
-            if _run_on_numpy(graph, bound, storages, held):
+            if _run_on_numpy(graph, origins, storages, held):
                 return visible
             schedule = schedule_for(key, graph, kernels=True)
     values: list[Any] = []
     variables: list[int] = []
-    for item in bound:
-        if isinstance(item, Extent):
+    for item in origins:
+        if isinstance(item, StorageRange):
             storage, address = item.storage, item.storage.variable.address
             values.append(storage.address + item.lo * storage.type.dtype.itemsize)
             variables.append(held[address].address if address in held else address)
@@ -388,7 +388,7 @@ def run(
 
 def _run_on_numpy(
     graph: Graph,
-    bound: list[Bound],
+    origins: list[InputOrigin],
     storages: list[Storage],
     held: Mapping[int, engine.Variable],
 ) -> bool:
@@ -396,13 +396,13 @@ def _run_on_numpy(
     wait, because the caller owns `lock`, which the task that computes an input may need. Returns False if
     only a kernel can compute the graph.
     """
-    windows = [item for item in bound if isinstance(item, Extent)]
+    windows = [item for item in origins if isinstance(item, StorageRange)]
     inputs = [held.get(w.storage.variable.address, w.storage.variable) for w in windows]
 
     def compute() -> None:
         arrays: list[Any] = [
-            window_memory(item, value.type) if isinstance(item, Extent) else item.value
-            for value, item in zip(graph.inputs, bound, strict=True)
+            window_memory(item, value.type) if isinstance(item, StorageRange) else item.value
+            for value, item in zip(graph.inputs, origins, strict=True)
         ]
         outputs, _ = evaluate(graph, arrays)
         for storage, array in zip(storages, outputs, strict=True):
@@ -418,7 +418,7 @@ def _run_on_numpy(
     return True
 
 
-def window_memory(window: Extent, type: ArrayType) -> np.ndarray:
+def window_memory(window: StorageRange, type: ArrayType) -> np.ndarray:
     """Return the memory of a window as a NumPy array of `type`."""
     storage = window.storage
     return memory_at(storage.address + window.lo * storage.type.dtype.itemsize, type, storage.buffer)

@@ -32,7 +32,7 @@ from tracejit.frontend.recording.look_loops.run_ahead import run_ahead
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
 from tracejit.frontend.recording.look_loops.states import State, state_at
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent
+from tracejit.frontend.recording.origins import ConstantOrigin, InputOrigin, StorageRange
 from tracejit.frontend.recording.recording import in_operation, thread, unwatched
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.segments import Cut, Segment, Segments
@@ -69,7 +69,7 @@ class Looks:
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
         self.segments: Any = segments
         self.cuts: list[Cut] = []
-        self.origins: dict[Value, Bound | ConstantOrigin] = {}
+        self.origins: dict[Value, InputOrigin | ConstantOrigin] = {}
         self.sources: dict[Value, Source] = {}
         self.state_graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
@@ -174,26 +174,26 @@ def _cut(trace: Trace, value: Value, source: Source) -> Cut:
     alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
     if trace.tapes:
         alive += [v for node in trace.nodes for v in node.outputs if not v.type.on_host]
-    inputs = dict(zip(trace.inputs, trace.bound, strict=True))
+    inputs = dict(zip(trace.inputs, trace.origins, strict=True))
     fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
     outputs = [value, *fresh]
     graph = trace.graph(outputs)
     segment: Segment = trace.looks.segments.find(structure(graph), graph)
     draws = trace.draws.take()
-    results, source.value = segment.run(trace.bound)
-    bound = tuple(trace.bound)
+    results, source.value = segment.run(trace.origins)
+    input_origins = tuple(trace.origins)
     _begin_segment(trace, outputs, results)
-    return Cut(segment, source, bound, results, draws)
+    return Cut(segment, source, input_origins, results, draws)
 
 
 def _begin_segment(trace: Trace, outputs: Sequence[Value], results: Sequence[Storage]) -> None:
     """Begin the next segment, and note the origins of the values of the last one."""
     origins = trace.looks.origins
-    for value, bound in zip(trace.inputs, trace.bound, strict=True):
-        origins.setdefault(value, bound)
+    for value, origin in zip(trace.inputs, trace.origins, strict=True):
+        origins.setdefault(value, origin)
     for node in trace.nodes:
         if node.op is constant:
             origins[node.output] = ConstantOrigin(node.attrs, node.location)
     for value, storage in zip(outputs, results, strict=True):
-        origins.setdefault(value, Extent(storage, 0, storage.type.size))
+        origins.setdefault(value, StorageRange(storage, 0, storage.type.size))
     trace.begin_segment()

@@ -11,7 +11,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 
 
-class Extent:
+class StorageRange:
     """Elements ``lo`` to ``hi`` of a materialised storage.
 
     writes: under a gradient, the number of tasks and launches that had been pushed to write the storage when
@@ -24,7 +24,7 @@ class Extent:
         self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
 
 
-class TrackedExtent(Extent):
+class Window(StorageRange):
     """A range of memory with its current value in a recording.
 
     tracked: a gradient follows the value, so no other value may represent the same elements.
@@ -65,5 +65,5 @@ class ConstantOrigin:
         self.attrs, self.location = attrs, location
 
 
-Bound = Extent | RuntimeNumber
+InputOrigin = StorageRange | RuntimeNumber
 """The origin of an input of a graph. A recording emits a `ConstantOrigin` as a node instead."""

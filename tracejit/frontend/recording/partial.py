@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from tracejit.errors import AllocationError, TracejitError, locate
 from tracejit.frontend.recording import parts
-from tracejit.frontend.recording.origins import Bound, Extent
+from tracejit.frontend.recording.origins import InputOrigin, StorageRange
 from tracejit.frontend.recording.storage import Storage, StorageFailure
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
@@ -27,10 +27,12 @@ class PartialLaunch:
     failed: whether the graph cannot be launched.
     """
 
-    __slots__ = ("begun", "bound", "failed", "graph", "key", "storages")
+    __slots__ = ("begun", "failed", "graph", "key", "origins", "storages")
 
-    def __init__(self, graph: Graph, key: Hashable, bound: list[Bound], storages: list[Storage]) -> None:
-        self.graph, self.key, self.bound, self.storages = graph, key, bound, storages
+    def __init__(
+        self, graph: Graph, key: Hashable, origins: list[InputOrigin], storages: list[Storage]
+    ) -> None:
+        self.graph, self.key, self.origins, self.storages = graph, key, origins, storages
         self.begun: list[int] = []
         self.failed = False
 
@@ -44,7 +46,7 @@ class PartialLaunch:
                 if not (part.outputs and part.outputs[0] in lost):
                     possible.join(part)
             partition = [possible, *(part for part in partition if part.outputs and part.outputs[0] in lost)]
-        return _split(partition, self.graph, self.key, self.bound, self.storages)
+        return _split(partition, self.graph, self.key, self.origins, self.storages)
 
     def fail(self, error: Exception) -> Exception:
         """Fail all results, as the graph cannot be launched. Return the error, which a look at a result
@@ -56,9 +58,11 @@ class PartialLaunch:
         for storage in self.storages:
             if storage.failure is None:
                 unreported.append(storage.fail(error))
-        windows = dict(zip(self.graph.inputs, self.bound, strict=True))
+        windows = dict(zip(self.graph.inputs, self.origins, strict=True))
         written = [windows[effect.target] for effect in self.graph.effects]
-        for storage in dict.fromkeys(extent.storage for extent in written if isinstance(extent, Extent)):
+        for storage in dict.fromkeys(
+            extent.storage for extent in written if isinstance(extent, StorageRange)
+        ):
             storage.failure = StorageFailure(error)  # the storage retains its old content
             unreported.append(storage.failure)
         return error
@@ -75,32 +79,32 @@ def _has_memory(storage: Storage) -> bool:
 
 
 def launches_of(
-    graph: Graph, key: Hashable, bound: list[Bound], storages: list[Storage]
+    graph: Graph, key: Hashable, origins: list[InputOrigin], storages: list[Storage]
 ) -> list[PartialLaunch]:
     """Split a graph into launches each of which has a single reason to fail."""
     is_one = len(graph.outputs) + len(graph.effects) <= 1
     if is_one or not any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
-        return [PartialLaunch(graph, key, bound, storages)]
-    return _split(parts.partition_by_failure(graph), graph, key, bound, storages)
+        return [PartialLaunch(graph, key, origins, storages)]
+    return _split(parts.partition_by_failure(graph), graph, key, origins, storages)
 
 
 def _split(
     partition: list[parts.Part],
     graph: Graph,
     key: Hashable,
-    bound: list[Bound],
+    origins: list[InputOrigin],
     storages: list[Storage],
 ) -> list[PartialLaunch]:
     """Return the launches for parts of a graph."""
-    origins: dict[Value, Bound] = dict(zip(graph.inputs, bound, strict=True))
+    origin_of: dict[Value, InputOrigin] = dict(zip(graph.inputs, origins, strict=True))
     launches = []
     for index, subgraph in enumerate(parts.subgraphs_of(graph, partition)):
-        part_bound = [origins[value] for value in subgraph.graph.inputs]
+        part_bound = [origin_of[value] for value in subgraph.graph.inputs]
         part_storages = [storages[i] for i in subgraph.outputs]
         for value in subgraph.shared:
             storage = Storage(value.type)
             part_storages.append(storage)
-            origins.setdefault(value, Extent(storage, 0, value.type.size))
+            origin_of.setdefault(value, StorageRange(storage, 0, value.type.size))
         part_key = key, index, tuple(part.causes for part in partition)  # derived from the graph's key
         launches.append(PartialLaunch(subgraph.graph, part_key, part_bound, part_storages))
     return launches

@@ -36,7 +36,13 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import Bound, ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import (
+    ConstantOrigin,
+    InputOrigin,
+    RuntimeNumber,
+    StorageRange,
+    Window,
+)
 from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.restart import Assumptions
 from tracejit.frontend.recording.storage import Storage
@@ -61,7 +67,7 @@ class Recording(Builder):
     """A graph under construction, and the content of each storage in it.
 
     copied:  groups of nodes that are known to be copies of a pattern.
-    bound:   the origins of the inputs.
+    origins: the origins of the inputs.
     windows: by storage, the windows through which it is accessed.
     created: the storages that this recording created.
     defined: the inputs and results.
@@ -87,8 +93,8 @@ class Recording(Builder):
             tape.flushed()
         self.inputs, self.nodes = [], []
         self.copied: list[Copied] = []
-        self.bound: list[Bound] = []
-        self.windows: dict[Storage, list[TrackedExtent]] = {}
+        self.origins: list[InputOrigin] = []
+        self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
         self.defined: set[Value] = set()
         self.scalars: dict[tuple[Any, ...], Value] = {}
@@ -135,15 +141,15 @@ class Recording(Builder):
 
     def adopt(self, value: Value) -> None:
         """Make a value saved from an earlier recording (see `residuals`) an input of this one."""
-        bound = saved_values.get(value)
-        if isinstance(bound, ConstantOrigin):
-            self._append_literal(value, bound)
+        origin = saved_values.get(value)
+        if isinstance(origin, ConstantOrigin):
+            self._append_literal(value, origin)
             return
-        if bound is None:
+        if origin is None:
             raise ReplayError("an array of a finished recording is used here, but was not kept for it")
-        if isinstance(bound, Extent):
-            self._mark(bound.storage)
-        self._add_input(value, bound)
+        if isinstance(origin, StorageRange):
+            self._mark(origin.storage)
+        self._add_input(value, origin)
 
     def _append_literal(self, value: Value, literal: ConstantOrigin) -> None:
         """Define a constant of an earlier recording again."""
@@ -158,10 +164,10 @@ class Recording(Builder):
             self.adopt(value)
         return value
 
-    def _add_input(self, value: Value, bound: Bound) -> None:
+    def _add_input(self, value: Value, origin: InputOrigin) -> None:
         # No function is called, so no interrupt can occur between these statements.
         self.inputs += (value,)
-        self.bound += (bound,)
+        self.origins += (origin,)
         self.defined |= {value}
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
@@ -223,7 +229,7 @@ class Recording(Builder):
         """Return the range of a storage that becomes an input for a view of it."""
         return region.span()
 
-    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> Window:
         """Return the window that contains the elements of `region`. Creates one if there is none."""
         self._mark(storage)
         windows = self.windows.setdefault(storage, [])
@@ -241,7 +247,7 @@ class Recording(Builder):
             raise Overlap(storage)
         return window
 
-    def _new_window(self, storage: Storage, region: View, windows: list[TrackedExtent]) -> TrackedExtent:
+    def _new_window(self, storage: Storage, region: View, windows: list[Window]) -> Window:
         lo, hi = self.range_for(storage, region)
         if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
             raise Overlap(storage)
@@ -252,7 +258,7 @@ class Recording(Builder):
         elif size == type.size:
             shape = type.shape
         value = Value(type if shape == type.shape else ArrayType(shape, type.dtype, type.device))
-        window = TrackedExtent(storage, lo, hi, value)
+        window = Window(storage, lo, hi, value)
         self._add_input(value, window)
         windows.append(window)
         return window
@@ -323,7 +329,7 @@ class Recording(Builder):
         """Return the storages that this recording created and that are still referenced."""
         return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
 
-    def written(self) -> list[TrackedExtent]:
+    def written(self) -> list[Window]:
         """Return the windows of older storages whose content changed, in the order of their first region."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
@@ -335,7 +341,7 @@ class Recording(Builder):
         return graph
 
 
-saved_values: weakref.WeakKeyDictionary[Value, Bound | ConstantOrigin] = weakref.WeakKeyDictionary()
+saved_values: weakref.WeakKeyDictionary[Value, InputOrigin | ConstantOrigin] = weakref.WeakKeyDictionary()
 """Origins of the values of launched recordings that a gradient may still need.
 
 An origin must not refer to its value, or no value would ever be freed.

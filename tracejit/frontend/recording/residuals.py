@@ -8,7 +8,7 @@ that is read again is the same value to the gradient. This also holds if it is r
     loss = base[2:6].sum()     # launched; a window 0 to 6: an update of the memory by that value
 
 Invariants under a gradient:
-- Windows that it follows (`TrackedExtent.tracked`) overlap no others: overlapping windows are united.
+- Windows that it follows (`Window.tracked`) overlap no others: overlapping windows are united.
 - A value whose memory the recording is about to overwrite is copied.
 - A value has one location, so no two windows or arrays share it: a value stored in several is copied.
 - Memory that a task or another thread has written is a new value; a use of the old value is an error.
@@ -21,7 +21,7 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, StorageRange, Window
 from tracejit.frontend.recording.recording import Recording, saved_values
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
@@ -45,7 +45,7 @@ class ResidualRecording(Recording):
         """Return the variable that orders this recording's accesses to a storage."""
         return self.held.get(storage.variable.address, storage.variable)
 
-    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> Window:
         """Open a window. Under a gradient, also note the number of writes to the storage so far."""
         if not self.tapes:
             return super().window(storage, region, write=write)
@@ -55,7 +55,7 @@ class ResidualRecording(Recording):
             window.writes = self.variable_of(storage).writes
         return window
 
-    def _is_stale(self, extent: Extent) -> bool:
+    def _is_stale(self, extent: StorageRange) -> bool:
         """Whether a task or another thread has written the storage since."""
         return extent.writes is not None and extent.writes != self.variable_of(extent.storage).writes
 
@@ -63,8 +63,8 @@ class ResidualRecording(Recording):
         """Adopt a value of an earlier recording. Raises a ReplayError if it has been overwritten by
         others.
         """
-        bound = saved_values.get(value)
-        if isinstance(bound, Extent) and self._is_stale(bound):
+        origin = saved_values.get(value)
+        if isinstance(origin, StorageRange) and self._is_stale(origin):
             raise ReplayError(
                 f"a gradient needs an array ({value.type}) as it was before a task or another thread wrote "
                 "it; use a copy of it in the function (x.copy())"
@@ -78,7 +78,7 @@ class ResidualRecording(Recording):
         through them. They are stored in memory that the new window may write, so they are copied first.
         """
         lo, hi = region.span()
-        merged: list[TrackedExtent] = []
+        merged: list[Window] = []
         while len(touched := [w for w in self.windows.get(storage, ()) if w.overlaps(lo, hi)]) > len(merged):
             merged = touched
             lo, hi = min(lo, *(w.lo for w in merged)), max(hi, *(w.hi for w in merged))
@@ -87,7 +87,7 @@ class ResidualRecording(Recording):
         copies = [self.new(self.emit(copy, window.value)) for window in merged]
         self.launch()
         for window, saved in zip(merged, copies, strict=True):
-            saved_values[window.value] = Extent(saved, 0, saved.type.size)
+            saved_values[window.value] = StorageRange(saved, 0, saved.type.size)
         self.windows[storage] = [w for w in self.windows[storage] if not w.overlaps(lo, hi)]
         united = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
         for window in merged:
@@ -97,7 +97,7 @@ class ResidualRecording(Recording):
                 target = View(window.lo - united.lo, shape, contiguous_strides(shape))
                 united.value = self.emit(update, united.value, window.value, view=target)
 
-    def keep(self, outputs: list[Any], written: list[TrackedExtent]) -> list[Storage]:
+    def keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
         """Append every value that a backward pass may need to `outputs`, and return the storages for the
         appended values.
         """
@@ -106,12 +106,12 @@ class ResidualRecording(Recording):
             output = self.emit(copy, value) if value in with_location else value
             with_location.add(output)
             outputs[i] = output
-            saved_values[output] = Extent(storage, 0, output.type.size)
+            saved_values[output] = StorageRange(storage, 0, output.type.size)
         saved = {id(v) for v in outputs}
         saved_values.update(
-            (v, bound)
-            for v, bound in zip(self.inputs, self.bound, strict=True)
-            if type(bound) is RuntimeNumber
+            (v, origin)
+            for v, origin in zip(self.inputs, self.origins, strict=True)
+            if type(origin) is RuntimeNumber
         )
         for node in self.nodes:
             if node.op is constant:
@@ -121,7 +121,7 @@ class ResidualRecording(Recording):
             old = window.input
             value = self.emit(copy, old)
             storage = Storage(old.type)
-            saved_values[old] = Extent(storage, 0, old.type.size)
+            saved_values[old] = StorageRange(storage, 0, old.type.size)
             outputs.append(value)
             storages.append(storage)
             window.value = self.emit(copy, window.value)
@@ -129,7 +129,7 @@ class ResidualRecording(Recording):
         for value in [v for node in self.nodes for v in node.outputs]:
             if id(value) not in saved and not value.type.on_host:
                 storage = Storage(value.type)
-                saved_values[value] = Extent(storage, 0, value.type.size)
+                saved_values[value] = StorageRange(storage, 0, value.type.size)
                 outputs.append(value)
                 storages.append(storage)
         return storages
@@ -138,32 +138,32 @@ class ResidualRecording(Recording):
         """Return, for each storage in use, the number of tasks and launches pushed so far that write it."""
         return {storage: self.variable_of(storage).writes for storage in self.windows}
 
-    def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[TrackedExtent]]:
+    def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[Window]]:
         """Return the windows for the next recording, so that a storage that is read again is the same value
         to the gradient.
 
         before: the result of `count_writes` before the launch.
         """
-        windows: dict[Storage, list[TrackedExtent]] = {}
+        windows: dict[Storage, list[Window]] = {}
         for storage, old in self.windows.items():
             windows[storage] = []
             for window in old:
-                kept = TrackedExtent(storage, window.lo, window.hi, window.value)
+                kept = Window(storage, window.lo, window.hi, window.value)
                 kept.tracked = window.tracked or window.written
                 if window.writes is not None:
                     kept.writes = window.writes + self.variable_of(storage).writes - before[storage]
-                bound = saved_values.get(window.value)
-                if bound is None or (isinstance(bound, Extent) and bound.storage is storage):
-                    saved_values[window.value] = Extent(storage, kept.lo, kept.hi, kept.writes)
+                origin = saved_values.get(window.value)
+                if origin is None or (isinstance(origin, StorageRange) and origin.storage is storage):
+                    saved_values[window.value] = StorageRange(storage, kept.lo, kept.hi, kept.writes)
                 windows[storage].append(kept)
         contents: dict[Storage, Value] = {}
-        for value, bound in saved_values.items():
-            if isinstance(bound, Extent):
-                contents.setdefault(bound.storage, value)
+        for value, origin in saved_values.items():
+            if isinstance(origin, StorageRange):
+                contents.setdefault(origin.storage, value)
         for ref in self.created:
             created = ref()
             if created is not None and created in contents:
-                kept = TrackedExtent(created, 0, created.type.size, contents[created])
+                kept = Window(created, 0, created.type.size, contents[created])
                 kept.writes = self.variable_of(created).writes
                 windows[created] = [kept]
         return windows

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.origins import Bound
+from tracejit.frontend.recording.origins import InputOrigin
 from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
@@ -31,12 +31,12 @@ class Segment:
     def __init__(self, graph: Graph, schedule: Any) -> None:
         self.graph, self.schedule = graph, schedule
 
-    def run(self, bound: list[Bound]) -> tuple[tuple[Storage, ...], Any]:
+    def run(self, origins: list[InputOrigin]) -> tuple[tuple[Storage, ...], Any]:
         """Launch the segment, and wait for the number that is looked at, element 0 of the first result.
         Return the results and that number.
         """
         results = tuple([Storage(value.type) for value in self.graph.outputs])
-        eager.run(self.graph, bound, list(results), self.schedule)
+        eager.run(self.graph, origins, list(results), self.schedule)
         awaited = results if graph_can_fail(self.graph) else results[:1]
         engine.wait(*(storage.variable for storage in awaited))
         return results, results[0].memory().reshape(-1)[0].item()
@@ -94,13 +94,13 @@ class Cut(NamedTuple):
     """A look in a recorded call: the segment that it ended, and how it was launched.
 
     source:  the number looked at, element 0 of the first of `results`.
-    bound:   the origins of the segment's inputs.
+    origins:   the origins of the segment's inputs.
     results: the storages of the segment's outputs.
     draws:   the positions, in `Draws.totals`, of the random streams that the segment draws from.
     """
 
     segment: Segment
     source: Source
-    bound: tuple[Bound, ...]
+    origins: tuple[InputOrigin, ...]
     results: tuple[Storage, ...]
     draws: range

@@ -29,7 +29,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looks import Looks, look_at
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.origins import ConstantOrigin, Extent, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, StorageRange, Window
 from tracejit.frontend.recording.picks import Picks
 from tracejit.frontend.recording.ranges import builtin_range
 from tracejit.frontend.recording.ranges.induction import value_of
@@ -180,7 +180,7 @@ class Trace(Recording):
         """
         return 0, storage.type.size
 
-    def window(self, storage: Storage, region: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, region: View, *, write: bool) -> Window:
         """Open a window. Memory that two storages share cannot be replayed.
 
         If the storages are parts of one storage, the call is recorded again with views of that storage. Other
@@ -201,14 +201,14 @@ class Trace(Recording):
             return self._new_window(storage, region, self.windows.setdefault(storage, []))
         return super().window(storage, region, write=write)
 
-    def _new_window(self, storage: Storage, region: View, windows: list[TrackedExtent]) -> TrackedExtent:
+    def _new_window(self, storage: Storage, region: View, windows: list[Window]) -> Window:
         """Make an entire storage an input, in the shape of `region` if that view covers all elements in
         order.
         """
         if windows or region.shape != storage.type.shape:
             return super()._new_window(storage, region, windows)
         value = Value(storage.type)
-        window = TrackedExtent(storage, 0, storage.type.size, value)
+        window = Window(storage, 0, storage.type.size, value)
         self._add_input(value, window)
         windows.append(window)
         return window
@@ -321,7 +321,7 @@ class Trace(Recording):
         """Discard the recording, except for values of arrays (see `Looks.origins`) and those of gradients."""
         for tape in self.tapes:
             tape.flushed()
-        self.inputs, self.nodes, self.copied, self.bound = [], [], [], []
+        self.inputs, self.nodes, self.copied, self.origins = [], [], [], []
         self.defined, self.scalars = set(), {}
         self.draws.counters = []
         self.bytes = 0
@@ -331,11 +331,11 @@ class Trace(Recording):
 
     def adopt(self, value: Value) -> None:
         """Make a value of an earlier segment an input of this one."""
-        bound = self.looks.origins.get(value)
-        if isinstance(bound, ConstantOrigin):
-            self._append_literal(value, bound)
-        elif bound is not None:
-            self._add_input(value, bound)
+        origin = self.looks.origins.get(value)
+        if isinstance(origin, ConstantOrigin):
+            self._append_literal(value, origin)
+        elif origin is not None:
+            self._add_input(value, origin)
         elif self.looks.cuts:
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
@@ -351,8 +351,8 @@ class Trace(Recording):
         """Return the storage produced by an earlier segment whose content `storage` has; None if there is
         none.
         """
-        bound = self.looks.origins.get(storage.pending) if storage.pending is not None else None
-        return bound.storage if type(bound) is Extent else None
+        origin = self.looks.origins.get(storage.pending) if storage.pending is not None else None
+        return origin.storage if type(origin) is StorageRange else None
 
     def finish(self, outputs: list[Value]) -> Graph:
         """The graph of the last segment, with these outputs and an effect for every written window."""

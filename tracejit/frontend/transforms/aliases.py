@@ -16,7 +16,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import TrackedExtent
+from tracejit.frontend.recording.origins import Window
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.ir.view import View
 
@@ -31,7 +31,7 @@ class _Used:
         self.array, self.mapped, self.written = array, mapped, written
 
 
-def window_array(window: TrackedExtent) -> NDArray:
+def window_array(window: Window) -> NDArray:
     """Return the elements of a window as an array."""
     return NDArray(window.storage, View.of_shape(window.input.type.shape).moved(window.lo))
 

@@ -34,7 +34,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
 from tracejit.frontend.recording.recording import Overlap, Recording, number_type, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
@@ -150,7 +150,7 @@ class Batch(Recording):
         seen = View.of_shape(view.shape[1:])
         return NDArray(inner, seen if _is_writable(view) else seen.read_only())
 
-    def written(self) -> list[TrackedExtent]:
+    def written(self) -> list[Window]:
         """Return the written windows of outer storages other than those of mapped arrays."""
         return [w for storage in self.changed for w in self.windows[storage] if w.written]
 
@@ -231,7 +231,7 @@ class Batch(Recording):
             user_location(),
         )
 
-    def window(self, storage: Storage, view: View, *, write: bool) -> TrackedExtent:
+    def window(self, storage: Storage, view: View, *, write: bool) -> Window:
         """Open a window; windows that would overlap are united."""
         try:
             return super().window(storage, view, write=write)
@@ -242,12 +242,12 @@ class Batch(Recording):
     def _unite(self, storage: Storage, view: View) -> None:
         """Replace all windows that overlap `view` by one window, which also contains `view`."""
         lo, hi = view.span()
-        old: list[TrackedExtent] = []
+        old: list[Window] = []
         while len(overlapping := [w for w in self.windows[storage] if w.overlaps(lo, hi)]) > len(old):
             old = overlapping
             lo, hi = min(lo, *(w.lo for w in old)), max(hi, *(w.hi for w in old))
         kind = storage.type
-        united = TrackedExtent(storage, lo, hi, Value(ArrayType((hi - lo,), kind.dtype, kind.device)))
+        united = Window(storage, lo, hi, Value(ArrayType((hi - lo,), kind.dtype, kind.device)))
         self._add_input(united.value, united)
         self.windows[storage] = [w for w in self.windows[storage] if w not in old] + [united]
         for window in old:

@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import recorded, recording_operators, region
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.origins import RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import RuntimeNumber, Window
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.batch import Batch, BatchedDraw, Example, OuterValue
 from tracejit.ir.graph import Builder, Node, Value
@@ -65,26 +65,29 @@ class Replay(Copier):
     def _find_inputs(self) -> None:
         """Determine the outer values of the batch's inputs that have none yet."""
         inner, outer = self.inner, self.outer
-        new = [row for row in zip(inner.inputs, inner.bound, strict=True) if row[0] not in self.replaced]
-        arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, TrackedExtent | Example)]
+        new = [row for row in zip(inner.inputs, inner.origins, strict=True) if row[0] not in self.replaced]
+        arrays: list[tuple[Value, Any]] = [(v, b) for v, b in new if isinstance(b, Window | Example)]
         values = read_all(outer, lambda: [_read(outer, v, b) for v, b in arrays])
         self.replaced.update(zip([v for v, _ in arrays], values, strict=True))
         numbers = {
             stream: (*stream_values(outer, stream, inner.size * count), count)
             for stream, count in inner.drawn.items()
         }
-        for value, bound in new:
-            if isinstance(bound, OuterValue):
-                self.replaced[value] = outer.known(bound.value)
-            elif isinstance(bound, RuntimeNumber):
-                self.replaced[value] = outer.number(bound, value.type.dtype)
-            elif isinstance(bound, BatchedDraw):
-                key, counter, count = numbers[bound.stream]
-                self.replaced[value] = key if bound.offset is None else counter
-                if bound.offset is not None:
-                    self.draws[value] = bound.offset, count
+        for value, origin in new:
+            if isinstance(origin, OuterValue):
+                self.replaced[value] = outer.known(origin.value)
+            elif isinstance(origin, RuntimeNumber):
+                self.replaced[value] = outer.number(origin, value.type.dtype)
+            elif isinstance(origin, BatchedDraw):
+                key, counter, count = numbers[origin.stream]
+                self.replaced[value] = key if origin.offset is None else counter
+                if origin.offset is not None:
+                    self.draws[value] = origin.offset, count
         inner.drawn.clear()
-        inner.inputs, inner.bound = [], []  # resolved: avoids a reference cycle through the batch's storages
+        inner.inputs, inner.origins = (
+            [],
+            [],
+        )  # resolved: avoids a reference cycle through the batch's storages
 
     # -- nodes and steps -------------------------------------------------------------------------------------
 
@@ -179,10 +182,10 @@ class Replay(Copier):
         return self.outer.emit(view, outer, view=arranged)
 
 
-def _read(outer: Recording, value: Value, bound: TrackedExtent | Example) -> Value:
-    if isinstance(bound, Example):
-        return outer.read(bound.target._storage, bound.target._view)
-    return outer.read(bound.storage, View.of_shape(value.type.shape).moved(bound.lo))
+def _read(outer: Recording, value: Value, origin: Window | Example) -> Value:
+    if isinstance(origin, Example):
+        return outer.read(origin.target._storage, origin.target._view)
+    return outer.read(origin.storage, View.of_shape(value.type.shape).moved(origin.lo))
 
 
 class BatchedStep(CopiedStep):

@@ -39,7 +39,7 @@ from tracejit.frontend.jit.state_loops.native_numbers import (
     Unsupported,
 )
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
-from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
@@ -250,9 +250,9 @@ class _LoopBuilder:
         kind = storage.type
         for transition in self.transitions:
             cut = transition.cut
-            for value, bound in zip(cut.segment.graph.inputs, cut.bound, strict=True):
-                if isinstance(bound, Extent) and transition.before.get(bound.storage) == slot:
-                    if (bound.lo, bound.hi) != (0, bound.storage.type.size):
+            for value, origin in zip(cut.segment.graph.inputs, cut.origins, strict=True):
+                if isinstance(origin, StorageRange) and transition.before.get(origin.storage) == slot:
+                    if (origin.lo, origin.hi) != (0, origin.storage.type.size):
                         raise Unsupported("an iteration reads a part of an array that it changes")
                     kind = value.type
         if slot in self.head:
@@ -351,11 +351,18 @@ class _LoopBuilder:
             self.integers.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
 
-    def _invariant(self, type: ArrayType, bound: Bound) -> Value:
+    def _invariant(self, type: ArrayType, origin: InputOrigin) -> Value:
         """Return an input of the body for an array, or a number of the host, that no iteration changes."""
-        key = type, *((bound.storage, bound.lo, bound.hi) if isinstance(bound, Extent) else (bound.source,))
+        key = (
+            type,
+            *(
+                (origin.storage, origin.lo, origin.hi)
+                if isinstance(origin, StorageRange)
+                else (origin.source,)
+            ),
+        )
         if key not in self.invariant:
-            self.invariant[key] = self._operand(self._input(type, bound))
+            self.invariant[key] = self._operand(self._input(type, origin))
         return self.invariant[key]
 
     def _invariant_number(self, transition: _Transition, number: Any) -> Value:
@@ -395,26 +402,28 @@ class _LoopBuilder:
     def _segment(self, transition: _Transition, values: dict[Any, Value]) -> list[Value]:
         """Copy a transition's segment into the body, and return its outputs there."""
         graph, copied = transition.cut.segment.graph, dict[Value, Value]()
-        for value, bound in zip(graph.inputs, transition.cut.bound, strict=True):
-            copied[value] = self._bound(transition, value, bound, values)
+        for value, origin in zip(graph.inputs, transition.cut.origins, strict=True):
+            copied[value] = self._bound(transition, value, origin, values)
         for node in graph.nodes:
             inputs = [copied[value] for value in node.inputs]
             outputs = self._node(transition, node, inputs)
             copied.update(zip(node.outputs, outputs, strict=True))
         return [copied[value] for value in graph.outputs]
 
-    def _bound(self, transition: _Transition, value: Value, bound: Bound, values: dict[Any, Value]) -> Value:
+    def _bound(
+        self, transition: _Transition, value: Value, origin: InputOrigin, values: dict[Any, Value]
+    ) -> Value:
         """Return the value of the body for an input of a segment."""
-        if isinstance(bound, Extent):
-            if bound.storage in values:
-                return self._shaped(values[bound.storage], value.type)
-            storage = self._at_head(transition, bound.storage)
-            return self._invariant(value.type, Extent(storage, bound.lo, bound.hi))
+        if isinstance(origin, StorageRange):
+            if origin.storage in values:
+                return self._shaped(values[origin.storage], value.type)
+            storage = self._at_head(transition, origin.storage)
+            return self._invariant(value.type, StorageRange(storage, origin.lo, origin.hi))
         dtype = value.type.dtype
-        if bound.source not in values:
-            source = self._at_head(transition, bound.source)
-            return self._invariant(value.type, RuntimeNumber(bound.value, source))
-        number = self.numbers.array(values[bound.source])
+        if origin.source not in values:
+            source = self._at_head(transition, origin.source)
+            return self._invariant(value.type, RuntimeNumber(origin.value, source))
+        number = self.numbers.array(values[origin.source])
         if dtype == number.type.dtype:
             return number
         if number.type.dtype == TRUTH or (dtype.kind in "iu") != (number.type.dtype == INTEGER):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
-from tracejit.frontend.recording.origins import Extent
+from tracejit.frontend.recording.origins import StorageRange
 from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.trace import Trace
@@ -147,8 +147,8 @@ def _is_complete(trace: Trace, first: int, last: int) -> bool:
     graph = trace.looks.state_graph
     state = graph.state(last)
     lost = _produced_inside(graph, first, last) - {*state.arrays, *state.numbers}
-    for bound in (*trace.bound, *(b for cut in trace.looks.cuts[last + 1 :] for b in cut.bound)):
-        if (bound.storage if isinstance(bound, Extent) else bound.source) in lost:
+    for origin in (*trace.origins, *(b for cut in trace.looks.cuts[last + 1 :] for b in cut.origins)):
+        if (origin.storage if isinstance(origin, StorageRange) else origin.source) in lost:
             return False
     steps = [step for step in graph.steps_since(last) if not isinstance(step, Cut)]
     return not any(isinstance(o, Computed | Source) and o in lost for step in steps for o in step.operands)

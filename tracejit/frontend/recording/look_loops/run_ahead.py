@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
-from tracejit.frontend.recording.origins import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 
@@ -111,17 +111,17 @@ class Execution:
             stream, total = trace.draws.totals[index]
             count = total.fixed + _value(total.further, numbers)
             self.draws.append((stream, stream.advance(count), count))
-        bound: list[Bound] = []
-        for each in cut.bound:
-            if isinstance(each, Extent):
-                bound.append(Extent(arrays.get(each.storage, each.storage), each.lo, each.hi))
+        origins: list[InputOrigin] = []
+        for each in cut.origins:
+            if isinstance(each, StorageRange):
+                origins.append(StorageRange(arrays.get(each.storage, each.storage), each.lo, each.hi))
                 continue
             value = numbers.get(each.source, each.value)
             if isinstance(each.source, DrawCounter):
                 start = self.draws[first + each.source.stream - cut.draws.start][1]
                 value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
-            bound.append(RuntimeNumber(value, each.source))
-        results, number = cut.segment.run(bound)
+            origins.append(RuntimeNumber(value, each.source))
+        results, number = cut.segment.run(origins)
         self.produced.update(results)
         return results, number
 

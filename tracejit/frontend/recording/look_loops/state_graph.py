@@ -26,7 +26,7 @@ import numpy as np
 
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.look_loops.states import State
-from tracejit.frontend.recording.origins import Bound, RuntimeNumber
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace_numbers import Numbers
@@ -184,11 +184,11 @@ def transition_key(
         is_literal = operand is None or isinstance(operand, bool | int | float | np.generic)
         return (type(operand), repr(operand)) if is_literal else name(operand)
 
-    def origin(bound: Bound) -> Hashable:
+    def name_of_input(origin: InputOrigin) -> Hashable:
         """The origin of an input of the segment: an extent of a storage, or a number."""
-        if not isinstance(bound, RuntimeNumber):
-            return name(bound.storage), bound.lo, bound.hi
-        source = bound.source
+        if not isinstance(origin, RuntimeNumber):
+            return name(origin.storage), origin.lo, origin.hi
+        source = origin.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
         stream = graph.draws.totals[source.stream][0]
@@ -201,7 +201,7 @@ def transition_key(
             described.append((type(step.value), repr(step.value)))
         else:
             names[step] = "computed", len(described)
-    inputs = [origin(bound) for bound in cut.bound]
+    inputs = [name_of_input(origin) for origin in cut.origins]
     totals = [graph.draws.totals[index][1] for index in cut.draws]
     inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
     names |= {storage: ("result", k) for k, storage in enumerate(cut.results)} | {cut.source: "looked at"}

@@ -31,7 +31,7 @@ from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
 from tracejit.frontend.recording.location import is_of_ours
 from tracejit.frontend.recording.look_loops.frames import frames_at_look, pending, positions_of_ours
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.origins import Extent
+from tracejit.frontend.recording.origins import StorageRange
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage, Uncounted
 
@@ -136,12 +136,12 @@ class Walk:
 
     def origin(self, value: Any) -> Hashable:
         """The key of a graph value: its storage among the results of earlier segments."""
-        bound = self.trace.looks.origins.get(value)
-        if not isinstance(bound, Extent):
+        origin = self.trace.looks.origins.get(value)
+        if not isinstance(origin, StorageRange):
             raise Hidden
-        if type(bound) is not Extent:
-            return "window", id(bound.storage)
-        number = self.arrays.setdefault(bound.storage, len(self.arrays))
+        if type(origin) is not StorageRange:
+            return "window", id(origin.storage)
+        number = self.arrays.setdefault(origin.storage, len(self.arrays))
         looked = self.trace.looks.sources.get(value)  # a second look at it ends no segment
         return "result", number, looked if looked is None else self.number(looked)
 

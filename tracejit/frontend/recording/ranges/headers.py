@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.recording.look_loops.states import Hidden, Walk
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.origins import TrackedExtent
+from tracejit.frontend.recording.origins import Window
 from tracejit.frontend.recording.ranges.positions import at_start
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.sources import Progression, Varying
@@ -61,7 +61,7 @@ class Header:
 
     def __init__(self, trace: Trace) -> None:
         self.keys: Keys | None = None
-        self.holders: list[Storage | TrackedExtent] = []
+        self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
         self.n_nodes, self.n_inputs = len(trace.nodes), len(trace.inputs)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracejit.frontend.recording.draws import DrawCounter, Total
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
-from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, TrackedExtent
+from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, Window
 from tracejit.frontend.recording.ranges.headers import Header
 from tracejit.frontend.recording.ranges.induction import OPERATORS
 from tracejit.frontend.recording.ranges.loop_gradient import ResidualKeeper
@@ -81,7 +81,7 @@ def loop_of(loop: RangeLoop, before: Header, after: Header, trip_count: Any, loc
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
         if first is last:
             continue
-        if isinstance(holder, TrackedExtent):
+        if isinstance(holder, Window):
             holder.value = final[first]
         else:
             holder.pending = final[first]
@@ -101,15 +101,15 @@ def _forget(loop: RangeLoop, header: Header) -> None:
     trace = loop.trace
     for node in trace.nodes[header.n_nodes :]:
         trace.defined.difference_update(node.outputs)
-    added = list(zip(trace.inputs, trace.bound, strict=True))[header.n_inputs :]
+    added = list(zip(trace.inputs, trace.origins, strict=True))[header.n_inputs :]
     for value, _ in added:
         trace.defined.remove(value)
     del trace.nodes[header.n_nodes :]
-    del trace.inputs[header.n_inputs :], trace.bound[header.n_inputs :]
-    for value, bound in added:
+    del trace.inputs[header.n_inputs :], trace.origins[header.n_inputs :]
+    for value, origin in added:
         source = trace.nest.values.get(value)
         if source is None or source.loop is not loop:
-            trace._add_input(value, bound)
+            trace._add_input(value, origin)
     scalars = trace.scalars
     trace.scalars = {k: v for k, v in scalars.items() if v in trace.defined or k in header.scalars}
 
@@ -189,8 +189,8 @@ class LoopBody(Copier):
         per_iteration = self.trace.draws.drawn_since(before.drawn)
         if per_iteration is None:
             raise Unequal("an inner loop draws random numbers, and its trip count differs between calls")
-        for value, bound in zip(self.trace.inputs, self.trace.bound, strict=True):
-            source = bound.source if isinstance(bound, RuntimeNumber) else None
+        for value, origin in zip(self.trace.inputs, self.trace.origins, strict=True):
+            source = origin.source if isinstance(origin, RuntimeNumber) else None
             if type(source) is not DrawCounter:
                 continue
             begin, stream = before.drawn[source.stream], source.stream
