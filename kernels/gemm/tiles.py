@@ -203,7 +203,7 @@ class _Tile:
             yield f"  %at.{x} = add i64 %a{h}.{r}, %across{h}"
             yield f"  %to.{x} = inttoptr i64 %at.{x} to ptr"
             yield f"  %one.{x} = load {self.scalar}, ptr %to.{x}, align {self.itemsize}"
-            yield from self.broadcast(x, f"{self.scalar} %one.{x}")
+            yield from self.broadcast(x, self.scalar, f"%one.{x}")
             for v in self.columns:
                 cell = f"{h}.{r}.{v}"
                 factors = f"{vector} %{x}, {vector} %b{h}.{v}, {vector} %old{cell}"
@@ -248,10 +248,10 @@ class _Tile:
         yield from self.address(f"{how}.{name}", row, v)
         yield f"  store {self.vector} %{name}, ptr %to.{how}.{name}, align {self.itemsize}"
 
-    def broadcast(self, name: str, number: str) -> Iterator[str]:
-        """``%name``: the broadcast of one number; `number` includes its type."""
-        vector, zeros = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
-        yield f"  %first.{name} = insertelement {vector} poison, {number}, i64 0"
+    def broadcast(self, name: str, kind: str, number: str) -> Iterator[str]:
+        """``%name``: the broadcast of one number of an LLVM type."""
+        vector, zeros = f"<{self.lanes} x {kind}>", f"<{self.lanes} x i32> zeroinitializer"
+        yield f"  %first.{name} = insertelement {vector} poison, {kind} {number}, i64 0"
         yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {zeros}"
 
 
@@ -267,7 +267,7 @@ class _Narrow(_Tile):
     def lines(self) -> Iterator[str]:
         h = self.name
         yield f"  %count{h} = trunc i64 %columns to i32"
-        yield from self.broadcast(f"counts{h}", f"i32 %count{h}")
+        yield from self.broadcast(f"counts{h}", "i32", f"%count{h}")
         for v in self.columns[self.full :]:
             lanes = ", ".join(f"i32 {v * self.lanes + n}" for n in range(self.lanes))
             yield f"  %used{h}.{v} = icmp slt <{self.lanes} x i32> <{lanes}>, %counts{h}"
