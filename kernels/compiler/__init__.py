@@ -1,11 +1,11 @@
-"""The Numba target for kernels, typed memory access, and lanes, the values of scalar functions.
+"""The Numba target for kernels, typed memory access, and the typed values of scalar functions.
 
 Modules; each imports only modules to its right and below:
 
     outline, vector_variants           code called by loops that LLVM vectorises: rare cases, and functions
                                        expanded afterwards
-    intrinsics, remainder, lane, half  scalar functions: their intrinsics, the exact remainder, typed
-                                       values, float16 and bfloat16
+    intrinsics, remainder              scalar functions: their intrinsics, the exact remainder
+    typed_values, half                 the typed values of scalar functions; float16 and bfloat16
     target, typing, inference          Numba's front end for kernels: the target, typing rules, type
                                        inference
     loops, ranges                      loop metadata for LLVM; `range` as an induction variable

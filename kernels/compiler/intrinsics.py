@@ -1,7 +1,7 @@
-"""The intrinsics in which scalar functions are written, besides Python's operators: see `lane`.
+"""The intrinsics in which scalar functions are written, besides Python's operators: see `typed_values`.
 
-Each intrinsic has two implementations, which must agree: the instructions that it emits for a `Lane`, and its
-result for NumPy values.
+Each intrinsic has two implementations, which must agree: the instructions that it emits for a `TypedValue`,
+and its result for NumPy values.
 
 `fma` always rounds once. `convert` from float to integer, and `quotient`, require operands in range.
 """
@@ -17,26 +17,26 @@ from llvmlite import ir
 
 from tracejit.kernels.compiler.code import features
 from tracejit.kernels.compiler.half import HALVES, round_to_half, widen
-from tracejit.kernels.compiler.lane import (
+from tracejit.kernels.compiler.remainder import remainder
+from tracejit.kernels.compiler.typed_values import (
     LLVM_TYPE,
     PART_DTYPES,
     WIDTH,
     Half,
-    Lane,
     Pair,
+    TypedValue,
     dtype_of,
-    lane_intrinsic,
-    lane_of,
+    typed_intrinsic,
+    typed_value,
 )
-from tracejit.kernels.compiler.remainder import remainder
 
 
-def _lift_all(*operands: Any) -> list[Lane]:
-    """Convert lanes and Python numbers to lanes of one dtype, the dtype of the first lane."""
-    lane = next((o for o in operands if isinstance(o, Lane)), None)
-    if lane is None:
-        raise TypeError(f"one of {operands} must be a lane, to determine the dtype; use fill")
-    return [lane.lift(o) for o in operands]
+def _lift_all(*operands: Any) -> list[TypedValue]:
+    """Convert typed values and Python numbers to the dtype of the first typed value."""
+    typed = next((o for o in operands if isinstance(o, TypedValue)), None)
+    if typed is None:
+        raise TypeError(f"one of {operands} must be a typed value, to determine the dtype; use fill")
+    return [typed.lift(o) for o in operands]
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
@@ -54,22 +54,22 @@ def _numpy_fma(*operands: Any) -> Any:
     return np.asarray(np.frompyfunc(_exact_fma, 3, 1)(*doubles)).astype(dtype)[()]
 
 
-@lane_intrinsic(_numpy_fma)
+@typed_intrinsic(_numpy_fma)
 def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` rounded once."""
     a, b, c = _lift_all(a, b, c)
     return a.call("fma", b, c)
 
 
-@lane_intrinsic(lambda x, value: np.full_like(x, value)[()])
+@typed_intrinsic(lambda x, value: np.full_like(x, value)[()])
 def fill(x: Any, value: Any) -> Any:
-    """The number `value` as a lane with the dtype of `x`."""
+    """The number `value` as a typed value with the dtype of `x`."""
     return x.lift(value)
 
 
-@lane_intrinsic(lambda condition, a, b: np.where(condition, a, b)[()])
+@typed_intrinsic(lambda condition, a, b: np.where(condition, a, b)[()])
 def select(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where the bool lane `condition` is true, else `b`. Both are computed."""
+    """`a` where the bool `condition` is true, else `b`. Both are computed."""
     if condition.dtype != "bool":
         raise TypeError(f"a condition must be bool, not {condition.dtype}")
     if pair := next((x for x in (a, b) if isinstance(x, Pair)), None):
@@ -81,7 +81,7 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     return a.like(a.builder.select(condition.value, a.value, b.value))
 
 
-def _round_to_odd(x: Lane) -> Lane:
+def _round_to_odd(x: TypedValue) -> TypedValue:
     """Round a float64 to float32 such that rounding the result to float16 is the same as rounding `x`.
 
     It rounds towards zero and then sets the last bit unless the result is exact.
@@ -92,7 +92,7 @@ def _round_to_odd(x: Lane) -> Lane:
     return floating(select(widened == x, truncated, truncated | 1))
 
 
-@lane_intrinsic(lambda x, dtype: np.asarray(x).astype(dtype)[()])
+@typed_intrinsic(lambda x, dtype: np.asarray(x).astype(dtype)[()])
 def convert(x: Any, dtype: str) -> Any:
     """Convert `x` to another dtype: integers wrap or extend, floats round to nearest, bools become 0 and 1.
 
@@ -107,7 +107,7 @@ def convert(x: Any, dtype: str) -> Any:
         real = convert(x, PART_DTYPES[dtype])
         return Pair(real, real.lift(0.0))
     if isinstance(x, Half):
-        return convert(Lane(x.builder, widen(x.builder, x.value, x.dtype), "float32"), dtype)
+        return convert(TypedValue(x.builder, widen(x.builder, x.value, x.dtype), "float32"), dtype)
     if dtype in HALVES:
         single = _round_to_odd(x) if (x.dtype, dtype) == ("float64", "float16") else convert(x, "float32")
         return Half(x.builder, round_to_half(x.builder, single.value, dtype), dtype)
@@ -132,18 +132,18 @@ def _numpy_pair(real: Any, imag: Any) -> Any:
     return components.view(np.result_type(components.dtype, np.complex64))[..., 0][()]
 
 
-@lane_intrinsic(_numpy_pair)
+@typed_intrinsic(_numpy_pair)
 def pair(real: Any, imag: Any) -> Any:
     """The complex number with this real and imaginary part."""
     real, imag = _lift_all(real, imag)
     return Pair(real, imag)
 
 
-@lane_intrinsic(lambda x, dtype: np.asarray(x).view(dtype)[()])
+@typed_intrinsic(lambda x, dtype: np.asarray(x).view(dtype)[()])
 def bitcast(x: Any, dtype: str) -> Any:
     """Reinterpret the bits of `x` as another dtype of the same width."""
     value = x.value if x.value.type == LLVM_TYPE[dtype] else x.builder.bitcast(x.value, LLVM_TYPE[dtype])
-    return lane_of(x.builder, value, dtype)
+    return typed_value(x.builder, value, dtype)
 
 
 def bits(x: Any) -> Any:
@@ -156,37 +156,37 @@ def floating(i: Any) -> Any:
     return bitcast(i, f"float{WIDTH[dtype_of(i)]}")
 
 
-@lane_intrinsic(np.sqrt)
+@typed_intrinsic(np.sqrt)
 def sqrt(x: Any) -> Any:
     """Square root, correctly rounded."""
     return x.call("sqrt")
 
 
-@lane_intrinsic(np.floor)
+@typed_intrinsic(np.floor)
 def floor(x: Any) -> Any:
     """Round down to an integer; the sign of zero is kept."""
     return x.call("floor")
 
 
-@lane_intrinsic(np.ceil)
+@typed_intrinsic(np.ceil)
 def ceil(x: Any) -> Any:
     """Round up to an integer; the sign of zero is kept."""
     return x.call("ceil")
 
 
-@lane_intrinsic(np.trunc)
+@typed_intrinsic(np.trunc)
 def trunc(x: Any) -> Any:
     """Round towards zero; the sign of zero is kept."""
     return x.call("trunc")
 
 
-@lane_intrinsic(np.rint)
+@typed_intrinsic(np.rint)
 def rint(x: Any) -> Any:
     """Round to the nearest integer, ties to even; the sign of zero is kept."""
     return x.call("roundeven")
 
 
-@lane_intrinsic(np.copysign)
+@typed_intrinsic(np.copysign)
 def copysign(x: Any, y: Any) -> Any:
     """The magnitude of `x` with the sign of `y`."""
     x, y = _lift_all(x, y)
@@ -198,14 +198,14 @@ def magnitude(x: Any) -> Any:
     return floating(bits(x) & (2 ** (WIDTH[dtype_of(x)] - 1) - 1))
 
 
-@lane_intrinsic(np.maximum)
+@typed_intrinsic(np.maximum)
 def larger(x: Any, y: Any) -> Any:
     """The larger of two floats: NaN if either is NaN; +0 is larger than -0."""
     x, y = _lift_all(x, y)
     return x.call("maximum", y)
 
 
-@lane_intrinsic(np.minimum)
+@typed_intrinsic(np.minimum)
 def smaller(x: Any, y: Any) -> Any:
     """The smaller of two floats: NaN if either is NaN; -0 is smaller than +0."""
     x, y = _lift_all(x, y)
@@ -214,12 +214,12 @@ def smaller(x: Any, y: Any) -> Any:
 
 def can_scale(x: Any) -> bool:
     """Whether `ldexp` of `x` compiles to an instruction; otherwise it is a call of the C library."""
-    return isinstance(x, Lane) and not x.on_gpu and bool(features().get("avx512dq"))
+    return isinstance(x, TypedValue) and not x.on_gpu and bool(features().get("avx512dq"))
 
 
-@lane_intrinsic(np.ldexp)
+@typed_intrinsic(np.ldexp)
 def ldexp(x: Any, n: Any) -> Any:
-    """``x * 2**n`` rounded once, for an integer lane `n` as wide as `x`; see `can_scale`."""
+    """``x * 2**n`` rounded once, for an integer `n` as wide as `x`; see `can_scale`."""
     name, module = f"llvm.ldexp.f{WIDTH[x.dtype]}.i{WIDTH[n.dtype]}", x.builder.module
     function = module.globals.get(name)
     if function is None:
@@ -228,7 +228,7 @@ def ldexp(x: Any, n: Any) -> Any:
     return x.like(x.builder.call(function, [x.value, n.value]))
 
 
-@lane_intrinsic(np.fmod)
+@typed_intrinsic(np.fmod)
 def fmod(x: Any, y: Any) -> Any:
     """C's remainder of floats: exact, with the sign of `x`.
 
@@ -244,13 +244,13 @@ def _numpy_quotient(a: Any, b: Any) -> Any:
     return (rounded_down + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)[()]
 
 
-@lane_intrinsic(_numpy_quotient)
+@typed_intrinsic(_numpy_quotient)
 def quotient(a: Any, b: Any) -> Any:
     """Integer division towards zero; `b` must not be 0, nor -1 if `a` is the most negative integer."""
     return a._binary(b, None, "sdiv", "udiv")
 
 
-@lane_intrinsic(lambda a, b: np.uint64(int(a) * int(b) >> 64))
+@typed_intrinsic(lambda a, b: np.uint64(int(a) * int(b) >> 64))
 def product_high(a: Any, b: Any) -> Any:
     """The upper half of the 128-bit product of two uint64."""
     builder, wide = a.builder, ir.IntType(128)
@@ -258,9 +258,9 @@ def product_high(a: Any, b: Any) -> Any:
     return a.like(builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), LLVM_TYPE["uint64"]))
 
 
-@lane_intrinsic(lambda table, index: np.array(table, np.uint64)[index])
+@typed_intrinsic(lambda table, index: np.array(table, np.uint64)[index])
 def lookup(table: Sequence[int], index: Any) -> Any:
-    """Element `index` (an int64 lane, in range) of a constant table of uint64."""
+    """Element `index` (an int64, in range) of a constant table of uint64."""
     builder, module = index.builder, index.builder.module
     kind = ir.ArrayType(LLVM_TYPE["uint64"], len(table))
     name = f"tracejit.table.{hash(tuple(table)):x}"

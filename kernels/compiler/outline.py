@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 
 from tracejit.kernels.compiler.intrinsics import magnitude, select
-from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane, lane_intrinsic
+from tracejit.kernels.compiler.typed_values import LLVM_TYPE, WIDTH, TypedValue, typed_intrinsic
 
 VECTOR_BITS = (128, 256, 512)
 """The widths of the vectors for which there are variants."""
@@ -33,7 +33,7 @@ def _numpy_except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any],
     return select(beyond, rare(select(beyond, x, x.dtype.type(np.inf))), usual)
 
 
-@lane_intrinsic(_numpy_except_beyond)
+@typed_intrinsic(_numpy_except_beyond)
 def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) -> Any:
     """Return `usual`, but ``rare(x)`` where ``|x| >= bound`` or `x` is NaN."""
     if x.on_gpu:
@@ -48,7 +48,7 @@ def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) 
     return x.like(x.builder.call(function, [x.value, usual.value]))
 
 
-def _branch(x: Lane, bound: float, usual: Lane, rare: Callable[[Any], Any]) -> Lane:
+def _branch(x: TypedValue, bound: float, usual: TypedValue, rare: Callable[[Any], Any]) -> TypedValue:
     """Emit a branch instead of a call; for GPUs, where loops are not vectorised."""
     builder = x.builder
     beyond, before = ~(magnitude(x) < bound), builder.block
@@ -74,7 +74,7 @@ def _declare(module: ir.Module, name: str, kind: Any) -> ir.Function:
 def _define_scalar(function: ir.Function, dtype: str, bound: float, rare: Callable[[Any], Any]) -> None:
     """Define the scalar function (x, usual), which may branch."""
     builder = ir.IRBuilder(function.append_basic_block())
-    x, usual = (Lane(builder, argument, dtype) for argument in function.args)
+    x, usual = (TypedValue(builder, argument, dtype) for argument in function.args)
     with builder.if_then((magnitude(x) < bound).value):
         builder.ret(usual.value)
     builder.ret(rare(x).value)

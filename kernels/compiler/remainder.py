@@ -14,13 +14,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane
+from tracejit.kernels.compiler.typed_values import LLVM_TYPE, WIDTH, TypedValue
 
 FRACTION_BITS = {"float32": 23, "float64": 52}
 """The number of explicit bits of a significand."""
 
 
-def remainder(x: Lane, y: Lane) -> Lane:
+def remainder(x: TypedValue, y: TypedValue) -> TypedValue:
     """Compute C's ``fmod``: exact, with the sign of `x`; NaN for an infinite `x` and for a `y` of 0."""
     width, fraction_bits = WIDTH[x.dtype], FRACTION_BITS[x.dtype]
     sign_mask, leading_bit, magnitude_mask = 1 << (width - 1), 1 << fraction_bits, (1 << (width - 1)) - 1
@@ -46,25 +46,25 @@ def remainder(x: Lane, y: Lane) -> Lane:
     return x.like(x.builder.bitcast(_unsigned(bits).value, LLVM_TYPE[x.dtype]))
 
 
-def _bits(x: Lane) -> Lane:
+def _bits(x: TypedValue) -> TypedValue:
     """Reinterpret the bits of a float as an unsigned integer."""
     dtype = f"uint{WIDTH[x.dtype]}"
     return x.like(x.builder.bitcast(x.value, LLVM_TYPE[dtype]), dtype)
 
 
-def _unsigned(x: Lane) -> Lane:
+def _unsigned(x: TypedValue) -> TypedValue:
     return x.like(x.value, f"uint{WIDTH[x.dtype]}")
 
 
-def _signed(x: Lane) -> Lane:
+def _signed(x: TypedValue) -> TypedValue:
     return x.like(x.value, f"int{WIDTH[x.dtype]}")
 
 
-def _select(condition: Lane, a: Lane, b: Lane) -> Lane:
+def _select(condition: TypedValue, a: TypedValue, b: TypedValue) -> TypedValue:
     return a.like(a.builder.select(condition.value, a.value, b.value))
 
 
-def _leading_zeros(x: Lane) -> Lane:
+def _leading_zeros(x: TypedValue) -> TypedValue:
     """Count the leading zero bits, as a signed integer of the same width; the width for 0."""
     kind, module = LLVM_TYPE[x.dtype], x.builder.module
     name = f"llvm.ctlz.i{WIDTH[x.dtype]}"
@@ -74,7 +74,7 @@ def _leading_zeros(x: Lane) -> Lane:
     return _signed(x.like(x.builder.call(function, [x.value, ir.IntType(1)(0)])))
 
 
-def _decompose(magnitude: Lane, fraction_bits: int) -> tuple[Lane, Lane]:
+def _decompose(magnitude: TypedValue, fraction_bits: int) -> tuple[TypedValue, TypedValue]:
     """Return the biased exponent (signed) and the significand (unsigned, its leading bit set) of a magnitude.
 
     Both are meaningless for 0.
@@ -88,7 +88,7 @@ def _decompose(magnitude: Lane, fraction_bits: int) -> tuple[Lane, Lane]:
     )
 
 
-def _reduce(significand: Lane, divisor: Lane, count: Lane) -> Lane:
+def _reduce(significand: TypedValue, divisor: TypedValue, count: TypedValue) -> TypedValue:
     """Return `significand` after `count` iterations: subtract `divisor` unless it is larger, then double."""
     builder: Any = significand.builder
     before = builder.block
@@ -97,7 +97,7 @@ def _reduce(significand: Lane, divisor: Lane, count: Lane) -> Lane:
     )
     builder.branch(head)
     builder.position_at_end(head)
-    remaining, significand_phi = (builder.phi(lane.value.type) for lane in (count, significand))
+    remaining, significand_phi = (builder.phi(x.value.type) for x in (count, significand))
     builder.cbranch((count.like(remaining) > 0).value, body, after)
     builder.position_at_end(body)
     current = significand.like(significand_phi)

@@ -1,10 +1,11 @@
 """Typing rules for the operators of kernels.
 
-Kernels are loops over integers around scalar functions, so the rules are the rules of lanes: all operands of
-an operator have the same type. Numba's own rules are the fallback, for example for an int8 compared with a
-literal. Numba's rules for arrays, strings, dates and containers are left out, because Numba would try each of
-them at every ``+``. Functions that Numba implements in Python (`numba.extending.overload`) are left out too,
-because Numba would have to compile them: ``min`` and ``max`` of two integers are single instructions here.
+Kernels are loops over integers around scalar functions, so the rules are those of `typed_values`: all
+operands of an operator have the same type. Numba's own rules are the fallback, for example for an int8
+compared with a literal. Numba's rules for arrays, strings, dates and containers are left out, because Numba
+would try each of them at every ``+``. Functions that Numba implements in Python (`numba.extending.overload`)
+are left out too, because Numba would have to compile them: ``min`` and ``max`` of two integers are single
+instructions here.
 
 `tracejit.kernels.compiler.target` installs a `TypingRules` and `LOWERING` in its contexts.
 """

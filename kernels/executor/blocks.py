@@ -18,9 +18,9 @@ class Loop(enum.IntEnum):
     offsets are in bytes. SPACE is the address of memory of the launch: it contains a copy of the argument
     blocks, and from ARENA_OFFSET on the arena.
 
-    After every PATIENCE iterations the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
-    ITERATION, TASK and UNIT record its position: the iteration, the task, and the first unit of the task that
-    is not done.
+    After every CHECK_INTERVAL iterations the thread may leave the loop (`layout.LEFT`). Then, and after a
+    failure, ITERATION, TASK and UNIT record its position: the iteration, the task, and the first unit of the
+    task that is not done.
     """
 
     COUNT = 0
@@ -32,7 +32,7 @@ class Loop(enum.IntEnum):
     BLOCK_BYTES = 6
     SPACE = 7
     ARENA_OFFSET = 8
-    PATIENCE = 9
+    CHECK_INTERVAL = 9
     MEMBERS = 10
     ITERATION = 11
     TASK = 12

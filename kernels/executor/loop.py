@@ -110,10 +110,11 @@ def repeat_call(block, iteration, scratch):
         slot(block, Loop.SPACE),
         slot(block, Loop.COUNT),
     )
-    argument_block, patience = space + slot(block + HEAD, LoopTask.BLOCK), slot(block, Loop.PATIENCE)
+    check_interval = slot(block, Loop.CHECK_INTERVAL)
+    argument_block = space + slot(block + HEAD, LoopTask.BLOCK)
     units = slot(space + slot(block + HEAD, LoopTask.UNITS), 0)
     while iteration < count:
-        stop = min(count, iteration + patience)
+        stop = min(count, iteration + check_interval)
         while iteration < stop:
             status = call_kernel(function, argument_block, 0, units, scratch)
             if status != 0:
@@ -129,9 +130,9 @@ def run_iterations(block, lo, scratch, team):
     """Run the iterations of a loop, with the help of `team` unless it is 0; see `loop`."""
     count, tasks, integers = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.INTEGERS)
     floats = slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
-    first, space, patience = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.PATIENCE)
+    first, space, check_interval = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.CHECK_INTERVAL)
     growth_rows = first + TASK * tasks
-    iteration, begin, low, until_check = 0, 0, 0, patience
+    iteration, begin, low, until_check = 0, 0, 0, check_interval
     until = slot(block, Loop.UNTIL)
     if lo == 0:
         begin_loop(block)
@@ -173,7 +174,7 @@ def run_iterations(block, lo, scratch, team):
         iteration += 1
         until_check -= 1
         if until_check == 0:
-            until_check = patience
+            until_check = check_interval
             if iteration < count and must_leave(scratch) != 0:
                 return save_position(block, iteration, 0, 0, LEFT)
             if team != 0:

@@ -15,10 +15,10 @@ from functools import cache
 from numba import int64
 
 from tracejit.kernels.compiler.intrinsics import select
-from tracejit.kernels.compiler.lane import compiled
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.typed_values import compiled
 from tracejit.kernels.images.common import clear, inside
 from tracejit.kernels.images.window_blocks import Pooling as P
 

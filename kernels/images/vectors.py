@@ -17,7 +17,7 @@ from tracejit.kernels.gemm.plan import VECTOR_BYTES
 I32 = ir.IntType(32)
 
 
-class Lanes:
+class VectorBuilder:
     """Builder of operations on vectors of elements at addresses, masked or not."""
 
     def __init__(self, context, builder, element):
@@ -39,7 +39,7 @@ class Lanes:
         return self.builder.icmp_signed("<", numbers, self._broadcast(self.builder.trunc(last, I32)))
 
     @contextmanager
-    def vectors(self, count):
+    def each_vector(self, count):
         """A loop over the vectors of `count` elements. Yields (elements before the vector, bytes
         before it).
         """
@@ -115,22 +115,24 @@ def _chunk(step):
             (x, plane), (y, down), (first, last, positions) = (
                 cgutils.unpack_tuple(builder, argument) for argument in args[:3]
             )
-            lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
-            in_chunk = lanes.mask_between(I64(0), positions)
+            vectors = VectorBuilder(context, builder, context.get_data_type(dtype.dtype))
+            in_chunk = vectors.mask_between(I64(0), positions)
             low, high = (builder.mul(edge, I64(step)) for edge in (first, last))
             high = builder.sub(high, I64(step - 1))  # exclude the bytes after the last element
-            masks = [lanes.mask_between(low, high, half * lanes.count) for half in range(step)]
+            masks = [vectors.mask_between(low, high, half * vectors.count) for half in range(step)]
             with cgutils.for_range(builder, args[3], intp=I64) as loop:
                 start = builder.add(x, builder.mul(loop.index, plane))
                 loaded = [
-                    lanes.load(builder.add(start, I64(half * VECTOR_BYTES)), mask)
+                    vectors.load(builder.add(start, I64(half * VECTOR_BYTES)), mask)
                     for half, mask in enumerate(masks)
                 ]
                 value = loaded[0]
                 if step == 2:
-                    even = ir.Constant(ir.VectorType(I32, lanes.count), list(range(0, 2 * lanes.count, 2)))
+                    even = ir.Constant(
+                        ir.VectorType(I32, vectors.count), list(range(0, 2 * vectors.count, 2))
+                    )
                     value = builder.shuffle_vector(*loaded, even)
-                lanes.store(value, builder.add(y, builder.mul(loop.index, down)), in_chunk)
+                vectors.store(value, builder.add(y, builder.mul(loop.index, down)), in_chunk)
             return context.get_dummy_value()
 
         words = [types.UniTuple(int64, size) for size in (2, 2, 3)]
@@ -153,30 +155,30 @@ def _rows(step):
             (x, plane), (y, down), (first, last, positions) = (
                 cgutils.unpack_tuple(builder, argument) for argument in args[:3]
             )
-            lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
+            vectors = VectorBuilder(context, builder, context.get_data_type(dtype.dtype))
             low, high = (builder.mul(edge, I64(step)) for edge in (first, last))
             high = builder.sub(high, I64(step - 1))  # exclude the bytes after the last element
             with cgutils.for_range(builder, args[3], intp=I64) as loop:
                 row = builder.add(x, builder.mul(loop.index, plane))
                 out = builder.add(y, builder.mul(loop.index, down))
-                with lanes.vectors(positions) as (done, offset):
+                with vectors.each_vector(positions) as (done, offset):
                     source_start = builder.mul(done, I64(step))
                     bounds = [builder.sub(edge, source_start) for edge in (low, high)]
                     start = builder.add(row, builder.mul(offset, I64(step)))
                     loaded = [
-                        lanes.load(
+                        vectors.load(
                             builder.add(start, I64(half * VECTOR_BYTES)),
-                            lanes.mask_between(*bounds, half * lanes.count),
+                            vectors.mask_between(*bounds, half * vectors.count),
                         )
                         for half in range(step)
                     ]
                     value = loaded[0]
                     if step == 2:
-                        even = list(range(0, 2 * lanes.count, 2))
-                        even = ir.Constant(ir.VectorType(I32, lanes.count), even)
+                        even = list(range(0, 2 * vectors.count, 2))
+                        even = ir.Constant(ir.VectorType(I32, vectors.count), even)
                         value = builder.shuffle_vector(*loaded, even)
-                    lanes.store(
-                        value, builder.add(out, offset), lanes.mask_below(builder.sub(positions, done))
+                    vectors.store(
+                        value, builder.add(out, offset), vectors.mask_below(builder.sub(positions, done))
                     )
             return context.get_dummy_value()
 
@@ -202,8 +204,8 @@ def interleave_rows(typingctx, sources, target, written, count, dtype):
         (a, b, down), (y, step), (first, last) = (
             cgutils.unpack_tuple(builder, argument) for argument in args[:3]
         )
-        lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
-        n = lanes.count
+        vectors = VectorBuilder(context, builder, context.get_data_type(dtype.dtype))
+        n = vectors.count
         shuffles = [
             ir.Constant(ir.VectorType(I32, n), [half * n // 2 + i // 2 + i % 2 * n for i in range(n)])
             for half in range(2)
@@ -211,14 +213,16 @@ def interleave_rows(typingctx, sources, target, written, count, dtype):
         with cgutils.for_range(builder, args[3], intp=I64) as loop:
             row = builder.mul(loop.index, down)
             out = builder.add(y, builder.mul(loop.index, step))
-            with lanes.vectors(builder.lshr(builder.add(last, I64(1)), I64(1))) as (done, offset):
-                pair = [lanes.read(builder.add(builder.add(start, row), offset)) for start in (a, b)]
+            with vectors.each_vector(builder.lshr(builder.add(last, I64(1)), I64(1))) as (done, offset):
+                pair = [vectors.read(builder.add(builder.add(start, row), offset)) for start in (a, b)]
                 bounds = [builder.sub(edge, builder.mul(done, I64(2))) for edge in (first, last)]
                 destination = builder.add(out, builder.mul(offset, I64(2)))
                 for half, shuffle in enumerate(shuffles):
                     address = builder.add(destination, I64(half * VECTOR_BYTES))
-                    lanes.store(
-                        builder.shuffle_vector(*pair, shuffle), address, lanes.mask_between(*bounds, half * n)
+                    vectors.store(
+                        builder.shuffle_vector(*pair, shuffle),
+                        address,
+                        vectors.mask_between(*bounds, half * n),
                     )
         return context.get_dummy_value()
 
@@ -241,22 +245,22 @@ def _sums_of_taps(count):
         def codegen(context, builder, signature, args):
             x, out, table, taps, ahead, _ = args
             offsets, numbers, entries = cgutils.unpack_tuple(builder, table, 3)
-            lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
-            totals = [cgutils.alloca_once(builder, lanes.vector) for _ in range(count)]
+            vectors = VectorBuilder(context, builder, context.get_data_type(dtype.dtype))
+            totals = [cgutils.alloca_once(builder, vectors.vector) for _ in range(count)]
             for total in totals:
-                builder.store(ir.Constant(lanes.vector, None), total)
+                builder.store(ir.Constant(vectors.vector, None), total)
             for write, address in enumerate(cgutils.unpack_tuple(builder, ahead, 2)):
                 for p in range(count):
-                    lanes.prefetch(builder.add(address, I64(p * VECTOR_BYTES)), write)
+                    vectors.prefetch(builder.add(address, I64(p * VECTOR_BYTES)), write)
             with cgutils.for_range(builder, entries, intp=I64) as loop:
-                offset, number = (lanes.word(address, loop.index) for address in (offsets, numbers))
-                tap = lanes.broadcast_number(builder.add(taps, builder.mul(number, I64(lanes.itemsize))))
+                offset, number = (vectors.word(address, loop.index) for address in (offsets, numbers))
+                tap = vectors.broadcast_number(builder.add(taps, builder.mul(number, I64(vectors.itemsize))))
                 start = builder.add(x, offset)
                 for p, total in enumerate(totals):
-                    value = lanes.read(builder.add(start, I64(p * VECTOR_BYTES)))
-                    builder.store(lanes.fma(value, tap, builder.load(total)), total)
+                    value = vectors.read(builder.add(start, I64(p * VECTOR_BYTES)))
+                    builder.store(vectors.fma(value, tap, builder.load(total)), total)
             for p, total in enumerate(totals):
-                lanes.write(builder.load(total), builder.add(out, I64(p * VECTOR_BYTES)))
+                vectors.write(builder.load(total), builder.add(out, I64(p * VECTOR_BYTES)))
             return context.get_dummy_value()
 
         pair = types.UniTuple(int64, 2)
@@ -282,32 +286,34 @@ def _sums_of_positions(count):
         def codegen(context, builder, signature, args):
             out, x, offsets, y, positions, rows, _ = args
             (x, down), (y, step) = (cgutils.unpack_tuple(builder, operand, 2) for operand in (x, y))
-            lanes = Lanes(context, builder, context.get_data_type(dtype.dtype))
+            vectors = VectorBuilder(context, builder, context.get_data_type(dtype.dtype))
             targets = [builder.add(out, I64(t * VECTOR_BYTES)) for t in range(count)]
-            starts = [builder.add(x, lanes.word(offsets, I64(t))) for t in range(count)]
-            totals = [cgutils.alloca_once(builder, lanes.vector) for _ in range(count)]
+            starts = [builder.add(x, vectors.word(offsets, I64(t))) for t in range(count)]
+            totals = [cgutils.alloca_once(builder, vectors.vector) for _ in range(count)]
             for total, target in zip(totals, targets, strict=True):
-                builder.store(lanes.read(target), total)
-            vector_count = builder.sdiv(positions, I64(lanes.count))
-            tail_mask = lanes.mask_below(builder.sub(positions, builder.mul(vector_count, I64(lanes.count))))
-            has_tail = builder.icmp_signed("<", builder.mul(vector_count, I64(lanes.count)), positions)
+                builder.store(vectors.read(target), total)
+            vector_count = builder.sdiv(positions, I64(vectors.count))
+            tail_mask = vectors.mask_below(
+                builder.sub(positions, builder.mul(vector_count, I64(vectors.count)))
+            )
+            has_tail = builder.icmp_signed("<", builder.mul(vector_count, I64(vectors.count)), positions)
 
             def add_products(offset, line, row, load):
                 value = load(builder.add(builder.add(y, row), offset))
                 source_offset = builder.add(line, offset)
                 for total, start in zip(totals, starts, strict=True):
                     element = load(builder.add(start, source_offset))
-                    builder.store(lanes.fma(value, element, builder.load(total)), total)
+                    builder.store(vectors.fma(value, element, builder.load(total)), total)
 
             with cgutils.for_range(builder, rows, intp=I64) as loop:
                 line, row = (builder.mul(loop.index, row_bytes) for row_bytes in (down, step))
                 with cgutils.for_range(builder, vector_count, intp=I64) as inner:
-                    add_products(builder.mul(inner.index, I64(VECTOR_BYTES)), line, row, lanes.read)
+                    add_products(builder.mul(inner.index, I64(VECTOR_BYTES)), line, row, vectors.read)
                 with builder.if_then(has_tail):
                     offset = builder.mul(vector_count, I64(VECTOR_BYTES))
-                    add_products(offset, line, row, lambda address: lanes.load(address, tail_mask))
+                    add_products(offset, line, row, lambda address: vectors.load(address, tail_mask))
             for total, target in zip(totals, targets, strict=True):
-                lanes.write(builder.load(total), target)
+                vectors.write(builder.load(total), target)
             return context.get_dummy_value()
 
         pair = types.UniTuple(int64, 2)

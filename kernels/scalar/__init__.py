@@ -16,8 +16,8 @@ The functions have the semantics of NumPy. Transcendental functions are within 2
 the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are exact.
 All are branch-free, so loops over them vectorise.
 
-A new function is defined with the decorator `scalar` in the module where it belongs, written over lanes (see
-`tracejit.kernels.compiler.lane` and `tracejit.kernels.compiler.intrinsics`).
+A new function is defined with the decorator `scalar` in the module where it belongs, written as a function of
+typed values (see `tracejit.kernels.compiler.typed_values` and `tracejit.kernels.compiler.intrinsics`).
 
 Modules; each imports only modules to its right and below:
 

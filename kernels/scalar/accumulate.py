@@ -1,8 +1,8 @@
 """Helpers of generated kernels besides the scalar functions: accumulators, and indices.
 
-They are written over lanes like the scalar functions (see `tracejit.kernels.compiler.lane`). `add_reassoc`,
-`multiply_reassoc` and `multiply_add_reassoc` carry fast-math flags, and no other functions do: LLVM may
-reassociate and so vectorise them; nan and infinities keep their meaning.
+They are functions of typed values, like the scalar functions (see `tracejit.kernels.compiler.typed_values`).
+`add_reassoc`, `multiply_reassoc` and `multiply_add_reassoc` carry fast-math flags, and no other functions do:
+LLVM may reassociate and so vectorise them; nan and infinities keep their meaning.
 
     total = add_reassoc(total, x)                       # inside a block
     error = error + sum_error(total, block)             # the rounding error of the next line
@@ -15,7 +15,7 @@ reassociate and so vectorise them; nan and infinities keep their meaning.
 from llvmlite import ir
 
 from tracejit.kernels.compiler.intrinsics import bitcast, bits, floating, select
-from tracejit.kernels.compiler.lane import WIDTH, Lane, compiled, dtype_of
+from tracejit.kernels.compiler.typed_values import WIDTH, TypedValue, compiled, dtype_of
 from tracejit.kernels.scalar.building_blocks import two_sum
 
 FLAGS = ("reassoc", "nsz")
@@ -25,7 +25,7 @@ def _reordered(instruction, on_scalars):
     """Return a float operation that LLVM may reassociate; `on_scalars` is the operation on Python numbers."""
 
     def function(x, y):
-        if not isinstance(x, Lane):
+        if not isinstance(x, TypedValue):
             return on_scalars(x, y)
         return x.like(getattr(x.builder, instruction)(x.value, x.lift(y).value, flags=FLAGS))
 
@@ -37,7 +37,7 @@ def _multiply_add_reordered(x, y, total):
     """``x * y + total``, whose additions LLVM may reassociate; the product is rounded only if the processor
     has no fused multiply-add.
     """
-    if not isinstance(x, Lane):
+    if not isinstance(x, TypedValue):
         return x * y + total
     kind, module = x.value.type, x.builder.module
     name = f"llvm.fmuladd.f{WIDTH[x.dtype]}"

@@ -4,7 +4,7 @@ Integers wrap in their own width. For bools `add` and `maximum` are "or", `multi
 Integer division by zero results in 0, and the most negative integer divided by -1 wraps, as in NumPy.
 """
 
-from tracejit.kernels.compiler import intrinsics as lanes
+from tracejit.kernels.compiler import intrinsics
 from tracejit.kernels.compiler.intrinsics import (
     bitcast,
     bits,
@@ -19,7 +19,7 @@ from tracejit.kernels.compiler.intrinsics import (
     select,
     smaller,
 )
-from tracejit.kernels.compiler.lane import PART_DTYPES, WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.typed_values import PART_DTYPES, WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import on_half, scalar
 
 scalar()(copysign)
@@ -146,7 +146,7 @@ def _float_floor_divide(x, y):
     r = fmod(x, y)
     q = (x - r) / y
     q = select((r != 0) & ((r < 0) != (y < 0)), q - 1.0, q)
-    floored = lanes.floor(q)
+    floored = intrinsics.floor(q)
     floored = select(q - floored > 0.5, floored + 1.0, floored)
     return select(y == 0, x / y, select(q == 0, copysign(fill(x, 0.0), x / y), floored))
 
@@ -167,27 +167,27 @@ def minimum(x, y):
 
 @scalar()
 def floor(x):
-    return lanes.floor(x) if is_float(x) else x
+    return intrinsics.floor(x) if is_float(x) else x
 
 
 @scalar()
 def ceil(x):
-    return lanes.ceil(x) if is_float(x) else x
+    return intrinsics.ceil(x) if is_float(x) else x
 
 
 @scalar()
 def trunc(x):
-    return lanes.trunc(x) if is_float(x) else x
+    return intrinsics.trunc(x) if is_float(x) else x
 
 
 @scalar()
 def round(x):
-    return lanes.rint(x) if is_float(x) else x
+    return intrinsics.rint(x) if is_float(x) else x
 
 
 @scalar()
 def sqrt(x):
-    return lanes.sqrt(x)
+    return intrinsics.sqrt(x)
 
 
 @scalar("bool")

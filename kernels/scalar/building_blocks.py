@@ -1,12 +1,12 @@
 """Building blocks of several functions: polynomials, powers of two, and splitting of numbers.
 
-Constants that depend on the precision are in `FORMATS`; `format_of(x)` returns those of a lane.
+Constants that depend on the precision are in `FORMATS`; `format_of(x)` returns those of a typed value.
 """
 
 from dataclasses import dataclass
 
 from tracejit.kernels.compiler.intrinsics import bits, can_scale, convert, fill, floating, fma, ldexp, select
-from tracejit.kernels.compiler.lane import dtype_of
+from tracejit.kernels.compiler.typed_values import dtype_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def is_double(x):
 
 
 def in_double(function, *xs):
-    """The result of `function` for float32 lanes, computed in float64 and rounded."""
+    """The result of `function` for float32 values, computed in float64 and rounded."""
     return convert(function(*(convert(x, "float64") for x in xs)), "float32")
 
 
@@ -97,7 +97,7 @@ def nearest_multiple(x, factor):
 
 
 def power_of_two(n):
-    """2**n for an integer lane, if that is a normal number."""
+    """2**n for an integer value, if that is a normal number."""
     form = FORMATS["float32" if dtype_of(n) == "int32" else "float64"]
     return floating((n + form.bias) << form.fraction)
 
@@ -117,7 +117,7 @@ def clamped(x, least, most):
 
 
 def split(x):
-    """The pair (k, m) with ``x == m * 2**k`` for positive finite x: k is an integer lane, m in [sqrt(1/2),
+    """The pair (k, m) with ``x == m * 2**k`` for positive finite x: k is an integer value, m in [sqrt(1/2),
     sqrt(2)).
     """
     form = format_of(x)

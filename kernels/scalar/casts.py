@@ -8,7 +8,7 @@ machine.
 
 from tracejit.kernels.compiler.half import HALVES
 from tracejit.kernels.compiler.intrinsics import bitcast, convert, select
-from tracejit.kernels.compiler.lane import DTYPES, PART_DTYPES, WIDTH, dtype_of, is_complex, is_float
+from tracejit.kernels.compiler.typed_values import DTYPES, PART_DTYPES, WIDTH, dtype_of, is_complex, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 

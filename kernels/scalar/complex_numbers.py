@@ -20,7 +20,7 @@ from tracejit.kernels.compiler.intrinsics import (
     smaller,
 )
 from tracejit.kernels.compiler.intrinsics import sqrt as root
-from tracejit.kernels.compiler.lane import dtype_of
+from tracejit.kernels.compiler.typed_values import dtype_of
 from tracejit.kernels.scalar import arithmetic, exponential, inverse, logarithm, power, trigonometric
 from tracejit.kernels.scalar.building_blocks import two_product, two_sum
 from tracejit.kernels.scalar.declare import on_complex, scalar

@@ -1,30 +1,30 @@
 """The table of scalar functions, filled by the decorator `scalar` at each definition.
 
-`scalar` returns the function unchanged, so scalar functions call one another as functions over lanes; kernels
-call the compiled form in `FUNCTIONS`. A function of half-precision numbers is computed in float32 and rounded
-once.
+`scalar` returns the function unchanged, so scalar functions call one another as functions of typed values;
+kernels call the compiled form in `FUNCTIONS`. A function of half-precision numbers is computed in float32 and
+rounded once.
 """
 
 import functools
 
 from tracejit.kernels.compiler.half import HALVES
 from tracejit.kernels.compiler.intrinsics import convert
-from tracejit.kernels.compiler.lane import compiled, dtype_of, is_complex, is_half, result_dtype
+from tracejit.kernels.compiler.typed_values import compiled, dtype_of, is_complex, is_half, result_dtype
 
 FUNCTIONS = {}
 """All scalar functions by name, as kernels call them."""
 
 COMPLEX = {}
-"""Formulas for complex lanes, by name, if they differ from the formula for real lanes."""
+"""Formulas for complex values, by name, if they differ from the formula for real values."""
 
 
 HALF = {}
-"""Formulas for half-precision lanes, by name, if computing in float32 lanes is not correct."""
+"""Formulas for half-precision values, by name, if computing in float32 is not correct."""
 
 
 def scalar(returns=None, *, moves=False):
     """Declare a scalar function. Its result has the dtype of the last argument, or the dtype `returns`, or
-    ``returns(dtype)``. A function that only `moves` its arguments accepts half-precision lanes directly.
+    ``returns(dtype)``. A function that only `moves` its arguments accepts half-precision values directly.
     """
 
     def declare(function):
@@ -48,7 +48,7 @@ def scalar(returns=None, *, moves=False):
 
 
 def on_half(name):
-    """Declare the formula of the function `name` for half-precision lanes."""
+    """Declare the formula of the function `name` for half-precision values."""
 
     def declare(formula):
         HALF[name] = formula
@@ -58,7 +58,7 @@ def on_half(name):
 
 
 def on_complex(name):
-    """Declare the formula of the function `name` for complex lanes."""
+    """Declare the formula of the function `name` for complex values."""
 
     def declare(formula):
         COMPLEX[name] = formula

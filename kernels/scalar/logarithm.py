@@ -6,7 +6,7 @@ In float32 it is a polynomial in ``f = m - 1``; in float64 the series of the inv
 """
 
 from tracejit.kernels.compiler.intrinsics import convert, copysign, fill, fma, select
-from tracejit.kernels.compiler.lane import dtype_of
+from tracejit.kernels.compiler.typed_values import dtype_of
 from tracejit.kernels.scalar.building_blocks import (
     format_of,
     is_double,
@@ -54,7 +54,7 @@ def log_fraction(f):
 
 
 def _natural(f, k):
-    """log((1 + f) * 2**k), k an integer lane."""
+    """log((1 + f) * 2**k), k an integer value."""
     k = convert(k, dtype_of(f))
     return fma(k, format_of(f).ln2, f + fma(k, format_of(f).ln2_low, log_fraction(f)))
 

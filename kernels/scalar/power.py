@@ -5,7 +5,7 @@ magnified by the size of the exponent. So float32 is computed entirely in float6
 logarithm and its product with y are pairs of floats.
 """
 
-from tracejit.kernels.compiler import intrinsics as lanes
+from tracejit.kernels.compiler import intrinsics
 from tracejit.kernels.compiler.intrinsics import (
     bits,
     convert,
@@ -18,7 +18,7 @@ from tracejit.kernels.compiler.intrinsics import (
     smaller,
     sqrt,
 )
-from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.typed_values import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.building_blocks import (
     clamped,
     fast_two_sum,
@@ -58,8 +58,8 @@ def pow(x, y):
     if not is_float(x):
         return _integer_power(x, y)
     power = _power_f64(magnitude(x), y) if is_double(x) else _power_f32(magnitude(x), y)
-    integral = lanes.floor(y) == y
-    odd = integral & (lanes.floor(0.5 * y) != 0.5 * y)
+    integral = intrinsics.floor(y) == y
+    odd = integral & (intrinsics.floor(0.5 * y) != 0.5 * y)
     power = select(magnitude(x) == 1.0, select(y == y, 1.0, y), power)
     power = select((x < 0.0) & (x > -INFINITY) & ~integral & (y == y), NAN, power)
     power = select((bits(x) < 0) & odd, -power, power)

@@ -19,7 +19,7 @@ WORDS = 19  # of 64 digits of 2/pi: enough for the largest exponent, 2**1023, pl
 
 
 def reduced(x):
-    """(q as int64, r as a pair of floats) for a float64 lane with |x| < BOUND."""
+    """(q as int64, r as a pair of floats) for a float64 value with |x| < BOUND."""
     n, q = nearest_multiple(x, TWO_OVER_PI)
     product, product_low = two_product(-n, HALF_PI[1])
     r, error = two_sum(fma(-n, HALF_PI[0], x), product)
@@ -47,7 +47,7 @@ def _digits():
 
 
 def reduced_large(x):
-    """(q modulo 4 as int64, r as a pair of floats) for a float64 lane >= BOUND; unspecified for infinity and
+    """(q modulo 4 as int64, r as a pair of floats) for a float64 value >= BOUND; unspecified for infinity and
     NaN.
     """
     start = (bits(x) >> 52) - 1013  # of the window: the digit that has the weight 2**1 in the product

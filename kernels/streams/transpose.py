@@ -21,9 +21,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.intrinsics import convert, sqrt
-from tracejit.kernels.compiler.lane import compiled
 from tracejit.kernels.compiler.memory import items_in_line, vector_type
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.typed_values import compiled
 from tracejit.kernels.streams.prefetch import prefetch_line
 
 SIDE = 8

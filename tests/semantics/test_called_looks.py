@@ -12,8 +12,10 @@ import collections
 import dataclasses
 import functools
 import heapq
+import importlib
 import inspect
 import json.decoder
+import pkgutil
 import statistics
 import sys
 import tempfile
@@ -25,7 +27,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.frontend.python.bytecode import GENERATORS, codes, stack_steps
-from tracejit.frontend.python.kinds import OURS, OWNER, USERS
+from tracejit.frontend.python.kinds import OURS, OWNER, USERS, treat_like_users
 from tracejit.frontend.recording.look_loops import states
 from tracejit.frontend.recording.look_loops.frames import called_at, pending
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
@@ -646,3 +648,20 @@ def test_a_module_is_the_users_whatever_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "namedtuple_helpers", types.ModuleType("namedtuple_helpers"))
     assert OWNER["namedtuple_helpers"] == USERS
     assert OWNER["namedtuple_Point"] == OURS
+
+
+@pytest.mark.parametrize("package", ["tracejit.nn.modules", "tracejit.kvstore"])
+def test_modules_that_access_attributes_of_users_count_as_user_code(package):
+    root = importlib.import_module(package)
+    names = [package, *(f"{package}.{each.name}" for each in pkgutil.iter_modules(root.__path__))]
+    assert {OWNER[importlib.import_module(name).__name__] for name in names} == {USERS}
+
+
+def test_a_module_counts_as_user_code_also_if_it_was_asked_for_before():
+    assert OWNER["tracejit.imported_late"] == OURS
+    try:
+        treat_like_users("tracejit.imported_late")
+        assert OWNER["tracejit.imported_late"] == USERS
+    finally:
+        del OWNER["tracejit.imported_late"]
+    assert [OWNER[f"tracejit.optim.{name}"] for name in ("adaptive", "descent")] == [USERS, OURS]

@@ -66,7 +66,7 @@ class PendingLaunch(NamedTuple):
         return kernel_of(self.gpu, self.name, self.key, self.source, self.slots, indirect=indirect)
 
 
-def device_of(node: Node) -> Device:
+def gpu_of(node: Node) -> Device:
     """Return the GPU that runs a node. For a copy, it is the GPU on either side, preferably that of the
     result.
     """
@@ -82,7 +82,7 @@ def has_kernel(op: Op) -> bool:
 def job(task: PlannedTask) -> Job:
     """Return the job of a planned task."""
     node = task.node
-    device = device_of(node)
+    device = gpu_of(node)
     gpu = open_device(device.index)
     if node.op is ops.copy_to:
         return _copy(node, gpu)

@@ -110,7 +110,7 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
                 name=task_job.name,
                 location=task_lines[-1] if task_lines else None,
                 function=function,
-                block=blocks.add(task_job, addresses, device_of(node)),
+                block=blocks.add(task_job, addresses, result_device(node)),
                 units=task_job.units,
                 chunk=task_job.chunk,
                 after=tuple(sorted(after)),
@@ -188,11 +188,11 @@ def _lane(node: Node, job: Job) -> int | None:
         return engine.COMMUNICATION
     if job.callable is not None:
         return None
-    return device_of(node).number if job.issued is None else job.issued.lane
+    return result_device(node).number if job.issued is None else job.issued.lane
 
 
-def device_of(node: Node) -> Device:
-    """Return the device whose workers run a node. For a copy, it is the device of the result."""
+def result_device(node: Node) -> Device:
+    """Return the device whose workers run a node: that of its first array, results before operands."""
     return next((v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host), CPU)
 
 

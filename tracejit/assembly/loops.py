@@ -62,7 +62,7 @@ SUBDIVISION = 4
 is cheap.
 """
 
-PATIENCE = 1_000_000
+CHECK_COST = 1_000_000
 """The cost of the iterations between two checks whether the thread has other work."""
 
 LOOP = Recipe(
@@ -141,7 +141,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         recipes += task_job.recipes
     arena_at = _aligned(8 * len(blocks.words))
     growths = [blocks.growths[kind] for kind in KINDS]
-    patience = PATIENCE // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
+    check_interval = CHECK_COST // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
     header: dict[int, Word] = {
         Loop.COUNT: ValueAddress(node.inputs[0]),
         Loop.TASKS: len(jobs),
@@ -150,7 +150,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.BLOCK_BYTES: 8 * len(blocks.words),
         Loop.SPACE: LaunchMemory(),
         Loop.ARENA_OFFSET: arena_at,
-        Loop.PATIENCE: 1 + patience,
+        Loop.CHECK_INTERVAL: 1 + check_interval,
         Loop.MEMBERS: members,
         Loop.UNTIL: _until(node),
         **dict.fromkeys((Loop.ITERATION, Loop.TASK, Loop.UNIT), 0),

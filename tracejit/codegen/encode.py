@@ -36,7 +36,7 @@ from tracejit.loopnest import schedule as phases
 from tracejit.loopnest.program import Domain, Level, LoopProgram, OutputStore, Term, TermKind, piece_length
 from tracejit.loopnest.schedule import LoopSchedule, Orientation
 from tracejit.loopnest.sweep import Sweep, updating
-from tracejit.loopnest.traffic import Traffic, lane_of
+from tracejit.loopnest.traffic import Traffic, innermost_dimension
 
 PANEL = -1
 """The operand number that stands for the panel of a product in scratch memory."""
@@ -61,7 +61,7 @@ class Encoder:
         self,
         body: Graph,
         program: LoopProgram,
-        plan: LoopSchedule,
+        loop_schedule: LoopSchedule,
         operands: dict[Value, int],
         outputs: Sequence[int],
         columns: int,
@@ -71,10 +71,10 @@ class Encoder:
         """`operands`, `outputs`: buffer numbers, or PANEL. `columns`: the width of a tile of a COLUMNS
         kernel. `sweep`: if it has edges, they are the last output.
         """
-        self.body, self.program, self.plan = body, program, plan
+        self.body, self.program, self.schedule = body, program, loop_schedule
         self.domain: Domain = program.domain
         self.operands, self.outputs, self.columns, self.sweep = operands, outputs, columns, sweep
-        self.traffic, self.lane = traffic, lane_of(program, plan)
+        self.traffic, self.innermost = traffic, innermost_dimension(program, loop_schedule)
         self.slots: dict[str, Slot] = {f"n{d}": IntegerSlot(n) for d, n in enumerate(self.domain.shape)}
         self.pointers: dict[tuple[int, int], int] = {}
         self.pointer_types: list[str] = []
@@ -91,15 +91,15 @@ class Encoder:
 
     def encode(self) -> KernelSpec:
         """Return the structure of the kernel. Afterwards `slots` and `scratch` are complete."""
-        prologue = tuple(self.term(t, "") for t in self.plan.prologue)
-        sections = self.prefetching([self.section(n, s) for n, s in enumerate(self.plan.sections)])
-        rows = tuple(name_of(t.dtype) for t in self.plan.kept)
+        prologue = tuple(self.term(t, "") for t in self.schedule.prologue)
+        sections = self.prefetching([self.section(n, s) for n, s in enumerate(self.schedule.sections)])
+        rows = tuple(name_of(t.dtype) for t in self.schedule.kept)
         self.lay_out_scratch(rows)
         if self.domain.pieces:
             self.slots["pieces"] = IntegerSlot(self.domain.pieces)
             self.slots["length"] = IntegerSlot(piece_length(self.domain))
         return KernelSpec(
-            self.plan.orientation.value,
+            self.schedule.orientation.value,
             len(self.domain.kept),
             len(self.domain.reduced),
             bool(self.domain.pieces),
@@ -138,7 +138,7 @@ class Encoder:
             size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
             self.slots["edges_at"] = AddressSlot(self.outputs[-1], 0)  # arbitrary if there are no edges
-        if self.plan.orientation is Orientation.COLUMNS:
+        if self.schedule.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
         line = self.program.tuning.caches.line
@@ -180,13 +180,13 @@ class Encoder:
         if key in self.layouts:
             return self.layouts[key]
         number = self.layouts[key] = len(self.layouts)
-        lane = "zero"
-        if self.lane < len(strides):
-            stride, extent = strides[self.lane], self.domain.shape[self.lane]
-            lane = "one" if stride == 1 or extent == 1 else "zero" if stride == 0 else "step"
-        self.layout_records.append(StrideClass(_LEVELS[level], lane))
+        stride_name = "zero"
+        if self.innermost < len(strides):
+            stride, extent = strides[self.innermost], self.domain.shape[self.innermost]
+            stride_name = "one" if stride == 1 or extent == 1 else "zero" if stride == 0 else "step"
+        self.layout_records.append(StrideClass(_LEVELS[level], stride_name))
         for d, stride in enumerate(strides):
-            if d != self.lane or lane == "step":
+            if d != self.innermost or stride_name == "step":
                 self.slots[f"s{number}_{d}"] = IntegerSlot(stride)
         return number
 
@@ -239,14 +239,16 @@ class Encoder:
         return sections
 
     def moves(self, access: Access) -> bool:
-        """Return whether an access moves along the lane and touches new memory in each iteration of the
-        loop around the lane.
+        """Return whether an access moves along the innermost dimension and touches new memory in each
+        iteration of the loop around the innermost one.
         """
         strides = next(key.strides for key, number in self.layouts.items() if number == access.layout)
         outer_dim = (
-            len(self.domain.shape) - 1 if self.plan.orientation is Orientation.COLUMNS else self.lane - 1
+            len(self.domain.shape) - 1
+            if self.schedule.orientation is Orientation.COLUMNS
+            else self.innermost - 1
         )
-        is_along = self.layout_records[access.layout].lane == "one" and outer_dim < len(strides)
+        is_along = self.layout_records[access.layout].stride == "one" and outer_dim < len(strides)
         return is_along and (outer_dim < 0 or strides[outer_dim] != 0)
 
     def name(self, term: Term, where: str) -> int:
@@ -255,7 +257,7 @@ class Encoder:
         """
         if term.level is Level.HOST:
             return self.result(term, "")
-        is_per_row = self.plan.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
+        is_per_row = self.schedule.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
         return self.result(term, "row" if is_per_row else where)
 
     def term(self, term: Term, where: str) -> Instruction:

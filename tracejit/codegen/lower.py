@@ -47,7 +47,7 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]], subdivisi
     analysis = analyse(without_edges(body, sweep))
     if analysis.sweep != sweep:
         raise VerificationError(f"fused with sweep={sweep}; its body needs sweep={analysis.sweep}")
-    program, plan = analysis.program, analysis.plan
+    program, loop_schedule = analysis.program, analysis.schedule
     operands = {value: number for number, value in enumerate(body.inputs)}
     outputs = range(len(body.inputs), len(body.inputs) + len(body.outputs))
     updates = [(s.output, s.base) for s in program.stores if s.base is not None]
@@ -65,12 +65,16 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]], subdivisi
         operands[matmul.output] = PANEL if product.result is None else product.result
         if len(stores) < len(program.stores):
             program = program._replace(stores=stores)
-            plan = schedule(program)
-    memory_traffic = traffic(body, program, plan, sweep, operands, outputs)
-    encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep, memory_traffic)
+            loop_schedule = schedule(program)
+    memory_traffic = traffic(body, program, loop_schedule, sweep, operands, outputs)
+    encoder = Encoder(
+        body, program, loop_schedule, operands, outputs, column_tile(program), sweep, memory_traffic
+    )
     spec = encoder.encode()
     slots = encoder.slots
-    units, chunk, tiles = split(_subdivided(program, subdivision), plan.orientation, encoder.side, sweep)
+    units, chunk, tiles = split(
+        _subdivided(program, subdivision), loop_schedule.orientation, encoder.side, sweep
+    )
     slots.update({name: IntegerSlot(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product

@@ -22,8 +22,8 @@ import numpy as np
 from tracejit.codegen.spec import Access, Instruction, Section
 
 Moves = Callable[[Access], bool]
-"""Tells whether an access moves along the lane and touches new memory in each iteration of the loop around
-the lane.
+"""Tells whether an access moves along the innermost dimension and touches new memory in each iteration of the
+loop around the innermost one.
 """
 
 

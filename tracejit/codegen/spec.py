@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 from tracejit.ir.view import View
 
 BLOCK = 1024
-"""The number of elements along the lane in a block of non-temporal stores."""
+"""The number of elements along the innermost dimension in a block of non-temporal stores."""
 
 
 class AddressSlot(NamedTuple):
@@ -55,12 +55,12 @@ Slot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class StrideClass(NamedTuple):
-    """The stride class of an access: its level, and its stride along the lane (the dimension of the
-    innermost loop): "one", "zero" or "step".
+    """The stride class of an access: its level, and its stride along the dimension of the
+    innermost loop: "one", "zero" or "step".
     """
 
     level: str  # "kept" or "full"
-    lane: str
+    stride: str
 
 
 class Access(NamedTuple):
@@ -148,7 +148,7 @@ class KernelSpec(NamedTuple):
     along: bool = False
 
     @property
-    def lane(self) -> int:
+    def innermost(self) -> int:
         """The dimension of the innermost loop."""
         return self.kept + self.reduced - 1 if self.orientation == "rows" else self.kept - 1
 
@@ -156,7 +156,7 @@ class KernelSpec(NamedTuple):
         """Return the dimensions along which `layout` has a run-time stride."""
         stride_class = self.layouts[layout]
         n_dims = self.kept if stride_class.level == "kept" else self.kept + self.reduced
-        return [d for d in range(n_dims) if d != self.lane or stride_class.lane == "step"]
+        return [d for d in range(n_dims) if d != self.innermost or stride_class.stride == "step"]
 
     def slot_names(self) -> list[str]:
         """Return the names of the slots of the argument block, in order."""

@@ -117,18 +117,18 @@ class SourceText:
     # ---- steps
 
     bases: dict[int, str]
-    """The variable that contains each layout's base offset, which excludes the lane's index; "" means 0."""
+    """The variable that contains each layout's base offset, without the innermost index; "" means 0."""
 
-    in_lane = False
+    in_innermost = False
     """Whether lines are being emitted into the innermost loop."""
 
     def offset_of(self, layout: int) -> str:
         """Return the offset of the element of `layout` at the current indices."""
-        lane, base = self.spec.layouts[layout].lane, self.bases[layout]
-        index = f"i{self.spec.lane}"
-        if not self.in_lane or lane == "zero":
+        stride, base = self.spec.layouts[layout].stride, self.bases[layout]
+        index = f"i{self.spec.innermost}"
+        if not self.in_innermost or stride == "zero":
             return base or "0"
-        moved = index if lane == "one" else f"{index} * s{layout}_{self.spec.lane}"
+        moved = index if stride == "one" else f"{index} * s{layout}_{self.spec.innermost}"
         return f"{base} + {moved}" if base else moved
 
     def element(self, access: Access, moved: str = "") -> str:
@@ -185,7 +185,9 @@ class SourceText:
         `skip`.
         """
         spec = self.spec
-        across = {f"s{n}_{spec.lane}" for n, layout in enumerate(spec.layouts) if layout.lane == "step"}
+        across = {
+            f"s{n}_{spec.innermost}" for n, layout in enumerate(spec.layouts) if layout.stride == "step"
+        }
         across = across if computes_much(spec) else set()
         for position, name in enumerate(spec.slot_names()):
             kind, number = name[0], name[1:]
@@ -310,13 +312,13 @@ def has_trait(function: str, trait: Trait) -> bool:
 
 
 def moving_results(spec: KernelSpec, steps: Iterable[Instruction]) -> set[int]:
-    """Return the values among the results of `steps` that change along the lane."""
+    """Return the values among the results of `steps` that change along the innermost dimension."""
     moving: set[int] = set()
     for step in steps:
         layout = step.layout if step.access is None else step.access.layout
         if (
             any(a in moving for a in step.args)
-            or (layout >= 0 and spec.layouts[layout].lane != "zero")
+            or (layout >= 0 and spec.layouts[layout].stride != "zero")
             or step.kind in ("recall", "scan")
             or (step.kind == "finish" and spec.orientation == "columns")
         ):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.distributed.near import NativeExchange
+from tracejit.distributed.native_exchange import NativeExchange
 from tracejit.distributed.outbox import Announcement, Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import SharedWindow

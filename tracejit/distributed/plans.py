@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.distributed.near import NativeExchange
+from tracejit.distributed.native_exchange import NativeExchange
 from tracejit.engine.native import Record
 from tracejit.kernels.ranks.layout import (
     PLAN_BYTES,

@@ -35,7 +35,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.distributed.channel import Arrival, Channel
 from tracejit.distributed.control import Control, Votes
-from tracejit.distributed.near import NativeExchange
+from tracejit.distributed.native_exchange import NativeExchange
 from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.plans import ExchangePlan
 from tracejit.distributed.scratch import Scratch, split_into

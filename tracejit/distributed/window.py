@@ -33,7 +33,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracejit.distributed.board import Board
-from tracejit.distributed.near import KINDS, NativeExchange
+from tracejit.distributed.native_exchange import KINDS, NativeExchange
 from tracejit.distributed.notices import Notices
 from tracejit.distributed.plans import ExchangePlan
 from tracejit.kernels.ranks.layout import DIRECT, IN_BLOCKS, LINE, STAGED, head_bytes, start_bytes
@@ -250,8 +250,8 @@ class SharedWindow:
         plan = ExchangePlan(
             exchanges, sizes, dtype, kind, priority, first, tag, replicated=replicated, mode=mode
         )
-        for near in exchanges:
-            self._plans[near.address] = plan
+        for exchange in exchanges:
+            self._plans[exchange.address] = plan
         return plan
 
     @property

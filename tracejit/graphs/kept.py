@@ -1,7 +1,8 @@
 """`KeptGraph`: an exported graph with its parameters.
 
-Its methods are treated like user code (`kinds.is_like_users`), as those of modules are, so a traced function
-that calls a graph discovers its parameters. The functions that they call are treated as code of the package.
+Its methods are treated like user code (`kinds.treat_like_users`), as those of modules are, so a traced
+function that calls a graph discovers its parameters. The functions that they call are treated as code of
+the package.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Any
 from tracejit.drawing.drawing import Drawing
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
 from tracejit.graphs.bound import BoundGraph
 from tracejit.graphs.interface import GraphInterface
 from tracejit.graphs.program import GraphProgram
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
+
+kinds.treat_like_users(__name__)
 
 
 class KeptGraph:

@@ -21,6 +21,9 @@ The package imports `distributed`, `optim` and the frontend; only the public nam
 
 from __future__ import annotations
 
+from tracejit.frontend.python import kinds
 from tracejit.kvstore.store import KVStore, create
+
+kinds.treat_like_users(__name__)
 
 __all__ = ["KVStore", "create"]

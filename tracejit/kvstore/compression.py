@@ -14,7 +14,10 @@ from typing import Any
 
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.functions.elementwise import where
+from tracejit.frontend.python import kinds
 from tracejit.frontend.recording.location import user_location
+
+kinds.treat_like_users(__name__)
 
 
 def threshold_of(parameters: Mapping[str, Any]) -> float:

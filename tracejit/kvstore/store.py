@@ -24,10 +24,13 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.functions.creation import zeros_like
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.ir.types import CPU, Device
 from tracejit.kvstore.compression import compressed, threshold_of
 from tracejit.optim.states import state_of
+
+kinds.treat_like_users(__name__)
 
 KEYS = frozenset({int, str})
 """The types of keys."""

@@ -1,7 +1,7 @@
 """Analysis of the body of a `fused` node: the program, schedule and sweep of one kernel.
 
     analysis = analyse(body)          # raises Unfusable if no single kernel computes it
-    analysis.program, analysis.plan   # the computation, and its loops
+    analysis.program, analysis.schedule   # the computation, and its loops
 
 Both fusion and code generation need the analysis, so it is cached in the notes of the body.
 """
@@ -27,7 +27,7 @@ class Analysis(NamedTuple):
 
     body: Graph
     program: LoopProgram
-    plan: LoopSchedule
+    schedule: LoopSchedule
     sweep: Sweep | None
 
     def sharing(self, pairs: Sequence[tuple[int, Value]]) -> list[tuple[int, int]]:
@@ -120,6 +120,6 @@ def analyse(body: Graph, program: LoopProgram | None = None) -> Analysis:
     cached = body.notes.get("analysis")  # fusion leaves it for code generation
     if cached is None:
         program = trace(body) if program is None else program
-        plan = schedule(program)
-        cached = body.notes["analysis"] = program, plan, check_updates(body, program, plan)
+        loop_schedule = schedule(program)
+        cached = body.notes["analysis"] = program, loop_schedule, check_updates(body, program, loop_schedule)
     return Analysis(body, *cached)

@@ -89,11 +89,11 @@ def orient(program: LoopProgram) -> Orientation:
         return MAP
     if not domain.kept or domain.kept[-1] < narrow or program.matmul is not None or not domain.reduced:
         return ROWS
-    lane = len(domain.kept) - 1
+    innermost = len(domain.kept) - 1
     reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is FULL]
     votes = sum(
         _bytes_read(t.dtype.itemsize, t.view)
-        * ((abs(t.view.strides[lane]) == 1) - (abs(t.view.strides[-1]) == 1))
+        * ((abs(t.view.strides[innermost]) == 1) - (abs(t.view.strides[-1]) == 1))
         for t in reads
         if t.view is not None
     )
@@ -228,19 +228,19 @@ def _closure(term: Term) -> Iterator[Term]:
                 pending.extend(t.args)
 
 
-def in_place(program: LoopProgram, plan: LoopSchedule) -> list[tuple[int, Value]]:
+def in_place(program: LoopProgram, loop_schedule: LoopSchedule) -> list[tuple[int, Value]]:
     """Return the pairs (output, value read) that may share memory.
 
     A pair may share memory if every read of the value is at the index that is written and no later section
     reads the value again; within one section stores come last.
     """
     reads: dict[Value, list[tuple[int, Term]]] = {}
-    for position, section in enumerate(plan.sections):
+    for position, section in enumerate(loop_schedule.sections):
         for term in section.compute:
             if term.value is not None and term.view is not None:
                 reads.setdefault(term.value, []).append((position, term))
     pairs = []
-    for position, section in enumerate(plan.sections):
+    for position, section in enumerate(loop_schedule.sections):
         for store in section.stores:
             for value, uses in reads.items():
                 if all(_is_same_index(store, t) and read_position <= position for read_position, t in uses):
@@ -252,26 +252,26 @@ def _is_same_index(store: OutputStore, term: Term) -> bool:
     return term.kind is LOAD and term.dtype == store.term.dtype and term.view == store.view
 
 
-def check_updates(body: Graph, program: LoopProgram, plan: LoopSchedule) -> Sweep | None:
+def check_updates(body: Graph, program: LoopProgram, loop_schedule: LoopSchedule) -> Sweep | None:
     """Raise `Unfusable` if the kernel might read an element that an update has already overwritten, or
     write it twice. Return a sweep if the kernel can avoid the first as a sweep, else None.
     """
     bases: dict[int, int] = {}
     shifted: list[Term] = []
-    for position, section in enumerate(plan.sections):
+    for position, section in enumerate(loop_schedule.sections):
         for store in section.stores:
             if store.base is None:
                 continue
             if bases.setdefault(store.base, store.output) != store.output:
                 raise Unfusable("two updates of one array")
             base = body.inputs[store.base]
-            for read_position, read_section in enumerate(plan.sections):
+            for read_position, read_section in enumerate(loop_schedule.sections):
                 for term in read_section.compute:
                     if term.value is base and not _reads_before(term, read_position, store, position, base):
                         shifted.append(term)
     if not shifted:
         return None
-    is_map = plan.orientation is MAP and program.matmul is None
+    is_map = loop_schedule.orientation is MAP and program.matmul is None
     sweep = find_sweep(program, shifted) if is_map else None
     if sweep is None:
         raise Unfusable("the kernel reads other elements of the array it updates")

@@ -1,6 +1,6 @@
 """The memory traffic of a kernel, given the caches of its target: decided here, encoded by `codegen.encode`.
 
-    traffic(body, program, plan, sweep, operands, outputs)
+    traffic(body, program, loop_schedule, sweep, operands, outputs)
     Traffic(streamed=<stores that bypass the caches>, transposed=<loads transposed by tiles>, lines=1,
     prefetch="rows")
 
@@ -40,7 +40,7 @@ class Traffic(NamedTuple):
 def traffic(
     body: Graph,
     program: LoopProgram,
-    plan: LoopSchedule,
+    loop_schedule: LoopSchedule,
     sweep: Sweep | None,
     operands: Mapping[Value, int],
     outputs: Sequence[int],
@@ -49,53 +49,59 @@ def traffic(
     values = (*body.inputs, *body.outputs)
     size = sum(v.type.nbytes for v in values if not v.type.on_host)
     is_cached = size <= program.tuning.caches.private
-    transposed = _transposed(program, plan, operands) if sweep is None else frozenset()
+    transposed = _transposed(program, loop_schedule, operands) if sweep is None else frozenset()
     return Traffic(
-        _streamed(program, plan, size, {n for n in outputs if n not in operands.values()}, outputs),
+        _streamed(program, loop_schedule, size, {n for n in outputs if n not in operands.values()}, outputs),
         transposed,
-        program.tuning.units.lines if plan.orientation is COLUMNS and not is_cached else 1,
-        _prefetch(program, plan, sweep, is_cached=is_cached, is_tiled=bool(transposed)),
+        program.tuning.units.lines if loop_schedule.orientation is COLUMNS and not is_cached else 1,
+        _prefetch(program, loop_schedule, sweep, is_cached=is_cached, is_tiled=bool(transposed)),
     )
 
 
-def lane_of(program: LoopProgram, plan: LoopSchedule) -> int:
+def innermost_dimension(program: LoopProgram, loop_schedule: LoopSchedule) -> int:
     """Return the dimension of the innermost loop."""
     domain = program.domain
-    return len(domain.shape if plan.orientation is ROWS else domain.kept) - 1
+    return len(domain.shape if loop_schedule.orientation is ROWS else domain.kept) - 1
 
 
 def _streamed(
-    program: LoopProgram, plan: LoopSchedule, size: int, fresh: set[int], outputs: Sequence[int]
+    program: LoopProgram, loop_schedule: LoopSchedule, size: int, fresh: set[int], outputs: Sequence[int]
 ) -> frozenset[OutputStore]:
     """Return the stores to stream: those to new memory, in long runs and not reloaded by the kernel, if
     its operands do not fit in a cache.
     """
-    if plan.orientation is COLUMNS or program.matmul is not None or size <= program.tuning.caches.streamed:
+    if (
+        loop_schedule.orientation is COLUMNS
+        or program.matmul is not None
+        or size <= program.tuning.caches.streamed
+    ):
         return frozenset()
-    lane = lane_of(program, plan)
-    if program.domain.shape[lane] < program.tuning.units.streamed_run:
+    innermost = innermost_dimension(program, loop_schedule)
+    if program.domain.shape[innermost] < program.tuning.units.streamed_run:
         return frozenset()
-    reloaded = {store for section in plan.sections for store in section.reload.values()}
+    reloaded = {store for section in loop_schedule.sections for store in section.reload.values()}
     return frozenset(
         store
         for store in program.stores
-        if lane < len(store.view.strides)
-        and store.view.strides[lane] == 1
+        if innermost < len(store.view.strides)
+        and store.view.strides[innermost] == 1
         and store.base is None
         and store not in reloaded
         and outputs[store.output] in fresh
     )
 
 
-def _transposed(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, int]) -> frozenset[Term]:
+def _transposed(
+    program: LoopProgram, loop_schedule: LoopSchedule, operands: Mapping[Value, int]
+) -> frozenset[Term]:
     """Return the loads of the first operands that are contiguous along the last dimension but one."""
-    if plan.orientation is not MAP or program.matmul is not None or len(program.domain.kept) < 2:
+    if loop_schedule.orientation is not MAP or program.matmul is not None or len(program.domain.kept) < 2:
         return frozenset()
     transposed: set[Term] = set()
     accesses: set[tuple[int, View, Level]] = set()
     if min(program.domain.kept[-2:]) < LEAST_SIDE:
         return frozenset()
-    for term in (term for section in plan.sections for term in section.compute):
+    for term in (term for section in loop_schedule.sections for term in section.compute):
         if term.kind is LOAD and len(accesses) < program.tuning.units.transposed_operands:
             assert term.value is not None
             assert term.view is not None
@@ -107,7 +113,7 @@ def _transposed(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Valu
 
 
 def _prefetch(
-    program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
+    program: LoopProgram, loop_schedule: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
 ) -> Prefetch:
     """Return the kernel's prefetching strategy. All but sweeps prefetch only operands that do not fit in a
     cache.
@@ -117,9 +123,9 @@ def _prefetch(
         return "sweep" if len(domain.kept) > 1 else "nothing"
     if is_cached or program.matmul is not None:
         return "nothing"
-    if plan.orientation is COLUMNS:
+    if loop_schedule.orientation is COLUMNS:
         return "lines"
-    if plan.orientation is ROWS:
+    if loop_schedule.orientation is ROWS:
         in_rows = bool(domain.kept) and len(domain.reduced) == 1 and not domain.pieces
         return "rows" if in_rows else "nothing"
     is_slow = any(term.expensive for term in program.terms)

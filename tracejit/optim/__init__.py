@@ -24,6 +24,7 @@ Modules; each imports only modules to its right and below:
 The package is a client of the frontend; below it, it imports `ops`, `ir`, and `passes.cse` (in `alike`).
 """
 
+from tracejit.frontend.python import kinds
 from tracejit.optim.adaptive import (
     adadelta,
     adadelta_state,
@@ -46,6 +47,8 @@ from tracejit.optim.schedules import (
     step_decay,
     warm_up,
 )
+
+kinds.treat_like_users(__name__)
 
 __all__ = [
     "adadelta",

@@ -8,8 +8,11 @@ from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.promotion import is_zero
+from tracejit.frontend.python import kinds
 from tracejit.optim.descent import decayed, zeros_like
 from tracejit.optim.rows import check_state, rows
+
+kinds.treat_like_users(__name__)
 
 
 def _sqrt(x: Any) -> Any:

@@ -29,7 +29,7 @@ def emit_columns(kernel: LoopText) -> None:
     memory, and the loops over the reduced dimensions enclose the loop over the tile.
     """
     spec = kernel.spec
-    last = spec.lane
+    last = spec.innermost
     with kernel.block("for unit in range(lo, hi):"):
         kernel.line(f"tile = {kernel.outer_unit('unit')}")
         kernel.line(f"a{last} = tile % column_tiles * columns")
@@ -39,14 +39,14 @@ def emit_columns(kernel: LoopText) -> None:
         kernel.set_bases(spec.sections, range(last))
         for section in spec.sections:
             if section.level == "kept":
-                kernel.lane_loop(section, f"a{last}", f"b{last}")
+                kernel.innermost_loop(section, f"a{last}", f"b{last}")
             else:
                 reduce_columns(kernel, section)
 
 
 def tile_pointers(kernel: LoopText, first: str) -> None:
     """Emit the pointers to the scratch rows and accumulators of a tile. They are shifted by `first`, so
-    that the index along the lane addresses them directly.
+    that the index along the innermost dimension addresses them directly.
     """
     names = [(f"row{n}", dtype) for n, dtype in enumerate(kernel.spec.rows)]
     names += [(f"t{n}", dtype) for n, dtype in enumerate(kernel.spec.accumulators)]
@@ -57,13 +57,13 @@ def tile_pointers(kernel: LoopText, first: str) -> None:
 def reduce_columns(kernel: LoopText, section: Section) -> None:
     """Emit the loops over the reduced dimensions, around the loop over the tile."""
     spec = kernel.spec
-    lane = spec.lane
+    innermost = spec.innermost
     accumulators = kernel.accumulators(section)
     if accumulators:
-        with kernel.block(f"for i{lane} in {kernel.independent()}(a{lane}, b{lane}):"):
+        with kernel.block(f"for i{innermost} in {kernel.independent()}(a{innermost}, b{innermost}):"):
             for step in accumulators:
                 start = kernel.identity(step)
-                kernel.write(f"t{step.position}[i{lane}]", start, spec.accumulators[step.position])
+                kernel.write(f"t{step.position}[i{innermost}]", start, spec.accumulators[step.position])
     before, depth = dict(kernel.bases), kernel.depth
     dims = range(spec.kept, spec.kept + spec.reduced)
     for d in dims[:-1]:
@@ -79,7 +79,7 @@ def reduce_columns(kernel: LoopText, section: Section) -> None:
         first = f"{last} - {last if first == '0' else f'({last} - {first})'} % {lines}"
     with kernel.block(f"for i{dims[-1]} in range({first}, {last}):"):
         kernel.set_bases([section], dims, "q")
-        kernel.lane_loop(section, f"a{lane}", f"b{lane}")
+        kernel.innermost_loop(section, f"a{innermost}", f"b{innermost}")
     kernel.bases, kernel.depth = before, depth
 
 
@@ -103,7 +103,7 @@ def interleave_lines(kernel: LoopText, section: Section, dims: range, lines: int
             kernel.step_at(bases, step)
     inner = [(bases, step) for bases, step in reads if step.result in moving]
     inner += sorted(folds, key=lambda fold: fold[1].position)
-    kernel.bare_loop(inner, f"a{kernel.spec.lane}", f"b{kernel.spec.lane}")
+    kernel.bare_loop(inner, f"a{kernel.spec.innermost}", f"b{kernel.spec.innermost}")
 
 
 def advance_line(kernel: LoopText, section: Section, d: int, line: int) -> None:

@@ -27,7 +27,7 @@ elements; longer blocks are less accurate.
 """
 
 AddressedStep = tuple[dict[int, str], Instruction]
-"""A step, and for each layout the variable that contains its base offset, the offset without the lane's
+"""A step, and for each layout the variable that contains its base offset, the offset without the innermost
 index.
 """
 
@@ -61,7 +61,7 @@ class LoopText(SourceText):
         """
         return self.use("independent", "tracejit.kernels.compiler.ranges")
 
-    def lane_loop(
+    def innermost_loop(
         self, section: Section, first: str, last: str, before: Sequence[AddressedStep] = ()
     ) -> None:
         """Emit the innermost loop over the steps `before`, which belong to the previous row, and the steps
@@ -92,7 +92,7 @@ class LoopText(SourceText):
                         self.stream(bases, step)
 
     def hoist(self, placed: Sequence[AddressedStep]) -> list[AddressedStep]:
-        """Emit the loop-invariant steps of a loop along the lane, and return the remaining ones."""
+        """Emit the loop-invariant steps of an innermost loop, and return the remaining ones."""
         moving = moving_results(self.spec, [step for _, step in placed])
         inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
         for bases, step in placed:
@@ -101,7 +101,7 @@ class LoopText(SourceText):
         return inside
 
     def bare_loop(self, inside: Sequence[AddressedStep], first: str, last: str) -> None:
-        """Emit the loop over the lane that executes the steps `inside` for each index."""
+        """Emit the innermost loop, which executes the steps `inside` for each index."""
         moving = {step.result for _, step in inside}
         divided = [
             s
@@ -116,8 +116,8 @@ class LoopText(SourceText):
             number = self.type(step.dtype)
             quotient = self.function(step.function, step.dtype)
             self.line(f"r{step.result} = {quotient}({number}(1), v{step.args[1]})")
-        with self.block(f"for i{self.spec.lane} in {self.independent()}({first}, {last}):"):
-            self.in_lane = True
+        with self.block(f"for i{self.spec.innermost} in {self.independent()}({first}, {last}):"):
+            self.in_innermost = True
             for bases, step in inside:
                 if step in divided:
                     self.divide(step)
@@ -125,7 +125,7 @@ class LoopText(SourceText):
                     self.add_product(step, products[step.args[0]])
                 elif step.result not in products:
                     self.step_at(bases, step)
-            self.in_lane = False
+            self.in_innermost = False
 
     def summed_products(self, steps: Sequence[Instruction]) -> dict[int, Instruction]:
         """Return the products whose only use is a sum, by the numbers of their values."""
@@ -170,9 +170,9 @@ class LoopText(SourceText):
             case "recall":
                 self.read(step, self.scratch_row(step.position))
             case "tile":
-                self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
+                self.read(step, f"tile{step.position}[line + i{self.spec.innermost}]")
             case "stream":
-                self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
+                self.write(f"stage{step.position}[i{self.spec.innermost} - start]", value, step.dtype)
             case "prefetch":
                 self.prefetch(step)
             case "ring":
@@ -198,19 +198,19 @@ class LoopText(SourceText):
         assert step.access is not None
         spec, layout, distance = self.spec, step.access.layout, str(step.position)
         if step.function == "rows":
-            around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.lane - 1
+            around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.innermost - 1
             stride = f"s{layout}_{around}"
             distance = stride if step.position == 1 else f"{stride} * {step.position}"
         offset = " + ".join(filter(None, [self.bases[layout], distance if step.position else ""]))
         name = "prefetch_written" if step.function == "written" else "prefetch"
         prefetch = self.use(name, "tracejit.kernels.streams.prefetch")
-        self.line(f"{prefetch}(x{step.access.pointer}, {offset or 0}, i{spec.lane})")
+        self.line(f"{prefetch}(x{step.access.pointer}, {offset or 0}, i{spec.innermost})")
 
     def scratch_row(self, row: int) -> str:
         """Return the element of a scratch row at the current index."""
         if self.spec.orientation == "columns":
-            return f"row{row}[i{self.spec.lane}]"
-        index = f"i{self.spec.lane}"
+            return f"row{row}[i{self.spec.innermost}]"
+        index = f"i{self.spec.innermost}"
         return f"row{row}[{index}]" if self.spec.reduced == 1 else f"row{row}[line + {index}]"
 
     # ---- reductions
@@ -236,7 +236,7 @@ class LoopText(SourceText):
         """Emit the accumulation of `value`."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
-            element = f"{accumulator}[i{self.spec.lane}]"
+            element = f"{accumulator}[i{self.spec.innermost}]"
             value = value if dtype == step.dtype else f"{self.type(dtype)}({value})"
             combine = self.combining(step.function, dtype)
             before = f"{element} != 0" if dtype == "bool" else element
@@ -263,7 +263,7 @@ class LoopText(SourceText):
         add = self.combining(step.function, step.dtype)
         accumulator = f"t{step.position}"
         if self.spec.orientation == "columns":
-            accumulator += f"[i{self.spec.lane}]"
+            accumulator += f"[i{self.spec.innermost}]"
         self.line(f"v{step.result} = {add}({accumulator}, {value})")
         self.line(f"{accumulator} = v{step.result}")
 
@@ -271,7 +271,7 @@ class LoopText(SourceText):
         """Emit the result of a reduction, from its accumulator."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
         if self.spec.orientation == "columns":
-            accumulator += f"[i{self.spec.lane}]"
+            accumulator += f"[i{self.spec.innermost}]"
             result = f"{accumulator} != 0" if dtype == "bool" else accumulator
         elif is_compensated(step.function) and dtype == step.dtype == "float64":
             result = f"{self.accumulate('compensated')}({accumulator}, e{step.position})"

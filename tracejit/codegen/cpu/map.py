@@ -35,13 +35,13 @@ def emit_map(kernel: LoopText) -> None:
     """
     spec = kernel.spec
     if spec.sweep:
-        emit_sweep(kernel, kernel.lane_loop)
+        emit_sweep(kernel, kernel.innermost_loop)
         return
     (section,) = spec.sections
-    last = spec.lane
+    last = spec.innermost
     if spec.kept == 1:
         kernel.set_bases([section], range(0))
-        kernel.lane_loop(section, "lo * tile", f"min(hi * tile, n{last})")
+        kernel.innermost_loop(section, "lo * tile", f"min(hi * tile, n{last})")
         return
     with kernel.block("for unit in range(lo, hi):"):
         tile_bounds(kernel)
@@ -54,14 +54,14 @@ def emit_map(kernel: LoopText) -> None:
             kernel.set_bases([section], range(last))
             if spec.tiles:
                 kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
-            kernel.lane_loop(section, f"a{last}", f"b{last}")
+            kernel.innermost_loop(section, f"a{last}", f"b{last}")
 
 
 def emit_streamed_tile(kernel: LoopText, section: Section) -> None:
     """Emit the rows of a tile whose results are streamed. Several rows are streamed together, because the
     rows are short and the code between their loops takes as long as the loops.
     """
-    down, last = kernel.spec.lane - 1, kernel.spec.lane
+    down, last = kernel.spec.innermost - 1, kernel.spec.innermost
     with kernel.block(f"for band in range(a{down}, b{down}, {BAND}):"):
         kernel.line(f"stop = min(band + {BAND}, b{down})")
         prefetch_rows(kernel, section)
@@ -80,10 +80,10 @@ def emit_streamed_tile(kernel: LoopText, section: Section) -> None:
 
 
 def tile_offset(kernel: LoopText, layout: int, row: str, column: str) -> tuple[str, str]:
-    """Return the offset of an element in a layout that moves along the lane, and the stride between its
-    rows.
+    """Return the offset of an element in a layout that moves along the innermost dimension, and the stride
+    between its rows.
     """
-    down = kernel.spec.lane - 1
+    down = kernel.spec.innermost - 1
     outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
     stride = f"s{layout}_{down}"
     return " + ".join([*outer, f"{row} * {stride}", column]), stride
@@ -100,7 +100,7 @@ def tile_bounds(kernel: LoopText) -> None:
     """Emit the bounds of a unit's tile along the last two dimensions, and the start of the tile to
     prefetch.
     """
-    last = kernel.spec.lane
+    last = kernel.spec.innermost
     row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
     if is_beyond_caches(kernel):
         row, column = streamed_tile(kernel, "unit")
@@ -127,10 +127,10 @@ def streamed_tile(kernel: LoopText, unit: str) -> tuple[str, str]:
 
 def prefetch_rows(kernel: LoopText, section: Section) -> None:
     """Emit prefetches of some rows of a later tile."""
-    down, last = kernel.spec.lane - 1, kernel.spec.lane
+    down, last = kernel.spec.innermost - 1, kernel.spec.innermost
     loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
     for access in dict.fromkeys(loads):
-        if kernel.spec.layouts[access.layout].lane == "one":
+        if kernel.spec.layouts[access.layout].stride == "one":
             row = f"(next{down} + band - a{down})"
             first, stride = tile_offset(kernel, access.layout, row, f"next{last}")
             prefetch = kernel.use("prefetch_rows", "tracejit.kernels.streams.transpose")
@@ -138,8 +138,10 @@ def prefetch_rows(kernel: LoopText, section: Section) -> None:
 
 
 def transpose_tiles(kernel: LoopText) -> None:
-    """Emit the transposition, for one tile, of the operands whose contiguous dimension is not the lane."""
-    last = kernel.spec.lane
+    """Emit the transposition, for one tile, of the operands that are not contiguous along the innermost
+    dimension.
+    """
+    last = kernel.spec.innermost
     for n, access in enumerate(kernel.spec.tiles):
         outer = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]
         first, ahead = (

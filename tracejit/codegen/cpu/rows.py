@@ -70,7 +70,7 @@ def emit_overlapping_rows(kernel: LoopText) -> None:
     values = previous_values(kernel.spec, last)
     for value, dtype in values.values():  # 1: it may be a divisor before the first row ends
         kernel.line(f"v{value} = {kernel.number_one(dtype)}")
-    layouts = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
+    layouts = [n for n in layouts_of([last]) if any(d < kernel.spec.innermost for d in kernel.spec.moving(n))]
     for layout in layouts:
         kernel.line(f"before{layout} = {kernel.type('int64')}(0)")
     is_fused = second < len(head) and is_fusible(last, head[second])
@@ -176,7 +176,7 @@ def reduce_rows(kernel: LoopText, section: Section, before: Sequence[AddressedSt
         kernel.line(f"t{step.position} = {start}")
         if kernel.is_blocked(step) and step.dtype == "float64":
             kernel.line(f"e{step.position} = {kernel.type('float64')}(0)")
-    outer = range(spec.kept, spec.lane)
+    outer = range(spec.kept, spec.innermost)
     bases, depth = dict(kernel.bases), kernel.depth
     for d in outer:
         first, last = kernel.bounds(d)
@@ -185,9 +185,9 @@ def reduce_rows(kernel: LoopText, section: Section, before: Sequence[AddressedSt
     if outer:
         kernel.set_bases([section], outer, "q")
         line = f"i{outer[0]}"
-        for d in [*outer[1:], spec.lane]:
-            line = f"({line}) * n{d}" + (f" + i{d}" if d != spec.lane else "")
+        for d in [*outer[1:], spec.innermost]:
+            line = f"({line}) * n{d}" + (f" + i{d}" if d != spec.innermost else "")
         if any(s.kind in ("keep", "recall") for s in section.steps):
             kernel.line(f"line = {line}")
-    kernel.lane_loop(section, *kernel.bounds(spec.lane), before)
+    kernel.innermost_loop(section, *kernel.bounds(spec.innermost), before)
     kernel.bases, kernel.depth = bases, depth

@@ -38,11 +38,11 @@ from tracejit.codegen.text import SourceText
 
 MODULE = "tracejit.kernels.streams.sweep"
 
-LaneLoop = Callable[[Section, str, str], None]
+InnermostLoop = Callable[[Section, str, str], None]
 """Emits the innermost loop over a section, between two bounds."""
 
 
-def emit_sweep(kernel: SourceText, lane_loop: LaneLoop) -> None:
+def emit_sweep(kernel: SourceText, innermost_loop: InnermostLoop) -> None:
     """Emit the loops over bands and rows."""
     spec = kernel.spec
     (section,) = spec.sections
@@ -60,10 +60,10 @@ def emit_sweep(kernel: SourceText, lane_loop: LaneLoop) -> None:
         kernel.line(f"b0 = a0 + band if unit < bands - 1 else {extent}")
         with kernel.block(f"for {index} in range(a0, b0 + up):"):
             if spec.along:
-                _store_along(kernel, section, store.access, lane_loop)
+                _store_along(kernel, section, store.access, innermost_loop)
                 return
             with kernel.block(f"if {index} < b0:"):
-                compute_row(kernel, section, lane_loop)
+                compute_row(kernel, section, innermost_loop)
             kernel.line(f"row = {index} - up")
             with kernel.block("if row >= a0:"):
                 _emit_edge(kernel)
@@ -79,17 +79,17 @@ def store_in_ring(kernel: SourceText, value: str, dtype: str) -> None:
     """Emit the store of an element of a new row into the ring. If the spec is `along`, the old element
     moves to the array first.
     """
-    lane = kernel.spec.lane
+    innermost = kernel.spec.innermost
     if kernel.spec.along:
-        kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")
-    kernel.write(f"ring[line + i{lane}]", value, dtype)
+        kernel.line(f"target[at + i{innermost}] = ring[line + i{innermost}]")
+    kernel.write(f"ring[line + i{innermost}]", value, dtype)
 
 
-def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop: LaneLoop) -> None:
+def _store_along(kernel: SourceText, section: Section, access: Access, innermost_loop: InnermostLoop) -> None:
     """Emit the computation of a row fused with the store of the row it replaces in the ring. The first
     rows of a band replace none: they write the old elements back to the ring itself.
     """
-    lane = kernel.spec.lane
+    innermost = kernel.spec.innermost
     kernel.line("row = i0 - up")
     _emit_edge(kernel)
     with _inner_loops(kernel):
@@ -103,37 +103,37 @@ def _store_along(kernel: SourceText, section: Section, access: Access, lane_loop
             kernel.line("target = ring")
             kernel.line("at = line")
         with kernel.block("if i0 < b0:"):
-            kernel.set_bases([section], range(lane))
-            lane_loop(section, "0", f"n{lane}")
+            kernel.set_bases([section], range(innermost))
+            innermost_loop(section, "0", f"n{innermost}")
         with kernel.block("else:"):
-            kernel.line(f"{kernel.use('move', MODULE)}(target, at, ring, line, n{lane})")
+            kernel.line(f"{kernel.use('move', MODULE)}(target, at, ring, line, n{innermost})")
 
 
-def _compute_row(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
+def _compute_row(kernel: SourceText, section: Section, innermost_loop: InnermostLoop) -> None:
     with _inner_loops(kernel):
-        kernel.set_bases([section], range(kernel.spec.lane))
+        kernel.set_bases([section], range(kernel.spec.innermost))
         kernel.line(f"line = {_line_offset(kernel, 'i0 % (up + 1)')}")
-        lane_loop(section, "0", f"n{kernel.spec.lane}")
+        innermost_loop(section, "0", f"n{kernel.spec.innermost}")
 
 
 def _store_row(kernel: SourceText, access: Access, move: str) -> None:
     """Emit the move of a row from the ring to the array, or to the edges."""
-    lane = kernel.spec.lane
+    innermost = kernel.spec.innermost
     with _inner_loops(kernel):
         kernel.line(f"line = {_line_offset(kernel, 'row % (up + 1)')}")
         with kernel.block("if edge < 0:"):
             kernel.line(
-                f"{move}(x{access.pointer}, {_array_offset(kernel, access.layout)}, ring, line, n{lane})"
+                f"{move}(x{access.pointer}, {_array_offset(kernel, access.layout)}, ring, line, n{innermost})"
             )
         with kernel.block("else:"):
-            kernel.line(f"{move}(edges, {_line_offset(kernel, 'edge')}, ring, line, n{lane})")
+            kernel.line(f"{move}(edges, {_line_offset(kernel, 'edge')}, ring, line, n{innermost})")
 
 
 @contextmanager
 def _inner_loops(kernel: SourceText) -> Iterator[None]:
     """Emit the loops over the dimensions between the row dimension and the innermost one."""
     with ExitStack() as loops:
-        for d in range(1, kernel.spec.lane):
+        for d in range(1, kernel.spec.innermost):
             loops.enter_context(kernel.block(f"for i{d} in range(n{d}):"))
         yield
 
@@ -142,7 +142,9 @@ def _array_offset(kernel: SourceText, layout: int) -> str:
     """Return the offset in the array at which the innermost dimension starts, for the row `row` and the
     current indices.
     """
-    return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
+    return " + ".join(
+        [f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.innermost))]
+    )
 
 
 def _line_offset(kernel: SourceText, row: str) -> str:
@@ -150,16 +152,16 @@ def _line_offset(kernel: SourceText, row: str) -> str:
     and the current indices.
     """
     offset = f"{row} * n1"
-    for d in range(1, kernel.spec.lane):
+    for d in range(1, kernel.spec.innermost):
         offset = f"({offset} + i{d}) * n{d + 1}"
     return offset
 
 
-def _compute_run(kernel: SourceText, section: Section, lane_loop: LaneLoop) -> None:
+def _compute_run(kernel: SourceText, section: Section, innermost_loop: InnermostLoop) -> None:
     kernel.set_bases([section], range(0))
     kernel.line("begin = run * columns")
     kernel.line("line = run % (up + 1) * columns - begin")
-    lane_loop(section, "begin", "min(begin + columns, n0)")
+    innermost_loop(section, "begin", "min(begin + columns, n0)")
 
 
 def _store_run(kernel: SourceText, access: Access, move: str) -> None:

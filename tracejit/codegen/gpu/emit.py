@@ -68,7 +68,7 @@ def emit_map(kernel: _Kernel) -> None:
     """Emit a MAP kernel: threads stride over the elements of a tile."""
     spec = kernel.spec
     (section,) = spec.sections
-    last = spec.lane
+    last = spec.innermost
     if spec.kept == 1:
         kernel.set_bases([section], range(0))
         kernel.strided(section, "unit * tile", f"min((unit + 1) * tile, n{last})")
@@ -105,7 +105,7 @@ def emit_columns(kernel: _Kernel) -> None:
     computation of the last column and store nothing.
     """
     spec = kernel.spec
-    last = spec.lane
+    last = spec.innermost
     kernel.line(f"tile = {kernel.outer_unit('unit')}")
     kernel.line(f"a{last} = tile % column_tiles * columns")
     kernel.line(f"b{last} = min(a{last} + columns, n{last})")
@@ -115,13 +115,13 @@ def emit_columns(kernel: _Kernel) -> None:
     with kernel.block(f"while a{last} < b{last}:"):
         kernel.line(f"inside = a{last} + thread < b{last}")
         kernel.line(f"i{last} = min(a{last} + thread, b{last} - 1)")
-        kernel.in_lane = True
+        kernel.in_innermost = True
         for section in spec.sections:
             if section.level == "full":
                 kernel.reduce_column(section)
             else:
                 kernel.emit_once(section, "inside and line == 0")
-        kernel.in_lane = False
+        kernel.in_innermost = False
         kernel.line(f"a{last} += {kernel.word('blocks_y')} * threads")
 
 
@@ -162,8 +162,8 @@ class _Kernel(SourceText):
     # ---- loops
 
     def strided(self, section: Section, first: str, last: str) -> None:
-        """Emit the strided loop of the threads along x over the lane."""
-        index = f"i{self.spec.lane}"
+        """Emit the strided loop of the threads along x over the innermost dimension."""
+        index = f"i{self.spec.innermost}"
         self.loop(section, first, last, "thread", lambda position: self.line(f"{index} = {position}"))
 
     def loop(self, section: Section, first: str, last: str, thread: str, move: Callable[[str], None]) -> None:
@@ -176,7 +176,7 @@ class _Kernel(SourceText):
         if not last.isidentifier():
             self.line(f"stop = {last}")
             last = "stop"
-        self.in_lane = True
+        self.in_innermost = True
         if n_elements > 1:
             with self.block(f"while at + {n_elements - 1} * {thread}s < {last}:"):
                 self.unrolled(section, n_elements, thread, move)
@@ -185,7 +185,7 @@ class _Kernel(SourceText):
             move("at")
             self.steps(section.steps)
             self.line(f"at += {thread}s")
-        self.in_lane = self.spec.orientation == "columns"
+        self.in_innermost = self.spec.orientation == "columns"
 
     def unrolled(self, section: Section, n_elements: int, thread: str, move: Callable[[str], None]) -> None:
         """Emit the steps of `section` for `n_elements` elements. All reads precede all writes, so that many
@@ -256,7 +256,7 @@ class _Kernel(SourceText):
     def row_element(self, row: int) -> str:
         """Return the element of a scratch row at the current reduced index."""
         linear = f"i{self.spec.kept}"
-        for d in range(self.spec.kept + 1, self.spec.lane + 1):
+        for d in range(self.spec.kept + 1, self.spec.innermost + 1):
             linear = f"({linear}) * n{d} + i{d}"
         return f"row{row}[{linear}]"
 
@@ -289,16 +289,16 @@ class _Kernel(SourceText):
         spec = self.spec
         steps = self.start(section)
         before, depth = dict(self.bases), self.depth
-        for d in range(spec.kept, spec.lane):
+        for d in range(spec.kept, spec.innermost):
             first, last = self.bounds(d)
             self.line(f"for i{d} in range({first}, {last}):")
             self.depth += 1
-        self.set_bases([section], range(spec.kept, spec.lane), "q")
-        first, last = self.bounds(spec.lane)
+        self.set_bases([section], range(spec.kept, spec.innermost), "q")
+        first, last = self.bounds(spec.innermost)
         if any(step.kind == "scan" for step in steps):
-            self.in_lane = True
-            self.scan(section, first, last, "thread", lambda i: self.line(f"i{spec.lane} = {i}"))
-            self.in_lane = False
+            self.in_innermost = True
+            self.scan(section, first, last, "thread", lambda i: self.line(f"i{spec.innermost} = {i}"))
+            self.in_innermost = False
         else:
             self.strided(section, first, last)
         self.bases, self.depth = before, depth

@@ -148,7 +148,7 @@ def _write_selected(x: ArrayCore, mask: Any, value: Any) -> bool:
     content = source.content
     if dispatch.broadcast_shape("assignment", [content.shape, x.shape]) != x.shape:
         return False
-    dispatch.write(x, dispatch.apply(where, source.wide(), dispatch.cast(content, x.dtype), x))
+    dispatch.write(x, dispatch.apply(where, source.expanded_mask(), dispatch.cast(content, x.dtype), x))
     return True
 
 

@@ -94,7 +94,7 @@ class Selection:
     def size(self) -> int:
         return math.prod(self.gather())
 
-    def wide(self) -> Any:
+    def expanded_mask(self) -> Any:
         """Return the mask, expanded by dimensions of extent 1 for those of one element."""
         return with_dimensions(self.mask, self.inner)
 
@@ -125,7 +125,7 @@ class Selection:
         return x.ndim <= self.inner or (x.ndim == self.inner + 1 and x.shape[0] == 1)
 
     def _masked_operand(self, x: Any) -> Any:
-        return filled(self.wide(), x) if thread.tapes else x
+        return filled(self.expanded_mask(), x) if thread.tapes else x
 
     def applied(self, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
         """Return ``call(*operands)``, which is elementwise, as a selection.
@@ -150,7 +150,7 @@ class Selection:
         covered = self.mask.ndim
         if 0 not in axes or (keepdims and covered != 1):
             return None
-        return self.content, (*range(covered), *(a - 1 + covered for a in axes if a)), self.wide()
+        return self.content, (*range(covered), *(a - 1 + covered for a in axes if a)), self.expanded_mask()
 
     def picks(self, what: str) -> bool:
         """Whether the mask selects any element, which is a look; `what` names the look in errors."""

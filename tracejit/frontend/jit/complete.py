@@ -193,7 +193,8 @@ class Completion:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 shown = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
                 what = (
-                    f"the body uses an array ({shown}) that is no argument and not found by following names"
+                    f"the body uses an array ({shown}) that is neither an argument nor reachable by a name "
+                    "in the code"
                 )
                 raise Unreplayable(what, "pass it as an argument", self._line_using(storage))
 
@@ -244,7 +245,7 @@ class Completion:
         """Raise `Unreplayable` if a replay cannot rebind this slot."""
         line = self.surroundings.code.line_of(slot)
         if isinstance(slot, Content):
-            self.surroundings.changes.foresee(slot)
+            self.surroundings.changes.restart_if_assigned(slot)
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
                     what = f"an array made at {leaf._storage.made_at} is kept in {slot.path}"
@@ -255,7 +256,7 @@ class Completion:
             what = f"{slot.path} changed while the body was recorded"
             raise Unreplayable(what, "change it outside of the function", line)
         if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
-            self.surroundings.changes.foresee(slot)
+            self.surroundings.changes.restart_if_assigned(slot)
             what = f"the body changes the number {slot.path} where that is not a plain assignment"
             raise Unreplayable(what, "assign it by its name", line)
 

@@ -52,7 +52,7 @@ class Facts(NamedTuple):
     uses:       pairs (name, attribute) where the attribute is read directly from a variable or attribute with
                 that name; (name, "") for any other use of its value.
     imports:    pairs (level, module) of the imports.
-    handed:     names of globals and attributes whose value is used other than for a call or an attribute.
+    escaping:   names of globals and attributes whose value is used other than for a call or an attribute.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     compares_types: whether ``type(...)`` is used for more than its attributes.
     compares: whether two values, neither of them a constant, are compared (``is``, ``==``, ``in``).
@@ -66,7 +66,7 @@ class Facts(NamedTuple):
     written: frozenset[str]
     uses: frozenset[tuple[str, str]]
     imports: frozenset[tuple[int, str]]
-    handed: frozenset[str]
+    escaping: frozenset[str]
     stores_items: bool
     compares_types: bool
     compares: bool
@@ -78,7 +78,7 @@ class Mentions:
 
     attributes: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
-    handed: set[str] = field(default_factory=set)
+    escaping: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
     strings: set[str] = field(default_factory=set)
     uses: dict[str, set[str]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Mentions:
         """Add the facts of a code object."""
         self.attributes |= new.attributes
         self.variables |= new.variables
-        self.handed |= new.handed
+        self.escaping |= new.escaping
         self.add_stores(new)
         for name, attribute in new.uses:
             self.uses.setdefault(name, set()).add(attribute)
@@ -199,7 +199,7 @@ def facts(code: types.CodeType) -> Facts:
         written=frozenset(_named(code_instructions, _GLOBAL_STORES)),
         uses=frozenset(_uses(code_instructions)),
         imports=frozenset(_imports(code_instructions)),
-        handed=frozenset(_handed(code_instructions)),
+        escaping=frozenset(_escaping(code_instructions)),
         stores_items=not opnames.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, code_instructions)),
         compares_types=_compares_types(code),
         compares=_compares(code),
@@ -227,7 +227,7 @@ def _uses(sequence: list[dis.Instruction]) -> Iterator[tuple[str, str]]:
             yield load.argval, following.argval if following.opname in _ATTRIBUTES else ""
 
 
-def _handed(sequence: list[dis.Instruction]) -> Iterator[str]:
+def _escaping(sequence: list[dis.Instruction]) -> Iterator[str]:
     """Yield the variables and attributes whose value is used other than for a call or an attribute."""
     pending: str | None = None
     is_called = False  # whether the value being loaded is called: before Python 3.13, NULL is pushed first

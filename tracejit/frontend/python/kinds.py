@@ -121,20 +121,26 @@ class _Owner(dict[Any, int]):
         is_generated = root.startswith("namedtuple_") and root not in sys.modules
         is_ours = root == "tracejit" or is_generated
         self[module] = OURS if is_ours else LIBRARY if root in _TRUSTED else USERS
-        if module is not None and is_like_users(module):
-            self[module] = USERS
         return self[module]
 
 
 OWNER = _Owner()
 
 
-def is_like_users(module: str) -> bool:
-    """Return whether functions of this package in `module` access items or attributes of user objects by
-    name.
+_LIKE_USERS: set[str] = set()
+
+
+def treat_like_users(module: str) -> None:
+    """Let the code of a module of this package count as user code, because it accesses items or attributes of
+    user objects by name. The module calls this before it defines any function.
     """
-    known = ("tracejit.optim", "tracejit.optim.adaptive", "tracejit.graphs.kept")
-    return module in known or module.startswith(("tracejit.nn.modules", "tracejit.kvstore"))
+    _LIKE_USERS.add(module)
+    OWNER[module] = USERS
+
+
+def is_like_users(module: str) -> bool:
+    """Return whether `module` is a module of this package whose code counts as user code."""
+    return module in _LIKE_USERS
 
 
 def trusted(module: str | None) -> bool:

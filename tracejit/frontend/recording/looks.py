@@ -82,7 +82,7 @@ class Looks:
         if self.segments is None or trace.dry or in_operation() or trace.vouched:
             return ""
         if self.segments.ended:
-            return f"which led to another path again and again ({self.segments.ended} paths)"
+            return f"which keeps producing new paths ({self.segments.ended} paths)"
         if len(self.different) >= SEGMENTS:
             return f"after {SEGMENTS} looks that each follow other operations"
         if array.dtype.kind not in "biuf" or trace.numbers.concrete:

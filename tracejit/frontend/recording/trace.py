@@ -129,7 +129,7 @@ class Trace(Recording):
         self.recorded_numpy, self.unrolled = assumed.numpy, assumed.unrolled
         self.numbers: Numbers = Numbers(
             concrete=assumed.concrete,
-            refuse=self._refuse_digits,
+            refuse=self._refuse_exact_value,
             recount=lambda: self.interrupt(Restart(counted=False)),
         )
         self.draws = Draws()
@@ -298,7 +298,7 @@ class Trace(Recording):
         """Unroll a loop, as a moving view needs different operators in its iterations."""
         self.nest.loops[-1].unroll(f"the position of {op.name} moves to where another operator is needed")
 
-    def _refuse_digits(self, path: str) -> NoReturn:
+    def _refuse_exact_value(self, path: str) -> NoReturn:
         """Give up because the body needs the exact value of a number that depends on an array and differs
         between calls.
         """

@@ -55,8 +55,9 @@ def release(storage: Storage) -> None:
         recording.release(storage)
 
 
-def is_block(storage: Storage, type: ArrayType) -> bool:
-    """Whether `storage` is a block of the same size, dtype and device. If so, it gets this type.
+def adopt_type(storage: Storage, type: ArrayType) -> bool:
+    """Set the type of `storage` to `type` if its block has the same size, dtype and device; return whether
+    it has.
 
     Views are offsets and strides in elements of the block, so they do not depend on its shape.
     """
@@ -76,7 +77,7 @@ def storages(kind: ArrayType, view: View, *arrays: Any) -> list[Storage]:
         if type(array) is not NDArray:
             raise TypeError("not an array")
         storage = array._storage
-        if storage.type is not kind and not is_block(storage, kind):
+        if storage.type is not kind and not adopt_type(storage, kind):
             raise TypeError("another type")
         if array._view is not view:
             if array._view != view:
@@ -184,7 +185,7 @@ CTYPES: dict[str, Any] = {
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "disjoint": disjoint,
-    "release": release, "is_block": is_block, "storages": storages, "release_all": release_all,
+    "release": release, "adopt_type": adopt_type, "storages": storages, "release_all": release_all,
     "any_shared": any_shared, "addresses": addresses, "variables": variables,
     "variable_addresses": variable_addresses,
     "wait": engine.wait, "wait_uncommitted": wait_uncommitted, "mark_committed": mark_committed,

@@ -12,7 +12,7 @@ at a few microseconds, with two exceptions: a loop over looks (`StateLoop`) is a
             v0 = args[0]
             if not (type(v0) is NDArray): return MISS
             s1 = v0._storage
-            if s1.type is not K2 and not is_block(s1, K2): return MISS
+            if s1.type is not K2 and not adopt_type(s1, K2): return MISS
             m4 = (n3 * (2))
             ...
         except MISFITS: return MISS
@@ -212,7 +212,7 @@ class Writer:
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
             self.checks += [
                 f"{storage} = {array}._storage",
-                f"if {storage}.type is not {kind} and not is_block({storage}, {kind}): return MISS",
+                f"if {storage}.type is not {kind} and not adopt_type({storage}, {kind}): return MISS",
                 f"if {array}._view is not {view}:",
                 f"    if {array}._view != {view}: return MISS",
                 f"    {array}._view = {view}",

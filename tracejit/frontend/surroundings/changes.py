@@ -23,15 +23,15 @@ CHANGES = frozenset({"update", "setdefault", "pop", "popitem", "__setitem__", "_
 class Changes:
     """The changes of a body to the slots within its reach.
 
-    foreseen: the names that an earlier recording saw assigned, or None; they count as mentioned from the
-              start.
+    known_stores: the names that an earlier recording saw assigned, or None; they count as mentioned from
+                  the start.
     """
 
-    def __init__(self, reach: Reach, reads: Reads, foreseen: Mentions | None) -> None:
+    def __init__(self, reach: Reach, reads: Reads, known_stores: Mentions | None) -> None:
         self.reach, self.code, self.reads = reach, reach.code, reads
-        self._is_foreseen = foreseen is not None
-        if foreseen is not None:
-            self.code.mentions.add_stores(foreseen)
+        self._stores_are_known = known_stores is not None
+        if known_stores is not None:
+            self.code.mentions.add_stores(known_stores)
 
     def find(self) -> list[tuple[Slot, Any]]:
         """Return the slots whose value changed while the body ran, each with its present value."""
@@ -69,7 +69,7 @@ class Changes:
             return True
         return slot.assignable and (slot.value is GONE or self.code.assigns(slot))
 
-    def foresee(self, slot: Slot) -> None:
+    def restart_if_assigned(self, slot: Slot) -> None:
         """Restart the recording with the assigned names known from the start, if that changes how the slot is
         treated: the body then finds a stand-in in it, or its container is followed item by item.
         """
@@ -77,7 +77,7 @@ class Changes:
             is_assigned = slot.deep and self.code.stores_in(slot.value)
         else:
             is_assigned = self.code.assigns(slot)
-        if is_assigned and not self._is_foreseen:
+        if is_assigned and not self._stores_are_known:
             raise Restart(stores=self.code.mentions)
 
 

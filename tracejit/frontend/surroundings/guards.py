@@ -67,18 +67,18 @@ class Guards:
                 else:
                     unbound.append(slot)
         for holder, missing in reach.shadows:
-            for name in missing & code.mentions.handed & vars(builtins).keys():
+            for name in missing & code.mentions.escaping & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
             program.require(Rule.NONE_OF_KEYS, holder, Const(frozenset(missing)))
         for followed in reach.followed:
             if followed.var.is_bound:
                 followed.check(code, program)
 
-    def _is_handed(self, slot: Slot) -> bool:
+    def _escapes(self, slot: Slot) -> bool:
         """Return whether library code may call the value of a slot. Calls from C code are not reported."""
         if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType | types.FunctionType):
             return True
-        return slot.key in self.surroundings.code.mentions.handed
+        return slot.key in self.surroundings.code.mentions.escaping
 
     def _refuse_impure(self, function: Any, path: str) -> None:
         """Refuse a function with side effects that library code may have called. A call by the body itself
@@ -86,7 +86,10 @@ class Guards:
         """
         name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
         if name is not None:
-            what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
+            what = (
+                f"{path} is passed to code that may call it: {name}() may have an effect or return another "
+                f"result on every call"
+            )
             raise Unreplayable(what, REMEDY, self.surroundings.code.line_naming(path))
 
     def _check(self, slot: Slot) -> None:
@@ -112,7 +115,7 @@ class Guards:
         if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.code.ran:
             holder = Const(value) if slot.guarded else expression
             program.require(Rule.IS, attribute(holder, "__code__"), Const(value.__code__))
-        if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
+        if isinstance(value, types.BuiltinFunctionType) and self._escapes(slot):
             self._refuse_impure(value, slot.path)
         if slot.guarded:
             self._check_value(slot, value, expression)

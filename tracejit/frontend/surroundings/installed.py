@@ -79,7 +79,7 @@ class InstalledStandIns:
         body may look at values and only calls the function.
         """
         trace, mentions = self.arguments.trace, self.reach.code.mentions
-        is_only_called = slot.key not in mentions.handed and not any(mentions.uses_of([slot.key]))
+        is_only_called = slot.key not in mentions.escaping and not any(mentions.uses_of([slot.key]))
         may_look = trace.looks.segments is not None and trace.assumed.functions and not trace.numbers.concrete
         if not (may_look and is_only_called) or vars(slot.value) or trusted(slot.value.__module__):
             return
@@ -91,7 +91,7 @@ class InstalledStandIns:
     def check_functions(self) -> None:
         """Restart without copies of functions if the body may do more with a copied function than call it."""
         mentions = self.reach.code.mentions
-        if not self.functions.isdisjoint(mentions.handed) or any(mentions.uses_of(self.functions)):
+        if not self.functions.isdisjoint(mentions.escaping) or any(mentions.uses_of(self.functions)):
             raise Restart(functions=False)
 
     def _watch_array(self, slot: Slot) -> None:

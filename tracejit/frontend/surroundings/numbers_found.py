@@ -105,7 +105,7 @@ def with_own_builtins(function: Any, replacements: Mapping[str, Any]) -> Any:
         return function
     names = facts(function.__code__)
     accessed = {name for name, attribute in names.uses if attribute}
-    called = names.globals - names.handed - accessed - function.__globals__.keys()
+    called = names.globals - names.escaping - accessed - function.__globals__.keys()
     replaced = {name: replacement for name, replacement in replacements.items() if name in called}
     return _copy(function, installed, vars(builtins) | replaced) if replaced else function
 

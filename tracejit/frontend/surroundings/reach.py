@@ -71,9 +71,9 @@ from tracejit.frontend.surroundings.members import (
 )
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
-MOST_PLAIN = 8  # items of built-in types that are checked one by one; longer tables are guarded by content
-STORED = 64  # the same limit for containers of which code stores items
-ITEMS = 4096  # other items; larger containers cannot be checked
+MAX_VALUES = 8  # items of built-in types that are checked one by one; longer ones by their content
+MAX_STORED_VALUES = 64  # the same limit for containers of which code stores items
+MAX_OBJECTS = 4096  # other items; larger containers cannot be checked
 
 
 class Reach:
@@ -325,11 +325,11 @@ class Reach:
             )
             return
         one_per_type = {type(each): each for each in items}.values()
-        is_plain = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_per_type)
+        are_values = all(isinstance(each, VALUES) and not is_of_own_class(each) for each in one_per_type)
         by_content = isinstance(value, set | frozenset) or (
-            is_plain and len(items) > (STORED if self.code.stores_in(content) else MOST_PLAIN)
+            are_values and len(items) > (MAX_STORED_VALUES if self.code.stores_in(content) else MAX_VALUES)
         )
-        if not (is_plain or all(map(is_value, items)) if by_content else len(items) <= ITEMS):
+        if not (are_values or all(map(is_value, items)) if by_content else len(items) <= MAX_OBJECTS):
             what = f"contains {len(items)} objects, too many to check"
             self.refuse(slot, what, "pass the objects that are used as arguments")
             return

@@ -107,5 +107,5 @@ class Watcher:
     def _refuse(self, name: str | None, user: FrameType) -> None:
         """Abort the recording because of a call from a frame of user code."""
         if name is not None:
-            what = f"{name}() may have an effect or give another result on every call"
+            what = f"{name}() may have an effect or return another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")

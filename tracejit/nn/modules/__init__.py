@@ -1,7 +1,7 @@
 """Modules of `tj.nn`: `Module`, layers, recurrent nets.
 
 A traced function treats their methods like user code: the attributes they read are guarded (see
-`kinds.is_like_users`). Modules; each imports only modules to its right and below:
+`kinds.treat_like_users`). Modules; each imports only modules to its right and below:
 
     sequences  lstm and gru, in layers and directions
     layers     objects with the weights of the functions of `nn`
@@ -11,6 +11,7 @@ A traced function treats their methods like user code: the attributes they read 
 The package imports the functions of `nn`; none of them imports it.
 """
 
+from tracejit.frontend.python import kinds
 from tracejit.nn.modules.base import Module
 from tracejit.nn.modules.layers import (
     BatchNorm,
@@ -27,6 +28,8 @@ from tracejit.nn.modules.layers import (
 )
 from tracejit.nn.modules.sequences import GRU, LSTM
 from tracejit.nn.modules.stacking import stack
+
+kinds.treat_like_users(__name__)
 
 __all__ = [
     "GRU",

@@ -13,8 +13,11 @@ from typing import Any, ClassVar, TypeVar
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.walk import arrays_of, modules_of
+
+kinds.treat_like_users(__name__)
 
 M = TypeVar("M", bound="Module")
 

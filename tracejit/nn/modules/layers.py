@@ -12,12 +12,15 @@ from typing import Any, ClassVar
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.random import Generator
+from tracejit.frontend.python import kinds
 from tracejit.nn import init
 from tracejit.nn.attend import multi_head_attention
 from tracejit.nn.convolution import conv1d, conv2d
 from tracejit.nn.functional import dropout, embedding, linear
 from tracejit.nn.modules.base import Module
 from tracejit.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
+
+kinds.treat_like_users(__name__)
 
 
 def symmetric_uniform(shape: Any, inputs: int, dtype: Any) -> NDArray:

@@ -7,9 +7,12 @@ from typing import Any, ClassVar
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.functions.movement import concat, stack
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
 from tracejit.nn.modules.base import Module
 from tracejit.nn.modules.layers import symmetric_uniform
 from tracejit.nn.recurrent import gru, lstm
+
+kinds.treat_like_users(__name__)
 
 
 class Direction(Module):

@@ -8,8 +8,11 @@ from typing import TypeVar
 
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.functions.movement import stack as stack_arrays
+from tracejit.frontend.python import kinds
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.modules.base import Module
+
+kinds.treat_like_users(__name__)
 
 M = TypeVar("M", bound=Module)
 

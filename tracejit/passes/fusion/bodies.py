@@ -102,10 +102,10 @@ def attributes(
     those in `reserved` (such as an updated weight), a sum to which the product is added, and outputs that can
     overwrite one of the inputs `dying`, which have no later readers.
     """
-    free = in_place(analysis.program, analysis.plan)
+    free = in_place(analysis.program, analysis.schedule)
     sharing = analysis.sharing(free)
     if analysis.program.matmul is None:
-        kind, sweep = analysis.plan.orientation.value, analysis.sweep
+        kind, sweep = analysis.schedule.orientation.value, analysis.sweep
         if sweep is None:
             return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
         body = with_edges(analysis.body, analysis.program, sweep)

@@ -1,9 +1,9 @@
-"""Lanes: the typed values on which scalar functions operate.
+"""The typed values on which scalar functions operate.
 
-A scalar function such as `exp` is a Python function over *lanes*. A lane is one typed value. When a kernel is
-compiled, it is a `Lane`, an LLVM value under construction, and running the function emits its instructions
-directly into the kernel. When Python calls the function, it is a NumPy scalar (or array). So each function is
-written once for CPUs, GPUs and NumPy, with Python's operators and `tracejit.kernels.compiler.intrinsics`:
+A scalar function such as `exp` is a Python function of *typed values*. When a kernel is compiled, each is
+a `TypedValue`, an LLVM value under construction, and running the function emits its instructions directly
+into the kernel. When Python calls the function, it is a NumPy scalar (or array). So each function is written
+once for CPUs, GPUs and NumPy, with Python's operators and `tracejit.kernels.compiler.intrinsics`:
 
     def softsign(x):
         return x / (1.0 + magnitude(x))
@@ -45,13 +45,13 @@ WIDTH = {
     "float32": 32,
     "float64": 64,
 }
-"""The width in bits of each dtype as represented in lanes (a bool is one bit)."""
+"""The width in bits of each dtype of a typed value (a bool is one bit)."""
 
 PART_DTYPES = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part of each complex dtype."""
 
 DTYPES = (*WIDTH, *PART_DTYPES)
-"""The dtypes of all lanes."""
+"""The dtypes of typed values."""
 
 LLVM_TYPE = {
     "float32": ir.FloatType(),
@@ -60,7 +60,7 @@ LLVM_TYPE = {
 }
 
 
-class Lane:
+class TypedValue:
     """One typed LLVM value under construction, with Python's operators."""
 
     __slots__ = ("builder", "dtype", "value")
@@ -69,7 +69,7 @@ class Lane:
         self.builder, self.value, self.dtype = builder, value, dtype
 
     def __repr__(self) -> str:
-        return f"<Lane {self.dtype}>"
+        return f"<TypedValue {self.dtype}>"
 
     @property
     def is_float(self) -> bool:
@@ -83,24 +83,24 @@ class Lane:
     def on_gpu(self) -> bool:
         return on_gpu(self.builder)
 
-    def like(self, value: Any, dtype: str | None = None) -> Lane:
-        """Return a lane of the same kernel with another value."""
-        return Lane(self.builder, value, dtype or self.dtype)
+    def like(self, value: Any, dtype: str | None = None) -> TypedValue:
+        """Return another value in the same kernel."""
+        return TypedValue(self.builder, value, dtype or self.dtype)
 
-    def lift(self, other: Any) -> Lane:
-        """Convert `other`, a Python number or a lane of this dtype, to a lane of this dtype."""
-        if isinstance(other, Lane | Pair):
+    def lift(self, other: Any) -> TypedValue:
+        """Convert `other`, a Python number or a value of this dtype, to a value of this dtype."""
+        if isinstance(other, TypedValue | Pair):
             if other.dtype != self.dtype:
                 raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
             return other
         return self.like(ir.Constant(LLVM_TYPE[self.dtype], other))
 
-    def call(self, name: str, *others: Any) -> Lane:
-        """Call LLVM's intrinsic ``llvm.<name>`` on lanes of this dtype; the result has this dtype."""
+    def call(self, name: str, *others: Any) -> TypedValue:
+        """Call LLVM's intrinsic ``llvm.<name>`` on values of this dtype; the result has this dtype."""
         return self.external(f"llvm.{name}.{'f' if self.is_float else 'i'}{WIDTH[self.dtype]}", *others)
 
-    def external(self, name: str, *others: Any) -> Lane:
-        """Call an external function on lanes of this dtype; the result has this dtype."""
+    def external(self, name: str, *others: Any) -> TypedValue:
+        """Call an external function on values of this dtype; the result has this dtype."""
         arguments = [self.value, *(self.lift(o).value for o in others)]
         kind, module = LLVM_TYPE[self.dtype], self.builder.module
         function = module.globals.get(name)
@@ -108,13 +108,15 @@ class Lane:
             function = ir.Function(module, ir.FunctionType(kind, [kind] * len(arguments)), name)
         return self.like(self.builder.call(function, arguments))
 
-    def _binary(self, other: Any, floating: str | None, signed: str, unsigned: str | None = None) -> Lane:
+    def _binary(
+        self, other: Any, floating: str | None, signed: str, unsigned: str | None = None
+    ) -> TypedValue:
         name = floating if self.is_float else signed if self.is_signed else unsigned or signed
         if name is None:
             raise TypeError(f"not defined for {self.dtype}")
         return self.like(getattr(self.builder, name)(self.value, self.lift(other).value))
 
-    def _compare(self, other: Any, sign: str) -> Lane:
+    def _compare(self, other: Any, sign: str) -> TypedValue:
         right = self.lift(other).value
         if self.is_float:
             compare = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
@@ -122,65 +124,65 @@ class Lane:
             compare = self.builder.icmp_signed if self.is_signed else self.builder.icmp_unsigned
         return self.like(compare(sign, self.value, right), "bool")
 
-    def __add__(self, other: Any) -> Lane:
+    def __add__(self, other: Any) -> TypedValue:
         return self._binary(other, "fadd", "add")
 
-    def __sub__(self, other: Any) -> Lane:
+    def __sub__(self, other: Any) -> TypedValue:
         return self._binary(other, "fsub", "sub")
 
-    def __mul__(self, other: Any) -> Lane:
+    def __mul__(self, other: Any) -> TypedValue:
         return self._binary(other, "fmul", "mul")
 
-    def __truediv__(self, other: Any) -> Lane:
+    def __truediv__(self, other: Any) -> TypedValue:
         if not self.is_float:
             raise TypeError(f"/ is not defined for {self.dtype}")
         return self._binary(other, "fdiv", "fdiv")
 
-    def __radd__(self, other: Any) -> Lane:
+    def __radd__(self, other: Any) -> TypedValue:
         return self.lift(other) + self
 
-    def __rsub__(self, other: Any) -> Lane:
+    def __rsub__(self, other: Any) -> TypedValue:
         return self.lift(other) - self
 
-    def __rmul__(self, other: Any) -> Lane:
+    def __rmul__(self, other: Any) -> TypedValue:
         return self.lift(other) * self
 
-    def __rtruediv__(self, other: Any) -> Lane:
+    def __rtruediv__(self, other: Any) -> TypedValue:
         return self.lift(other) / self
 
-    def __neg__(self) -> Lane:
+    def __neg__(self) -> TypedValue:
         if not self.is_float:
             return self.lift(0) - self
         return self.like(self.builder.fneg(self.value))
 
-    def __and__(self, other: Any) -> Lane:
+    def __and__(self, other: Any) -> TypedValue:
         return self._binary(other, None, "and_")
 
-    def __or__(self, other: Any) -> Lane:
+    def __or__(self, other: Any) -> TypedValue:
         return self._binary(other, None, "or_")
 
-    def __xor__(self, other: Any) -> Lane:
+    def __xor__(self, other: Any) -> TypedValue:
         return self._binary(other, None, "xor")
 
-    def __invert__(self) -> Lane:
+    def __invert__(self) -> TypedValue:
         return self ^ (1 if self.dtype == "bool" else -1)
 
-    def __lshift__(self, other: Any) -> Lane:
+    def __lshift__(self, other: Any) -> TypedValue:
         return self._binary(other, None, "shl")
 
-    def __rshift__(self, other: Any) -> Lane:
+    def __rshift__(self, other: Any) -> TypedValue:
         return self._binary(other, None, "ashr", "lshr")
 
-    def __lt__(self, other: Any) -> Lane:
+    def __lt__(self, other: Any) -> TypedValue:
         return self._compare(other, "<")
 
-    def __le__(self, other: Any) -> Lane:
+    def __le__(self, other: Any) -> TypedValue:
         return self._compare(other, "<=")
 
-    def __gt__(self, other: Any) -> Lane:
+    def __gt__(self, other: Any) -> TypedValue:
         return self._compare(other, ">")
 
-    def __ge__(self, other: Any) -> Lane:
+    def __ge__(self, other: Any) -> TypedValue:
         return self._compare(other, ">=")
 
     def __eq__(self, other):
@@ -195,7 +197,7 @@ class Pair:
 
     __slots__ = ("imag", "real")
 
-    def __init__(self, real: Lane, imag: Lane):
+    def __init__(self, real: TypedValue, imag: TypedValue):
         self.real, self.imag = real, imag
 
     def __repr__(self) -> str:
@@ -269,21 +271,21 @@ class Half:
         return other
 
 
-def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair | Half:
-    """Wrap an LLVM value of a dtype as a lane."""
+def typed_value(builder: ir.IRBuilder, value: Any, dtype: str) -> TypedValue | Pair | Half:
+    """Wrap an LLVM value of a dtype as a typed value."""
     if dtype in HALVES:
         return Half(builder, value, dtype)
     if dtype not in PART_DTYPES:
-        return Lane(builder, value, dtype)
-    return Pair(*(Lane(builder, builder.extract_value(value, n), PART_DTYPES[dtype]) for n in (0, 1)))
+        return TypedValue(builder, value, dtype)
+    return Pair(*(TypedValue(builder, builder.extract_value(value, n), PART_DTYPES[dtype]) for n in (0, 1)))
 
 
-LANES = (Lane, Pair, Half)
+TYPED_VALUES = (TypedValue, Pair, Half)
 
 
 def dtype_of(x: Any) -> str:
-    """The name of a lane's dtype."""
-    return x.dtype if isinstance(x, LANES) else np.dtype(x.dtype).name
+    """The name of a typed value's dtype."""
+    return x.dtype if isinstance(x, TYPED_VALUES) else np.dtype(x.dtype).name
 
 
 def is_float(x: Any) -> bool:
@@ -301,14 +303,16 @@ def is_complex(x: Any) -> bool:
     return dtype_of(x) in PART_DTYPES
 
 
-def lane_intrinsic(on_scalars: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare an intrinsic: `on_scalars` computes NumPy values; the decorated function emits code."""
+def typed_intrinsic(on_scalars: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an intrinsic: `on_scalars` computes NumPy values, the decorated function emits code for typed
+    values.
+    """
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
         def dispatch(*arguments: Any) -> Any:
-            lane = next((a for a in arguments if isinstance(a, LANES)), None)
-            return on_scalars(*arguments) if lane is None else emit(*arguments)
+            typed = next((a for a in arguments if isinstance(a, TYPED_VALUES)), None)
+            return on_scalars(*arguments) if typed is None else emit(*arguments)
 
         return dispatch
 
@@ -329,7 +333,7 @@ def result_dtype(returns: str | Callable[[str], str] | None, last: str) -> str:
 def compiled(
     function: Callable[..., Any], returns: str | Callable[[str], str] | None = None
 ) -> Callable[..., Any]:
-    """Declare `function`, which operates on lanes, as a function that Numba kernels can call.
+    """Declare `function`, which operates on typed values, as a function that Numba kernels can call.
 
     The attribute `on_scalars` of the result computes the function on NumPy scalars. The function returns the
     dtype `returns`, or ``returns(dtype of the last argument)``, or by default the dtype of the last argument.
@@ -343,15 +347,15 @@ def compiled(
     def signature_of(arguments: Sequence[Any]) -> Any:
         names = [str(a) for a in arguments]
         if unknown := [name for name in names if name not in DTYPES]:
-            raise TypeError(f"{function.__name__}: {unknown[0]} is not a dtype of lanes")
+            raise TypeError(f"{function.__name__}: {unknown[0]} is not a dtype of typed values")
         result = result_dtype(returns, names[-1])
 
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-            lanes = [lane_of(builder, value, name) for value, name in zip(values, names, strict=True)]
-            lane = function(*lanes)
-            if lane.dtype != result:
-                raise TypeError(f"{function.__name__}{tuple(names)} returns {lane.dtype}, not {result}")
-            return lane.value
+            operands = [typed_value(builder, value, name) for value, name in zip(values, names, strict=True)]
+            output = function(*operands)
+            if output.dtype != result:
+                raise TypeError(f"{function.__name__}{tuple(names)} returns {output.dtype}, not {result}")
+            return output.value
 
         return _type_named(result, arguments)(*arguments), emit
 

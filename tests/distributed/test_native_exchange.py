@@ -62,9 +62,9 @@ def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, replicated):
             for window, array in zip(board, arrays, strict=True)
         ]
         advance(board, begun)
-        for window, near, array in zip(board, begun, arrays, strict=True):
-            assert near.ended
-            window.retire(near)
+        for window, exchange, array in zip(board, begun, arrays, strict=True):
+            assert exchange.ended
+            window.retire(exchange)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -114,14 +114,14 @@ def test_an_exchange_stops_where_slices_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     before = a.copy()
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, -1)
-    advance([one, two], [near])
-    assert not near.ended
-    assert not near.has_slices
-    assert near.missing_sums() == [1]
+    advance([one, two], [exchange])
+    assert not exchange.ended
+    assert not exchange.has_slices
+    assert exchange.missing_sums() == [1]
     assert (one.notices.pop(1, KEY), a.tobytes()) == (-1, before.tobytes())
-    one.retire(near)
+    one.retire(exchange)
     place = two.notices.pop(0, KEY)
     np.testing.assert_array_equal(two.view(0, place, a[4500:]), before[4500:])
     assert one.store({1: b}) == {}
@@ -133,14 +133,14 @@ def test_an_exchange_stops_where_sums_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     expected = tree_of([a, b])
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     places = two.store({0: b[:4500]})
     two.notices.send(0, KEY, places[0])
     two.notices.send(0, KEY + 1, -1)
-    advance([one, two], [near])
-    assert not near.ended
-    assert near.has_slices
-    assert near.missing_sums() == [1]
+    advance([one, two], [exchange])
+    assert not exchange.ended
+    assert exchange.has_slices
+    assert exchange.missing_sums() == [1]
     assert a[:4500].tobytes() == expected[:4500].tobytes()
     two.notices.pop(0, KEY)
     place = two.notices.pop(0, KEY + 1)
@@ -206,9 +206,9 @@ def test_large_arrays_that_are_read_have_the_bits_of_the_tree(ranks, dtype):
             for window, array in zip(board, arrays, strict=True)
         ]
         advance(board, begun)
-        for window, near, array in zip(board, begun, arrays, strict=True):
-            assert near.ended
-            window.retire(near)
+        for window, exchange, array in zip(board, begun, arrays, strict=True):
+            assert exchange.ended
+            window.retire(exchange)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -266,11 +266,11 @@ def test_memory_that_cannot_be_read_is_waited_for():
     memory = windows([0, 1], blocks=0)[0]._board._keep
     one, two = (SharedWindow(None, [0, 1], n, memory, [os.getpid(), ended.pid]) for n in (0, 1))
     a, b = values(2, 90_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.exchange(b, "sum", (0, 1), KEY, replicated=False)
     for _ in range(5):
         one.notices.poll()
-    assert (near.Test(), near.peers) == (False, [1])
+    assert (exchange.Test(), exchange.peers) == (False, [1])
 
 
 # -- piece by piece ------------------------------------------------------------------------------------------
@@ -297,9 +297,9 @@ def test_exchanges_piece_by_piece_have_the_bits_of_the_tree(ranks, dtype):
         expected = tree_of(arrays)
         begun = begin_staged(board, arrays, members, KEYS * number)
         advance(board, begun, rounds=1000)
-        for window, near, array in zip(board, begun, arrays, strict=True):
-            assert near.ended
-            window.retire(near)
+        for window, exchange, array in zip(board, begun, arrays, strict=True):
+            assert exchange.ended
+            window.retire(exchange)
             assert array.tobytes() == expected.tobytes()
 
 
@@ -349,10 +349,10 @@ def test_an_array_is_the_ranks_own_again_before_the_others_have_all_pieces():
     expected, last = tree_of(arrays), tree_of(later)
     begun = begin_staged(board, arrays, (0, 1), KEY)
     for window in board * 50:
-        if not any(near.ended for near in begun):
+        if not any(exchange.ended for exchange in begun):
             window.notices.poll()
     first = 0 if begun[0].ended else 1
-    assert [near.ended for near in begun] == [first == 0, first == 1]
+    assert [exchange.ended for exchange in begun] == [first == 0, first == 1]
     assert arrays[first].tobytes() == expected.tobytes()
     arrays[first][...] = 0
     (third,) = begin_staged([board[first]], [later[first]], (0, 1), KEY + KEYS)
@@ -434,7 +434,7 @@ def test_exchanges_over_a_link_have_the_same_bits_and_take_its_time(ranks, repli
     assert seconds >= 2 * sent / 1e7 + 2e-3
     for found, right in zip(arrays, expected, strict=True):
         assert all(array.tobytes() == right.tobytes() for array in found)
-    assert all(near.ended for near in begun)
+    assert all(exchange.ended for exchange in begun)
     assert all(link.due() == float("inf") for link in links)
 
 
@@ -449,7 +449,7 @@ def test_an_urgent_exchange_overtakes_on_the_link():
         for n, priority in ((0, -1), (1, 0))
     ]
     wait(board, soon)
-    assert not any(near.Test() for near in late)
+    assert not any(exchange.Test() for exchange in late)
     wait(board, late)
 
 
@@ -472,24 +472,24 @@ def test_messages_of_python_and_notices_share_a_link():
 def test_who_has_not_been_told_is_awaited():
     (one, two), _ = linked((0, 1), 2, 0.5, 1e9)
     a, b = values(2, 9_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=True)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=True)
     two.notices.send(0, KEY, two.store({0: b})[0])
     one.notices.poll()
-    assert (near.Test(), near.peers) == (False, [1])
-    wait((one, two), [near])
-    assert near.peers == []
+    assert (exchange.Test(), exchange.peers) == (False, [1])
+    wait((one, two), [exchange])
+    assert exchange.peers == []
 
 
 def test_an_exchange_that_stops_has_told_the_others_first():
     """They may have combined what it has given them, and go on from there."""
     (one, two), _ = linked((0, 1), 1, 0.5, 1e9)
     a, _ = values(2, 9_000)
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, -1)
     one.notices.poll()
-    assert not near.Test()
-    wait((one, two), [near])
-    assert not near.has_slices
+    assert not exchange.Test()
+    wait((one, two), [exchange])
+    assert not exchange.has_slices
     two.notices.poll()
     assert two.notices.pop(0, KEY) is not None
 
@@ -511,9 +511,9 @@ def test_sums_that_python_has_stored_are_read_where_they_lie():
     one, two = windows([0, 1], blocks=2)
     a, b = values(2, 9_000)
     expected = tree_of([a, b])
-    near = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
+    exchange = one.exchange(a, "sum", (0, 1), KEY, replicated=False)
     two.notices.send(0, KEY, two.store({0: b[:4500]})[0])
     two.notices.send(0, KEY + 1, two.store({0: expected[4500:]})[0])
-    advance([one, two], [near])
-    assert near.ended
+    advance([one, two], [exchange])
+    assert exchange.ended
     assert a.tobytes() == expected.tobytes()
