@@ -26,7 +26,7 @@ Modules; each imports only modules to its right and below:
     control                         agreement on the exchanges of a step; the end of a rank, and its reason
     outbox                          outgoing MPI messages, by priority
     plans                           exchanges that native code begins and ends without Python
-    near, notices                   exchanges and notices in shared memory, performed by native code
+    native_exchange, notices        exchanges and notices in shared memory, performed by native code
     board                           the native state of that memory
     link                            an emulated network link between ranks of one machine
     calls                           the entry points of the native code (`kernels.ranks`)
