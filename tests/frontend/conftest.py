@@ -26,7 +26,7 @@ def run_on_evaluator(graph, bound, places, schedule=None, *, key=None, held=None
     for storage in places:
         storage.materialise()
     arrays = [
-        eager.window_memory(item, value.type) if isinstance(item, eager.Extent) else item.value
+        eager.window_memory(item, value.type) if isinstance(item, eager.StorageRange) else item.value
         for value, item in zip(graph.inputs, bound, strict=True)
     ]
     outputs, effects = evaluate(graph, arrays)
