@@ -1,5 +1,7 @@
 """Requirements of signatures: `explain()` compares the checks, not the words that show them."""
 
+import types
+
 import tracejit as tj
 
 
@@ -48,3 +50,23 @@ def test_warmed_signatures_of_two_functions_of_one_name_are_two():
     assert apply.cache_info().signatures == 2
     apply.warm(function, tj.spec((3,)))
     assert apply.cache_info().signatures == 2
+
+
+def test_globals_of_one_name_in_two_modules_are_two():
+    modules = []
+    for scale in (1.0, 5.0):
+        module = types.ModuleType("settings")
+        exec("def scaled(x): return x * scale", vars(module))
+        module.scale = scale
+        modules.append(module)
+    one, other = modules
+
+    @tj.jit
+    def both(x):
+        return one.scaled(x) + other.scaled(x)
+
+    assert both(tj.ones(2)).tolist() == [6, 6]
+    one.scale = 2.0
+    assert both(tj.ones(2)).tolist() == [7, 7]
+    told = both.explain()
+    assert told[told.index("retraces:") :].splitlines()[1] == "  scale: 1.0 -> 2.0", told

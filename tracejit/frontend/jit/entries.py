@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.signature.requirements import Requirement
+from tracejit.frontend.signature.requirements import Requirements
 from tracejit.ir.graph import Graph
 
 
@@ -52,7 +52,7 @@ class Signature:
     """
 
     replay: Callable[..., Any]
-    requirements: dict[str, Requirement]
+    requirements: Requirements
     graph: Graph
     pinned: Mapping[Hashable, int]
     text: str = ""

@@ -13,7 +13,7 @@ from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
 from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.jit.trace_tree import TraceTree
-from tracejit.frontend.signature.requirements import Requirement, differences
+from tracejit.frontend.signature.requirements import Requirements, differences
 from tracejit.ir.graph import Graph
 
 
@@ -22,7 +22,7 @@ class Retrace:
     read.
     """
 
-    def __init__(self, required: dict[str, Requirement], known: Sequence[dict[str, Requirement]]) -> None:
+    def __init__(self, required: Requirements, known: Sequence[Requirements]) -> None:
         self._required, self._known = required, known
 
     @functools.cached_property
@@ -67,9 +67,9 @@ SHOWN = 4
 def _describe(number: int, entry: Signature) -> list[str]:
     paths = entry.paths
     required = [
-        f"{path}: {requirement.shown}"
-        for path, requirement in entry.requirements.items()
-        if path and not requirement.is_answer
+        f"{requirement.path}: {requirement.shown}"
+        for requirement in entry.requirements.values()
+        if requirement.path and not requirement.is_answer
     ]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]

@@ -12,13 +12,15 @@ checks by the path of the value that they are about:
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from datetime import date, time, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
+from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     Check,
@@ -40,53 +42,68 @@ BY_VALUE = (
 )
 
 
-class Requirement(NamedTuple):
-    """The requirement of a signature on one value.
+@dataclass(frozen=True)
+class Requirement:
+    """The requirement of a signature on one value. Requirements with the same conditions are equal.
 
-    shown:      the requirement in words; empty for one that is not shown.
+    path:       the name of the value; empty if the requirement is not shown.
+    shown:      the requirement in words.
     conditions: the checks, comparable with those of other signatures.
     is_answer:  whether the value is a number that the body has looked at, so that paths differ in it.
     """
 
-    shown: str
+    path: str = field(compare=False)
+    shown: str = field(compare=False)
     conditions: tuple[Hashable, ...]
     is_answer: bool = False
 
 
-def requirements_of(program: ReplayProgram) -> dict[str, Requirement]:
-    """Return the requirements of a program, by path. Those that are not shown have the path ``""``.
+Requirements = dict[Hashable, Requirement]
+"""Requirements by path and meaning of the value: two globals of one name may belong to two modules."""
+
+
+def requirements_of(program: ReplayProgram) -> Requirements:
+    """Return the requirements of a program, those that are not shown as one.
 
     >>> from tracejit.frontend.signature.expressions import ARGS, item
     >>> program = ReplayProgram()
     >>> n = program.bind(item(ARGS, 0), path="n")
     >>> program.require(Rule.TYPE, n, Const(int), says=("n", "int"))
-    >>> requirements_of(program)["n"].shown
-    'int'
+    >>> [(each.path, each.shown) for each in requirements_of(program).values()]
+    [('n', 'int')]
     """
-    shown: dict[str, str] = {"": ""}
-    conditions: dict[str, list[Hashable]] = {"": []}
-    answers: set[str] = set()
+    said: dict[Hashable, tuple[str, str]] = {}
+    conditions: dict[Hashable, list[Hashable]] = {}
+    answers: set[Hashable] = set()
+    meanings = Meanings()
     after_look = False
 
-    def add(path: str, words: str, *condition: Hashable) -> None:
+    def add(says: tuple[str, str] | None, subject: Expr | None, *condition: Hashable) -> None:
+        path, words = says or ("", "")
+        key: Hashable = path
+        if path and subject is not None:
+            key = path, meanings[subject]
         if after_look:
-            answers.add(path)
-        shown[path] = words
-        conditions.setdefault(path, []).append(condition)
+            answers.add(key)
+        said[key] = path, words
+        conditions.setdefault(key, []).append(condition)
 
     for step in program.steps:
+        if isinstance(step, ManyArrays):
+            for array in step.arrays:
+                add((array.path, step.shown), None, step.type, step.view)
+            continue
+        meanings.add(step)
         if isinstance(step, RunSegment | StateLoop):
             after_look = True
-        elif isinstance(step, ManyArrays):
-            for array in step.arrays:
-                add(array.path, step.shown, step.type, step.view)
         elif isinstance(step, ArrayCheck):
-            add(*(step.says or ("", "")), step.type, step.view)
+            add(step.says, step.array, step.type, step.view)
         elif isinstance(step, Check):
             operands = (_comparable(operand, step.rule) for operand in step.operands[1:])
-            add(*(step.says or ("", "")), step.rule, *operands)
+            add(step.says, step.operands[0], step.rule, *operands)
     return {
-        path: Requirement(words, tuple(conditions[path]), path in answers) for path, words in shown.items()
+        key: Requirement(path, words, tuple(conditions[key]), key in answers)
+        for key, (path, words) in said.items()
     }
 
 
@@ -107,14 +124,22 @@ def _key_of(value: Any, rule: Rule) -> Hashable:
     return Identity(value if rule in BY_IDENTITY else type(value))
 
 
-def differences(old: dict[str, Requirement], new: dict[str, Requirement]) -> list[tuple[str, str, str]]:
-    """Return the requirements that differ and are shown: (path, old, new)."""
+def differences(old: Requirements, new: Requirements) -> list[tuple[str, str, str]]:
+    """Return the shown requirements that differ: (path, old, new)."""
+    pairs = [(old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])]
+    changed = [(was, now) for was, now in pairs if was != now]
+    lost = {was.path: was for was, now in changed if was is not None and now is None}
+    gained = {now.path for was, now in changed if was is None and now is not None}
     result = []
-    for path in dict.fromkeys([*new, *old]):
-        before, after = old.get(path), new.get(path)
-        if path == "" or before == after:
+    for was, now in changed:
+        if was is None and now is not None:  # maybe of another object with the same name
+            was = lost.get(now.path)
+        elif was is not None and now is None and was.path in gained:
             continue
-        was = "absent" if before is None else before.shown
-        now = "absent" if after is None else after.shown
-        result.append((path, was, f"another {now}" if was == now else now))
+        known = now if was is None else was
+        if known is None or not known.path or was == now:
+            continue
+        before = "absent" if was is None else was.shown
+        after = "absent" if now is None else now.shown
+        result.append((known.path, before, f"another {after}" if before == after else after))
     return result
