@@ -51,6 +51,10 @@ OPERATIONS: dict[str, Operation] = {}
 """Operations by text."""
 
 
+CALLS: dict[tuple[str, int], Operation] = {}
+"""Calls of functions, by the name of the function and the number of operands."""
+
+
 def _declare(text: str, function: Callable[..., Any], truth: Operation | None = None) -> Operation:
     OPERATIONS[text] = Operation(text, function, truth)
     return OPERATIONS[text]
@@ -66,7 +70,7 @@ def _call(name: str, function: Callable[..., Any], *arities: int) -> None:
     """
     for arity in arities:
         text = f"{name}({', '.join(['{}'] * arity)})"
-        _declare(text, function, _declare(f"bool({text})", _bool_of(function)))
+        CALLS[name, arity] = _declare(text, function, _declare(f"bool({text})", _bool_of(function)))
 
 
 def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Operation:
@@ -113,6 +117,7 @@ TESTS = ("isfinite", "isinf", "isnan")
 _call("round", round, 1, 2)
 _call("min", min, 2, 3)
 _call("max", max, 2, 3)
+MAX, MIN = CALLS["max", 2], CALLS["min", 2]
 for _name in (*FUNCTIONS, *TESTS):
     _call(f"math.{_name}", getattr(math, _name), 1, 2)
 for _name, _ufunc in vars(np).items():
@@ -122,7 +127,7 @@ for _name, _ufunc in vars(np).items():
 
 def call_of(name: str, count: int) -> Operation | None:
     """Return the operation ``name(x, ...)`` on `count` operands, if it is declared."""
-    return OPERATIONS.get(f"{name}({', '.join(['{}'] * count)})")
+    return CALLS.get((name, count))
 
 
 def _type_question(kind: type) -> Operation:

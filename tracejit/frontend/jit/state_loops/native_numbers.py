@@ -67,8 +67,8 @@ MAX_SHIFT = 61
 """The largest number of bits by which the graph shifts."""
 
 CHOICES = {
-    operations.OPERATIONS["max({}, {})"]: ops.greater,
-    operations.OPERATIONS["min({}, {})"]: ops.less,
+    operations.MAX: ops.greater,
+    operations.MIN: ops.less,
 }
 """Python's choice between two numbers: the second one, if it compares to the first one in this way."""
 
