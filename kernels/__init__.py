@@ -13,7 +13,7 @@ right and below:
     gemm       matrix products: plans, packing, register tiles, BLAS
     streams    building blocks of streaming kernels: prefetch, non-temporal stores, transposition
     scalar     elementwise operators on one element
-    compiler   the Numba target, typed memory access, lanes
+    compiler   the Numba target, typed memory access, typed values
     split      definitions shared by all plans, which split work into units
 
 Kernels import no other package of tracejit. *Plans* and *layouts* (`split`, and modules that a contract of

@@ -39,7 +39,7 @@ def test_targets_and_tunings_are_of_the_same_kinds():
 
 def test_a_device_s_number_says_its_name():
     for kind in device_kinds.KINDS:
-        for index in (0, 1, device_kinds.MOST - 1):
+        for index in (0, 1, device_kinds.MAX_DEVICES - 1):
             assert device_kinds.device_name(Device(kind, index).number) == f"{kind}:{index}"
 
 

@@ -21,7 +21,7 @@ _is_suspended = False
 
 
 @contextmanager
-def at_rest() -> Iterator[None]:
+def suspended() -> Iterator[None]:
     """Suspend collections in a ``with`` block. Do nothing if the collector is already disabled."""
     global _is_suspended
     ours = gc.isenabled()

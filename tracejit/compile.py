@@ -1,7 +1,7 @@
 """Compilation of a graph to a schedule: the passes, the memory plan, and the jobs of the devices' targets.
 
-    graph --optimize--> kernels as nodes --legalize--> legal for memory --plan--> offsets and dependencies
-          --launch, with the targets' jobs--> `Schedule`
+    graph --clean, form_kernels--> kernels as nodes --legalize--> legal for memory
+          --plan--> offsets and dependencies --link, with the targets' jobs--> `Schedule`
 
 This module does not import Numba. Importing it installs the engine's executor, which is loaded from the
 kernel store.
@@ -37,7 +37,7 @@ TRIES = 3
 """The number of attempts at cutting loops, after which loops whose iterations still differ are not rolled."""
 
 
-@collector.at_rest()
+@collector.suspended()
 def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     """Return the memory plan of `graph`. `aliases` has groups of indices of inputs whose memory may
     overlap.
@@ -87,7 +87,7 @@ def _expanded(twins: Twins, fused: Graph) -> Graph:
     return legal
 
 
-@collector.at_rest()
+@collector.suspended()
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """Return the schedule of `graph`. `aliases` has groups of indices of inputs whose memory may overlap."""
     anticipate()

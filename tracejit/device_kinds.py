@@ -9,7 +9,7 @@ An additional kind of device needs a record here, a tuning and a target.
 
 from __future__ import annotations
 
-MOST = 1 << 16
+MAX_DEVICES = 1 << 16
 """The maximum number of devices of one kind."""
 
 HOST_NAME = "host"
@@ -33,9 +33,9 @@ class DeviceKind:  # not a named tuple, whose declaration would slow every impor
 
 
 CPU_KIND = DeviceKind("cpu", first=0, is_addressable=True, is_issued=False)
-GPU_KIND = DeviceKind("gpu", first=MOST, is_addressable=False, is_issued=True)
+GPU_KIND = DeviceKind("gpu", first=MAX_DEVICES, is_addressable=False, is_issued=True)
 
-_IN_ORDER = (CPU_KIND, GPU_KIND)  # the numbers of kind `i` start at `i * MOST`
+_IN_ORDER = (CPU_KIND, GPU_KIND)  # the numbers of kind `i` start at `i * MAX_DEVICES`
 KINDS = {kind.name: kind for kind in _IN_ORDER}
 """All kinds by name."""
 
@@ -46,7 +46,7 @@ def kind_of(number: int) -> DeviceKind:
     >>> kind_of(3).name
     'cpu'
     """
-    return _IN_ORDER[number // MOST]
+    return _IN_ORDER[number // MAX_DEVICES]
 
 
 def device_name(number: int) -> str:

@@ -13,6 +13,6 @@ Modules; each imports only modules to its right and below:
     target                           the compiler's target for GPUs
     plan                             argument blocks and launches; needs no Numba
 
-Matrix products of GPUs are generated (`tracejit.codegen.gpu.product`). The package imports `executor`,
-`images`, `library` (layouts and plans), `scalar` and `compiler`.
+Matrix products of GPUs are generated (`tracejit.codegen.gpu.product`). The package imports `executor`
+(layouts), `images`, `library`, `scalar`, `compiler` and `split`.
 """

@@ -1,5 +1,5 @@
 """Layouts of the memory shared by the ranks of one machine, and of one rank's records about it: byte offsets
-of int64 words. The module imports nothing; the Python side uses it as well.
+of int64 words. The module imports nothing: `tracejit.distributed` uses it as well as the kernels.
 
     Segment    the memory of one rank, readable by all ranks: a ring of notices for each other rank, the
                numbers of notices consumed, a stage with its progress counters (see `staged`), then blocks

@@ -50,7 +50,7 @@ def test_planning_is_linear(body, monkeypatch):
 
 
 def test_a_body_with_too_many_operations_runs_piecewise(monkeypatch):
-    monkeypatch.setattr(trace, "MOST", 50)
+    monkeypatch.setattr(trace, "MAX_OPERATIONS", 50)
 
     def count(x, n):
         for _ in range(n):
@@ -70,7 +70,7 @@ def test_a_body_with_too_many_operations_runs_piecewise(monkeypatch):
 
 
 def test_a_body_too_long_to_record_is_tried_again_after_many_calls(monkeypatch):
-    monkeypatch.setattr(trace, "MOST", 50)
+    monkeypatch.setattr(trace, "MAX_OPERATIONS", 50)
     monkeypatch.setattr(record, "OPERATIONS", 10)
     repeated = tj.jit(lambda x: functools.reduce(lambda y, _: y + 1, range(100), x))
     traces = []

@@ -32,8 +32,8 @@ Modules; each imports only modules to its right and below:
     calls                           the entry points of the native code (`kernels.ranks`)
     scratch                         a cache of receive buffers
 
-The package imports the frontend, `optim`, `ops`, the engine, and `kernels.ranks` with the loader of its code.
-Of the layers below, none imports it.
+The package imports the frontend, `optim`, `ops`, `ir`, the engine, `kernels.ranks` with the loader of its
+code, and the layouts of `kernels.executor`. Of the layers below, none imports it.
 """
 
 from __future__ import annotations

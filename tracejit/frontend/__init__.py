@@ -11,7 +11,8 @@ Eight packages, from the function that users call down; each imports only packag
     recording     storages, run-time numbers, the recorder in eager code and in traced calls
     python        Python code and values, without arrays and recordings
 
-The frontend knows graphs, operators and the compiler (`ir`, `ops`, `compile`, `engine`, and the gradients and
-rolled loops of `passes`). No lower layer imports it; `graphs`, `nn`, `optim`, `data`, `distributed` and
-`kvstore` are its clients.
+The frontend knows graphs, operators and the compiler (`ir`, `ops`, `compile`, `engine`, and the gradients
+and rolled loops of `passes`). One or two modules import each of `targets` (`arrays.devices`), `codegen`
+(`arrays.machine_code`), `kernels` (`arrays.machine_code`, `python.objects`) and `assembly` (`jit.vouch`).
+No lower layer imports it; `graphs`, `nn`, `optim`, `data`, `distributed` and `kvstore` are its clients.
 """

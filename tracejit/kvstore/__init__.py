@@ -16,7 +16,8 @@ Modules; each imports only modules to its right and below:
     store        arrays by key; push and pull
     compression  gradients in two bits, with a residual
 
-The package imports `distributed`, `optim` and the frontend; only the public namespace imports it.
+The package imports `distributed`, `optim`, the frontend, `ops` and `ir`; only the public namespace imports
+it.
 """
 
 from __future__ import annotations

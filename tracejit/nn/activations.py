@@ -195,7 +195,7 @@ def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
 
     Hendrycks and Gimpel, Gaussian error linear units, 2016.
     Preserves the shape and floating dtypes; integers become floating.
-    Raises ArgumentError for another `approximate`, or for an argument that is not a array or number.
+    Raises ArgumentError for another `approximate`, or for an argument that is not an array or a number.
 
     >>> import tracejit as tj
     >>> tj.nn.gelu(tj.asarray([0.0]))

@@ -23,7 +23,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.patterns import Pattern
 from tracejit.frontend.recording.recording import lock, quiet
 from tracejit.frontend.recording.storage import interned
-from tracejit.frontend.recording.trace import MOST, Trace
+from tracejit.frontend.recording.trace import MAX_OPERATIONS, Trace
 from tracejit.ir.graph import Node, Value
 from tracejit.ops import constant
 from tracejit.passes.cse import attributes_key
@@ -77,7 +77,7 @@ def _next_to_record(
         if kind.pattern is None:
             return row, kind, contents
         kind.repeat(trace, arrays, contents)
-        if len(trace.nodes) > MOST:
+        if len(trace.nodes) > MAX_OPERATIONS:
             break
     return None, None, []
 

@@ -78,7 +78,7 @@ def _has_side_effect(node: Node) -> bool:
 class _Reads:
     """The elements of stored arrays that the nodes noted so far read.
 
-    parts: for the result of each store, the elements that views read. An array that is read in full is
+    regions: for the result of each store, the elements that views read. An array that is read in full is
     removed.
     overwritten: for the result of a store that is the base of a later store, the elements that the later
     store overwrites; all other elements are read through its result.

@@ -6,9 +6,9 @@
     target.open(0)                # initialises the device; DeviceError states what is missing
     target.job(task)              # the job of a planned task
 
-Adding a target requires a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning` (each
-with a line in the adjacent table), and an emitter. Emitters do not depend on one another, and only these
-modules depend on more than one of them.
+Adding a target requires a record in `tracejit.device_kinds`, a module here and one in `tracejit.tuning`
+(each with a line in the adjacent table), a module of jobs in `tracejit.assembly`, and an emitter. Emitters
+do not depend on one another, and only these modules depend on more than one of them.
 
 >>> from tracejit.ir.types import CPU
 >>> target_of(CPU).tuning.kind

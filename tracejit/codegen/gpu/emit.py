@@ -39,7 +39,9 @@ def emit_gpu(spec: KernelSpec) -> str:
     if spec.sweep:
         raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")
     if spec.panel >= 0:
-        raise DeviceError("a panel of a product lies in a worker's scratch memory, which only CPUs have")
+        raise DeviceError(
+            "a panel of a product is stored in the scratch memory of a worker, which only CPUs have"
+        )
     kernel = _Kernel(spec)
     kernel.depth = 1
     stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))

@@ -375,7 +375,7 @@ def _compile_settings() -> Iterator[None]:
     _saved_interval = interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
-        with collector.at_rest():
+        with collector.suspended():
             yield
     finally:
         sys.setswitchinterval(interval)

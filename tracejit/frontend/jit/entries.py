@@ -43,7 +43,8 @@ class Signature:
     """The record of recorded calls that later calls of the same signature use.
 
     replay:       the function that serves a call; it returns `MISS` for a call of another signature.
-    requirements: the requirements on its calls, by path, for `explain()`.
+    requirements: the requirements on its calls, by path, for `explain()`, and to detect that a path compiled
+                  ahead of time serves the same calls as a known one (`specs`).
     graph:        the last recorded graph; for a call with looks, the part after the last look.
     pinned:       the integers among the requirements, by their `number_key`.
     text:         the source of the replay function.

@@ -84,8 +84,8 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
 
 
 def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, computed: Variables) -> Launch:
-    """Describe how a replay launches a native loop, given what the inputs of its graph stand for: a storage,
-    a number, a origin input. The replay waits for all results.
+    """Describe how a replay launches a native loop, given what each input of its graph stands for: a
+    storage, a number, or the origin of an input. The replay waits for all results.
     """
 
     def word(stands_for: Any) -> StorageAddress | Drawn | Expr:

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections import ChainMap
 from typing import Any
 
-from tracejit.frontend.jit import launch_records
-from tracejit.frontend.jit import number_variables as number_steps
+from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter, LoopReport
 from tracejit.frontend.jit.state_loops.regions import regions_of
@@ -64,7 +63,7 @@ class LookEmitter:
         index = -1
         for step in steps:
             if not isinstance(step, Cut):
-                number_steps.emit(step, self.numbers, program)
+                number_variables.emit(step, self.numbers, program)
                 continue
             index += 1
             node = looks.segments.tree_node(node, step.segment)

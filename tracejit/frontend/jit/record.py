@@ -92,7 +92,7 @@ def record(
         required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
-    with collector.at_rest():  # no decorator: errors name the nearest frame outside this package
+    with collector.suspended():  # no decorator: errors name the nearest frame outside this package
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
             try:

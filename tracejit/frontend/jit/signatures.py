@@ -75,7 +75,7 @@ class Signatures:
             return
         tree.add(path)
         self._entries = list(self._entries)  # a thread that waits to record the same path sees a change
-        if tree.is_bushy and not self._strict:
+        if tree.is_growing and not self._strict:
             self._segments.ended = tree.traces
             self._entries = [entry for entry in self._entries if not isinstance(entry, TraceTree)]
 

@@ -6,8 +6,8 @@ function of its own. A call tries the paths, the most recently used one first. W
 next path finds the results of common segments in the call's `Memo`, since both share the tree nodes up to
 there. If no path fits, nothing has been written, and the call is recorded: the tree gains a path.
 
-The number of paths is bounded (`PATHS`); the least recently used one is evicted. A tree is *bushy* if new
-paths keep coming; its function then runs piecewise.
+The number of paths is bounded (`PATHS`); the least recently used one is evicted. If a
+tree keeps gaining paths (`is_growing`), its function runs piecewise.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TraceTree(Signature):
         return self.recorded.segments[0][0]
 
     @property
-    def is_bushy(self) -> bool:
-        """Whether new paths keep coming."""
+    def is_growing(self) -> bool:
+        """Whether the tree keeps gaining paths."""
         return self.traces >= TRIES and self.replays < 10 * self.traces
 
     def add(self, path: Path) -> None:

@@ -106,7 +106,7 @@ class EagerRecording(ResidualRecording):
             return super().window(storage, region, write=write)
         except Overlap:
             self.launch()
-            self.unite(storage, region)
+            self.merge_windows(storage, region)
             return super().window(storage, region, write=write)
 
     def end_operation(self) -> None:

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 SEGMENTS = 256
-"""Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
+"""The maximum number of different segments of a path. Planning one takes about 6 ms, more than its replays
+save.
+"""
 
 
 class Looks:

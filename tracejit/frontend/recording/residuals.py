@@ -8,7 +8,7 @@ that is read again is the same value to the gradient. This also holds if it is r
     loss = base[2:6].sum()     # launched; a window 0 to 6: an update of the memory by that value
 
 Invariants under a gradient:
-- Windows that it follows (`Window.tracked`) overlap no others: overlapping windows are united.
+- Windows that it follows (`Window.tracked`) overlap no others: overlapping windows are merged.
 - A value whose memory the recording is about to overwrite is copied.
 - A value has one location, so no two windows or arrays share it: a value stored in several is copied.
 - Memory that a task or another thread has written is a new value; a use of the old value is an error.
@@ -71,7 +71,7 @@ class ResidualRecording(Recording):
             )
         super().adopt(value)
 
-    def unite(self, storage: Storage, region: View) -> None:
+    def merge_windows(self, storage: Storage, region: View) -> None:
         """Replace the windows that overlap `region` by one: under a gradient, windows outlive a launch.
 
         The value of the new window is assembled from theirs, so that the gradient follows the values written
@@ -89,13 +89,13 @@ class ResidualRecording(Recording):
         for window, saved in zip(merged, copies, strict=True):
             saved_values[window.value] = StorageRange(saved, 0, saved.type.size)
         self.windows[storage] = [w for w in self.windows[storage] if not w.overlaps(lo, hi)]
-        united = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
+        new_window = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
         for window in merged:
             if window.tracked:
-                united.tracked = True
+                new_window.tracked = True
                 shape = window.value.type.shape
-                target = View(window.lo - united.lo, shape, contiguous_strides(shape))
-                united.value = self.emit(update, united.value, window.value, view=target)
+                target = View(window.lo - new_window.lo, shape, contiguous_strides(shape))
+                new_window.value = self.emit(update, new_window.value, window.value, view=target)
 
     def keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
         """Append every value that a backward pass may need to `outputs`, and return the storages for the

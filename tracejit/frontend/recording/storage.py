@@ -4,16 +4,13 @@ An `NDArray` is a `Storage` and a view of it. All views of one array share one s
 any of them rebinds the content of the storage. Its address, once it has one, never changes.
 
 States of a storage:
-- *pending*:      no buffer yet; the content is the value `pending` of the recording `recording`, which
-  created
-                  the storage.
+- *pending*:      no buffer yet; the content is the value `pending` of `recording`, which created the storage.
 - *materialised*: a buffer and an engine variable, usually the same object. `recording` is the eager recording
                   that has accessed the storage and is not flushed yet (then the newest content may be a value
                   there), or None.
 - *failed*:       the computation failed, for lack of memory for instance, and there is no buffer; accessing
-  the
-                  address or the variable raises the error `failure`. A materialised storage with a `failure`
-                  could not be written: it has its old content, and the next look raises the error.
+                  the address or the variable raises the error `failure`. A materialised storage with a
+                  `failure` could not be written: it has its old content, and the next look raises the error.
 
 A storage whose content was computed immediately (`ComputedStorage`) has only the NumPy array that owns its
 memory: most small results are soon used or dropped, and need nothing else. The first use of another attribute

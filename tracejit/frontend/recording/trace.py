@@ -4,9 +4,9 @@ Recording changes no object that existed before. The trace notes which numbers t
 which random numbers it draws and which NumPy arrays it uses. If the body looks at the value of a single
 element, the operations recorded so far are executed (see `segments`), and the value is a number of the call
 from then on. If the body is about to do something that cannot be replayed (it looks at many values, for
-example, or calls `print`), the trace *gives up*: the recording is aborted there, all changes that the body
-has made are undone, and the body itself runs, from its start: with real values instead of proxies of numbers
-and copies of containers. The same happens if the reason is only known when the body has returned.
+example, or calls `print`), the trace *aborts* the recording there, all changes that the body has made are
+undone, and the body itself runs from its start, with real values instead of proxies of numbers and copies of
+containers. The same happens if the reason is only known when the body has returned.
 
 Handlers of the body (``finally``, ``with``, ``except BaseException``) run while the recording is aborted.
 They are watched like the rest of the body: an operation that cannot be replayed raises there, too, before it
@@ -45,7 +45,7 @@ from tracejit.ir.op import Op
 from tracejit.ir.types import Device
 from tracejit.ir.view import View
 
-MOST = 1 << 17
+MAX_OPERATIONS = 1 << 17
 """The maximum number of operations in a recording. Planning takes about 0.1 ms for each, and two bits for
 each pair of tasks.
 """
@@ -260,9 +260,9 @@ class Trace(Recording):
         """
         if len(self.nodes) > builtin_range.LONG_RECORDING and self.nest.has_builtin:
             self.interrupt(Restart(rolled=True))
-        if len(self.nodes) > MOST:
+        if len(self.nodes) > MAX_OPERATIONS:
             self.give_up(
-                f"the body records more than {MOST:,} operations",
+                f"the body records more than {MAX_OPERATIONS:,} operations",
                 remedy="decorate a function that it calls: one iteration of its loop, for example",
             )
 

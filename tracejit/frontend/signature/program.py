@@ -7,8 +7,9 @@ particular objects, literals, and values derived from these. A check is a `Rule`
     program.require(Rule.TYPE, n, Const(float))                  if not (type(n0) is K1): return MISS
     m = program.bind(Compute(MULTIPLY, n, Literal(2)), "m")      m2 = (n0 * (2))
 
-Only `text` writes the Python on the right, and nothing parses it. Each variable refers to the object that it
-was in the recorded call, so one description serves the recorded call (`perform`) and its replays.
+`text`, with `conditions` and `many`, writes the Python on the right; nothing parses it. Each variable
+refers to the object that it was in the recorded call, so one description serves the recorded call
+(`perform`) and its replays.
 """
 
 from __future__ import annotations

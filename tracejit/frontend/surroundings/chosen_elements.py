@@ -4,9 +4,8 @@
 
 Python compares the operands and returns one of them, so the body would look at the comparison. The graph can
 select the same value, but not the same *object*: an element is a view, through which later writes to the
-array are visible. So the result is selected only if the code uses it up in the same expression: in
-arithmetic, a comparison, another such choice, or by storing it in an element of an array. Else the body
-looks.
+array are visible. So the graph selects the result only if the same expression consumes it: by arithmetic, a
+comparison, another such choice, or by storing it in an element of an array. Otherwise the body looks.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ USES = ("BINARY_OP", "COMPARE_OP", "UNARY_NEGATIVE")
 STORE, CALL = "STORE_SUBSCR", "CALL"
 
 POPS = {"BINARY_OP": 2, "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1, STORE: 3}
-"""How many operands instructions pop that only compute or store."""
+"""The number of operands that each instruction pops, for instructions that only compute or store."""
 
 
 def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.FrameType) -> Any:
@@ -45,7 +44,7 @@ def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.F
     if kind is None:
         return None
     use = use_of_result(frame.f_code, frame.f_lasti)
-    while use.name == CALL:  # of a choice among others?
+    while use.name == CALL:  # an operand of another choice?
         if not _is_choice(callee_at(frame, use.offset)):
             return None
         use = use_of_result(frame.f_code, use.offset)

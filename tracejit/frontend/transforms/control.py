@@ -24,7 +24,7 @@ from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.look_loops.frames import LOOPS
 from tracejit.frontend.recording.number import NumberProxy, unproxied
-from tracejit.frontend.recording.ranges.ranges import LEAST, may_roll, record_all
+from tracejit.frontend.recording.ranges.ranges import MIN_TRIP_COUNT, may_roll, record_all
 from tracejit.frontend.recording.ranges.ranges import range as loop_range
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def scan(
     check_callable("scan", f)
     count = _iterations(xs, length)
     carry = trees.map(asarray, init)
-    if count > LEAST and may_roll(sys._getframe()):
+    if count > MIN_TRIP_COUNT and may_roll(sys._getframe()):
         return _rolled(f, carry, xs, count, reverse)
     count = operator.index(count)
     ys: list[Any] = [None] * count

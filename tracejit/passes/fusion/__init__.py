@@ -8,5 +8,5 @@ Modules; each imports only modules to its right and below:
     prepare         rewrites after which kernels can compute every node
 
 The package asks `loopnest` what one kernel can compute, and `tuning` whether that is profitable. It imports
-`dce`, `remask`, `products` and `producers` of `passes`.
+`remask`, `products` and `producers` of `passes`.
 """

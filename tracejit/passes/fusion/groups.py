@@ -1,8 +1,8 @@
 """Groups of nodes that become kernels. Groups are convex: no path leaves a group and returns to it.
 
-A `Partition` starts empty. `start` creates a group of one node, `join` merges groups and a new node. The set
-of groups that must run before a group, its ancestors, is `FusionGroup.before`, a bit set in an integer.
-`is_convex` needs these sets only, and `join` propagates new ancestors to all later groups.
+A `Partition` starts empty. `new_group` creates a group of one node, `merge` merges groups and a new node. The
+set of groups that must run before a group, its ancestors, is `FusionGroup.before`, a bit set in an integer.
+`is_convex` needs these sets only, and `add_dependencies` propagates new ancestors to all later groups.
 
     a -> b -> c        if b is in another group, {a, c} is not convex: b must run after a and before c
 """

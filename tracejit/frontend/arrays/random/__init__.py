@@ -21,7 +21,8 @@ Modules; each imports only modules to its right and below:
                                    arguments of a call and its random bits; streams and seeds; the normal
                                    distribution function and its inverse
 
-The package imports `dispatch`, `functions` and `linalg` of `arrays`, but not `ndarray`.
+Of `arrays` the package imports `axes`, `core`, `devices`, `direct`, `dispatch`, `functions`, `hints`,
+`linalg` and `promotion`, but `ndarray` for type checkers only.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from collections import ChainMap
 from collections.abc import Hashable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.jit import launch_records
-from tracejit.frontend.jit import number_variables as number_steps
+from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.state_loops.native_loop import NativeLoop, native_loop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
@@ -147,7 +146,7 @@ class LoopEmitter:
         arrays_here, numbers_here = self._bound_at(index, arrays, numbers)
         program = ReplayProgram()
         for step in graph.steps_between(index):
-            number_steps.emit(step, numbers_here, program)
+            number_variables.emit(step, numbers_here, program)
         native = self._native_loop_from(index)
         if isinstance(native, NativeLoop):
             self.reports.append(LoopReport(cut.source.path, native.segment, ""))

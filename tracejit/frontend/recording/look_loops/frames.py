@@ -124,7 +124,7 @@ def _looks_once(frame: types.FrameType, asks_equality: bool) -> bool:
     called = _loaded_value(frame, loads)
     if called is float or called is int or called is bool:
         return True
-    if isinstance(called, functools.partial):  # ours of `min`, say
+    if isinstance(called, functools.partial):  # for example the project's replacement of `min`
         called = next(iter(called.args), called.func)
     if called is min or called is max:
         return instruction.opname == "CALL" and instruction.arg == 2

@@ -37,7 +37,7 @@ def run_ahead(trace: Trace) -> None:
     here, state = graph.state_ids[-1], graph.states[-1]
     if here is None or state is None or here not in graph.transitions:
         return
-    if graph.recordings_left > 0:  # the last transitions that ran lead to one that is not known yet
+    if graph.recordings_left > 0:  # the last run ended soon after this state, at an unknown transition
         graph.recordings_left -= 1
         return
     execution = Execution(trace, here, state)

@@ -7,9 +7,9 @@ At the start of each iteration, the recorder takes a snapshot of everything that
 depend on (`headers`). If two headers are equal except for the content of arrays, all further iterations
 repeat the one between them. Its nodes become the body of a `loop` (`loop_node`), live arrays get the loop's
 results, and the ``for`` statement ends. The trip count is a run-time number with a guard that it is at least
-`LEAST`; loops with smaller trip counts are recorded like those over Python's `range`. If headers remain
-different, or the body asks for the value of the loop variable, the call is recorded again with Python's
-`range` at this call site (`RangeLoop.unroll`), and ``explain()`` shows the reason.
+`MIN_TRIP_COUNT`; loops with smaller trip counts are recorded like those over Python's `range`. If headers
+remain different, or the body asks for the value of the loop variable, the call is recorded again with
+Python's `range` at this call site (`RangeLoop.unroll`), and ``explain()`` shows the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tracejit.ir.view import View
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
-LEAST = 4
+MIN_TRIP_COUNT = 4
 """The minimum trip count of a loop node. Loops with fewer iterations are unrolled."""
 
 MAX_HEADERS = 5
@@ -98,7 +98,7 @@ class Range:
 
     def _min_trip_count(self) -> int:
         """Return the minimum trip count of a loop node."""
-        return LEAST
+        return MIN_TRIP_COUNT
 
     def _new_loop(self, *arguments: Any) -> RangeLoop:
         return RangeLoop(*arguments)
