@@ -225,15 +225,19 @@ def file_and_line(location: str | None) -> tuple[str, str]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error without the location that `locate` has appended."""
+    """Return the message of an error without the locations that `locate` has appended.
+
+    >>> message_of(locate(locate(ShapeError("2 and 3 differ"), "model.py:7"), "train.py:12"))
+    '2 and 3 differ'
+    """
     return error.message if isinstance(error, TracejitError) and error.message else str(error)
 
 
 def locate(error: TracejitError, location: str | None) -> TracejitError:
     """Append ``at file:line`` to the message of `error`, unless it contains the location, and return it."""
     if location and error.args and location not in str(error.args[0]):
-        error.message, error.location = str(error.args[0]), location
-        error.args = (f"{error.message}\n  at {location}", *error.args[1:])
+        error.message, error.location = error.message or str(error.args[0]), location
+        error.args = (f"{error.args[0]}\n  at {location}", *error.args[1:])
     return error
 
 

@@ -1,8 +1,11 @@
 """Requirements of signatures: `explain()` compares the checks, not the words that show them."""
 
+import gc
 import types
+import weakref
 
 import tracejit as tj
+from tracejit import config
 
 
 def scaled(by):
@@ -70,3 +73,21 @@ def test_globals_of_one_name_in_two_modules_are_two():
     assert both(tj.ones(2)).tolist() == [7, 7]
     told = both.explain()
     assert told[told.index("retraces:") :].splitlines()[1] == "  scale: 1.0 -> 2.0", told
+
+
+def test_retraces_do_not_keep_what_evicted_signatures_required(monkeypatch):
+    monkeypatch.setattr(config, "signatures", 2)
+
+    @tj.jit
+    def double(x, kind):
+        return x * 2
+
+    kinds = []
+    for _ in range(6):
+        kind = type("Kind", (), {})
+        kinds.append(weakref.ref(kind))
+        double(tj.ones(3), kind())
+        del kind
+    gc.collect()
+    assert sum(kind() is not None for kind in kinds) <= 2
+    assert double.explain().count("kind: Kind -> another Kind") == 5, double.explain()

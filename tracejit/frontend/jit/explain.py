@@ -19,7 +19,7 @@ from tracejit.ir.graph import Graph
 
 class Retrace:
     """The reason why none of the known signatures served a call. The comparison is made when it is first
-    read.
+    read, or when one of the signatures is evicted: requirements keep the objects alive that they are about.
     """
 
     def __init__(self, required: Requirements, known: Sequence[Requirements]) -> None:
@@ -28,7 +28,9 @@ class Retrace:
     @functools.cached_property
     def differences(self) -> list[tuple[str, str, str]]:
         """The differences from the most similar signature: (path, old, new)."""
-        return min((differences(known, self._required) for known in self._known), key=len)
+        nearest = min((differences(known, self._required) for known in self._known), key=len)
+        self._required, self._known = {}, ()
+        return nearest
 
     def __str__(self) -> str:
         shown = [f"{path}: {old} -> {new}" for path, old, new in self.differences[:4]]

@@ -94,6 +94,8 @@ class Signatures:
             entries.remove(oldest)
             self._replayed_before += oldest.replays
             self._dropped += 1
+            for retrace in self._retraces:
+                _ = retrace.differences  # they may refer to it
         self._entries = entries
 
     # -- inspection ------------------------------------------------------------------------------------------
