@@ -16,7 +16,6 @@ from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.trace import Trace
 
-
 Edge = tuple[int | None, int | None, int]
 """A transition: the states where it starts and ends, and the look at which it starts."""
 
