@@ -51,6 +51,7 @@ def launch_of(
 ) -> Launch:
     """Describe how a replay launches the last graph of a path."""
     draws = range(len(trace.draws.taken), len(trace.draws.totals))
+    written = dict.fromkeys(arguments.arrays[window.storage][0] for window in trace.written())
     is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
@@ -58,7 +59,7 @@ def launch_of(
         storages=tuple(arguments.storages.values()),
         words=_words(trace.origins, arguments.arrays, computed),
         draws=_draws(trace, draws, computed),
-        written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
+        written=tuple(written),
         is_awaited=is_awaited,
     )
 

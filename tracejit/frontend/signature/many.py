@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Container, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
@@ -79,48 +79,44 @@ def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
 # -- text ----------------------------------------------------------------------------------------------------
 
 
-class Lists:
-    """The lists of storages in a replay function. Their items have no variables: ``a1[7]``."""
+class ListItem(NamedTuple):
+    """The location of a value in a replay function that is an item of a list: `name` is that of the list,
+    `length` its number of items.
+    """
 
-    def __init__(self) -> None:
-        self._lengths: dict[str, int] = {}
-        self._positions: dict[str, tuple[str, int]] = {}  # by item: its list, and its index in it
+    name: str
+    position: int
+    length: int
 
-    def add(self, name: str, length: int) -> list[str]:
-        """Add a list. Return its items as Python."""
-        items = [f"{name}[{i}]" for i in range(length)]
-        self._lengths[name] = length
-        self._positions.update(zip(items, [(name, i) for i in range(length)], strict=True))
-        return items
+    def __str__(self) -> str:
+        return f"{self.name}[{self.position}]"
 
-    def display(self, names: Sequence[str]) -> tuple[str, Callable[[Any], Any] | None]:
-        """Return a tuple or list as Python that contains these variables and items of lists, and a function
-        that selects them from it. The function is None if that consists of exactly
-        these, in order.
 
-        >>> lists = Lists()
-        >>> a1, a2 = lists.add("a1", 2), lists.add("a2", 2)
-        >>> lists.display([*a1, *a2, "s3"])
-        ('(*a1, *a2, s3)', None)
-        >>> items, getter = lists.display([a1[1], a2[1]])
-        >>> items, getter("abcd")
-        ('(*a1, *a2)', ('b', 'd'))
-        """
-        positions = [self._positions.get(name) for name in names]
-        starts: dict[str, int] = {}
-        size = 0
-        for position in positions:
-            if position is not None and position[0] not in starts:
-                starts[position[0]] = size
-                size += self._lengths[position[0]]
-        variables = [name for name, position in zip(names, positions, strict=True) if position is None]
-        parts = [*(f"*{name}" for name in starts), *variables]
-        items = f"({', '.join(parts)})" if len(parts) > 1 else next(iter(starts), f"({names[0]},)")
-        after_lists = itertools.count(size)
-        selected = [
-            next(after_lists) if position is None else starts[position[0]] + position[1]
-            for position in positions
-        ]
-        if selected == list(range(size + len(variables))):
-            return items, None
-        return items, operator.itemgetter(*selected)
+Location = str | ListItem
+"""The location of a value in a replay function: the name of a variable, or an item of a list."""
+
+
+def display(locations: Sequence[Location]) -> tuple[str, Callable[[Any], Any] | None]:
+    """Return a tuple or list as Python that contains the values at these locations, and a function that
+    selects them from it. The function is None if that consists of exactly these, in order.
+
+    >>> a1, a2 = [ListItem("a1", i, 2) for i in range(2)], [ListItem("a2", i, 2) for i in range(2)]
+    >>> display([*a1, *a2, "s3"])
+    ('(*a1, *a2, s3)', None)
+    >>> items, getter = display([a1[1], a2[1]])
+    >>> items, getter("abcd")
+    ('(*a1, *a2)', ('b', 'd'))
+    """
+    variables = [each for each in locations if isinstance(each, str)]
+    lengths = {each.name: each.length for each in locations if isinstance(each, ListItem)}
+    *starts, size = itertools.accumulate(lengths.values(), initial=0)
+    start = dict(zip(lengths, starts, strict=True))
+    after_lists = itertools.count(size)
+    selected = [
+        next(after_lists) if isinstance(each, str) else start[each.name] + each.position for each in locations
+    ]
+    parts = [*(f"*{name}" for name in lengths), *variables]
+    items = f"({', '.join(parts)})" if len(parts) > 1 else next(iter(lengths), f"({parts[0]},)")
+    if selected == list(range(size + len(variables))):
+        return items, None
+    return items, operator.itemgetter(*selected)

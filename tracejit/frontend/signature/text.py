@@ -39,7 +39,6 @@ from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
-from tracejit.frontend.signature import many
 from tracejit.frontend.signature.conditions import CONDITIONS
 from tracejit.frontend.signature.expressions import (
     Compute,
@@ -53,6 +52,7 @@ from tracejit.frontend.signature.expressions import (
     Var,
     Word,
 )
+from tracejit.frontend.signature.many import MANY, ListItem, Location, arrays_from, display
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
@@ -63,6 +63,7 @@ from tracejit.frontend.signature.program import (
     Drawn,
     Known,
     Launch,
+    LoopState,
     Make,
     ManyArrays,
     Rebind,
@@ -78,6 +79,28 @@ from tracejit.frontend.signature.program import (
 from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
 
+# Variables of replay functions that stand for no `Var`. The names of others end in a number.
+
+SHARED = "shared"
+"""Whether Python can see the memory of any of the caller's storages. `Separate` assigns it, unless there are
+no storages; the wait after the last launch depends on it.
+"""
+
+STATE = "at"
+"""The position of the state that a `StateLoop` is in, if it has several. Its transitions assign it."""
+
+HELD = "held"
+"""The values of the variables of the state in which a `StateLoop` ended. Assigned where it ends; the lines
+after the loop, and other paths, assign it to the variables of the state.
+"""
+
+
+def _stream(index: int) -> tuple[str, str]:
+    """Return the variables of the random stream at a position in the call: its key, and its counter before
+    the launch. The lines before a launch assign them, and its `Drawn` words use them.
+    """
+    return f"key{index}", f"counter{index}"
+
 
 class Writer:
     """A replay function under construction: its lines, and the objects that its names refer to."""
@@ -87,11 +110,9 @@ class Writer:
         self.actions: list[str] = []
         self.names: dict[str, Any] = dict(HELPERS)
         self._constants: dict[int, str] = {}
-        self._variables: dict[Var, str] = {}
-        self._tuples: dict[tuple[str, ...], str] = {}
-        self._lists = many.Lists()
+        self._locations: dict[Var, Location] = {}
+        self._tuples: dict[tuple[Var, ...], str] = {}
         self._serial = 0
-        self._states: list[Sequence[Var]] = []  # variables of the states of a loop
 
     def _name(self, prefix: str) -> str:
         self._serial += 1
@@ -105,13 +126,16 @@ class Writer:
             self.names[name] = value
         return name
 
+    def _location(self, var: Var) -> Location:
+        location = self._locations.get(var)
+        if location is None:
+            location = self._locations[var] = self._name(var.prefix)
+        return location
+
     def write(self, operand: Expr) -> str:
         """Return an operand as Python."""
         if isinstance(operand, Var):
-            name = self._variables.get(operand)
-            if name is None:
-                name = self._variables[operand] = self._name(operand.prefix)
-            return name
+            return str(self._location(operand))
         if isinstance(operand, Const):
             return self.constant(operand.value)
         if isinstance(operand, Literal):
@@ -147,9 +171,9 @@ class Writer:
         """Write steps; the checks of many consecutive arrays become one."""
         position = 0
         while position < len(steps):
-            arrays = many.arrays_from(steps, position)
+            arrays = arrays_from(steps, position)
             following = steps[position : position + max(1, 2 * len(arrays))]
-            if len(arrays) >= many.MANY:
+            if len(arrays) >= MANY:
                 for bind in following[::2]:
                     self.step(bind)
                 self._arrays(arrays)
@@ -170,23 +194,21 @@ class Writer:
         kind, view = self.constant(interned(step.type)), self.constant(step.view)
         items += ".values()" * isinstance(step.container.value, dict)
         self.checks += [f"{arrays} = [*{items}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
-        self._variables.update(
-            zip(step.arrays, [f"{arrays}[{i}]" for i in range(len(step.arrays))], strict=True)
-        )
-        self._variables.update(zip(step.storages, self._lists.add(storages, len(step.storages)), strict=True))
+        for name, vars in ((arrays, step.arrays), (storages, step.storages)):
+            self._locations.update({var: ListItem(name, i, len(vars)) for i, var in enumerate(vars)})
 
-    def _tuple(self, names: Sequence[str], lines: list[str]) -> str:
+    def _tuple(self, vars: Sequence[Var], lines: list[str]) -> str:
         """Return the name of a tuple of many variables, which is added to `lines` when it is first needed."""
-        key = tuple(names)
+        key = tuple(vars)
         name = self._tuples.get(key)
         if name is None:
             name = self._tuples[key] = self._name("a")
-            lines.append(f"{name} = {self._display(names)}")
+            lines.append(f"{name} = {self._display(vars)}")
         return name
 
-    def _display(self, names: Sequence[str]) -> str:
+    def _display(self, vars: Sequence[Var]) -> str:
         """Return a tuple of many variables as Python."""
-        items, getter = self._lists.display(names)
+        items, getter = display([self._location(var) for var in vars])
         return items if getter is None else f"{self.constant(getter)}({items})"
 
     def step(self, step: Step) -> None:
@@ -228,24 +250,23 @@ class Writer:
 
     def _separate(self, step: Separate) -> None:
         names = [self.write(storage) for storage in step.storages]
-        if len(names) >= many.MANY:
-            every = self._tuple(names, self.checks)
-            self.checks.append(f"shared = any_shared({every})")
-            self._require(f"len({{*{every}}}) == {len(names)}")
-            self.checks.append(f"if shared and not disjoint(*{every}): return MISS")
-            return
+        if len(names) >= MANY:
+            every = self._tuple(step.storages, self.checks)
+            exposed, every = f"any_shared({every})", f"*{every}"
+        else:
+            exposed, every = " or ".join(f"{name}.shared" for name in names), ", ".join(names)
         if names:
-            self.checks.append(f"shared = {' or '.join(f'{n}.shared' for n in names)}")
+            self.checks.append(f"{SHARED} = {exposed}")
         if len(names) > 1:
-            self._require(f"len({{{', '.join(names)}}}) == {len(names)}")
-            self.checks.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
+            self._require(f"len({{{every}}}) == {len(names)}")
+            self.checks.append(f"if {SHARED} and not disjoint({every}): return MISS")
 
     def _run(self, run: RunSegment) -> None:
         """Launch a segment, unless a path that was tried before has done so in this call."""
         node = self.constant(run.node)
         lines = self._segment(run)
-        draws = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
-        results = ", ".join([*map(self.write, run.results), self.write(run.number), *draws])
+        drawn = [name for index, _, _ in run.launch.draws for name in _stream(index)]
+        results = ", ".join([*map(self.write, run.results), self.write(run.number), *drawn])
         lines.append(f"memo[{node}] = {results}")
         self.checks.append(f"if {node} in memo: {results} = memo[{node}]")
         self.checks.append("else:")
@@ -254,47 +275,47 @@ class Writer:
 
     def _segment(self, run: RunSegment) -> list[str]:
         """Return the lines that launch a segment and read the number that is looked at."""
-        launch, results = run.launch, [self.write(var) for var in run.results]
+        launch, results = run.launch, run.results
+        names = [self.write(var) for var in results]
         lines = []
         for index, stream, total in launch.draws:
-            name = self.constant(stream)
-            lines.append(f"key{index} = {name}.key; counter{index} = memo.draw({name}, {self.write(total)})")
-        lines += [self._new(var.value, var) for var in run.results]
+            name, (key, counter) = self.constant(stream), _stream(index)
+            lines.append(f"{key} = {name}.key; {counter} = memo.draw({name}, {self.write(total)})")
+        lines += [self._new(var.value, var) for var in results]
         lines.append(self._call(launch, results, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
-        element = self.constant(element_of(run.results[0].value.type.dtype))
-        return [*lines, f"{self.write(run.number)} = {element}({results[0]})"]
+        element = self.constant(element_of(results[0].value.type.dtype))
+        return [*lines, f"{self.write(run.number)} = {element}({names[0]})"]
 
     def _loop(self, loop: StateLoop) -> None:
         """Run a loop over looks, unless a path that was tried before has done so in this call."""
-        node = self.constant(loop.node)
-        many = len(loop.states) > 1
-        self._states = [state.vars for state in loop.states]
-        lines = ["at = 0"] * many
-        lines += [f"{self._state(loop.states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
+        node, states = self.constant(loop.node), loop.states
+        has_several = len(states) > 1
+        lines = [f"{STATE} = 0"] * has_several
+        lines += [f"{self._state(states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
         lines.append("while True:")
-        for number, state in enumerate(loop.states):
-            indent = 2 if many else 1
-            if many:
-                lines.append(f"    {'el' * (number > 0)}if at == {number}:")
-            body = [line for each in state.transitions for line in self._transition(each, many)]
-            body.append(f"held = {self._state(state.vars)}; break")
+        for number, state in enumerate(states):
+            indent = 2 if has_several else 1
+            if has_several:
+                lines.append(f"    {'el' * (number > 0)}if {STATE} == {number}:")
+            body = [line for each in state.transitions for line in self._transition(each, states)]
+            body.append(f"{HELD} = {self._state(state.vars)}; break")
             lines += ["    " * indent + line for line in body]
-        lines.append(f"memo[{node}] = {'at' if many else 0}, held")
+        lines.append(f"memo[{node}] = {STATE if has_several else 0}, {HELD}")
         self.checks.append(f"if {node} not in memo:")
         self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"at, held = memo[{node}]; memo.last = {node}")
-        if many:
-            self._require(f"at == {loop.ends}")
-        if loop.states[loop.ends].vars:
-            self.checks.append(f"{self._state(loop.states[loop.ends].vars)} = held")
+        self.checks.append(f"{STATE}, {HELD} = memo[{node}]; memo.last = {node}")
+        if has_several:
+            self._require(f"{STATE} == {loop.ends}")
+        if states[loop.ends].vars:
+            self.checks.append(f"{self._state(states[loop.ends].vars)} = {HELD}")
 
     def _state(self, vars: Sequence[Var]) -> str:
         """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _transition(self, transition: Transition, many: bool) -> list[str]:
-        """Return the lines of a transition. If its checks fail, the next transition follows."""
+    def _transition(self, transition: Transition, states: Sequence[LoopState]) -> list[str]:
+        """Return the lines of a transition of a loop. If its checks fail, the next transition follows."""
         lines, indent = [], 0
         for step in transition.steps:
             if isinstance(step, Check):
@@ -308,8 +329,8 @@ class Writer:
                 statements = self._segment(step)
             lines += ["    " * indent + line for line in statements]
         ends = transition.ends if isinstance(transition.ends, int) else self.write(transition.ends)
-        end = f"at = {ends}; continue" if many else "continue"
-        vars = [var for number in transition.after for var in self._states[number]]
+        end = f"{STATE} = {ends}; continue" if len(states) > 1 else "continue"
+        vars = [var for number in transition.after for var in states[number].vars]
         after = [var for values in transition.after.values() for var in values]
         if after:
             end = f"{self._state(vars)} = {self._state(after)}; {end}"
@@ -359,46 +380,42 @@ class Writer:
 
     def prepare(self, launch: Launch, program: ReplayProgram, lines: list[str]) -> None:
         """Write what precedes the first launch: pending eager operations and copies of NumPy arrays."""
-        storages = [self.write(var) for var in launch.storages]
-        if len(storages) >= many.MANY:
-            lines.append(f"release_all({self._tuple(storages, lines)})")
+        names = [self.write(var) for var in launch.storages]
+        if len(names) >= MANY:
+            lines.append(f"release_all({self._tuple(launch.storages, lines)})")
         else:
-            lines += [f"if {name}.recording is not None: release({name})" for name in storages]
+            lines += [f"if {name}.recording is not None: release({name})" for name in names]
         lines += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
 
     def launch(self, launch: Launch, program: ReplayProgram) -> None:
         """Write the call into native code, with allocations before it and waits around it."""
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
-        storages = [self.write(var) for var in launch.storages]
         actions += [self._new(storage, var) for storage, var in program.outputs.items()]
         for var, value in program.values:
             expression = self.make(value)
             actions.append(f"{self.write(var)} = {expression}")
-        written = sorted({self.write(var) for var in launch.written}) if launch.is_awaited else []
-        if written:
-            actions.append(
-                f"wait_uncommitted({self._variables_of(written)})"
-            )  # older failures are not this call's
+        written = launch.written if launch.is_awaited else ()
+        if written:  # older failures are not this call's
+            actions.append(f"wait_uncommitted({self._variables_of(written)})")
         for index, stream, total in launch.draws:
-            name = self.constant(stream)
-            actions.append(f"key{index} = {name}.key; counter{index} = {name}.advance({self.write(total)})")
-        outputs = [self.write(var) for var in program.outputs.values()]
-        actions.append(self._call(launch, outputs, "launch", "pack", actions))
+            name, (key, counter) = self.constant(stream), _stream(index)
+            actions.append(f"{key} = {name}.key; {counter} = {name}.advance({self.write(total)})")
+        actions.append(self._call(launch, [*program.outputs.values()], "launch", "pack", actions))
         if written:
             actions.append(f"mark_committed({self._variables_of(written)})")
         actions += [self.effect(effect) for effect in program.effects]
-        if storages:
-            actions.append(f"if shared: wait({self._variables_of(storages)}, exclusive=True)")
+        if launch.storages:
+            actions.append(f"if {SHARED}: wait({self._variables_of(launch.storages)}, exclusive=True)")
 
-    def _variables_of(self, names: Sequence[str]) -> str:
+    def _variables_of(self, storages: Sequence[Var]) -> str:
         """Return the engine variables of storages."""
-        if len(names) >= many.MANY:
-            return f"*variables({self._display(names)})"
-        return ", ".join(f"{name}.variable" for name in names)
+        if len(storages) >= MANY:
+            return f"*variables({self._display(storages)})"
+        return ", ".join(f"{self.write(storage)}.variable" for storage in storages)
 
     def _call(
-        self, launch: Launch, outputs: list[str], call: str, pack: str, lines: list[str] | None = None
+        self, launch: Launch, outputs: Sequence[Var], call: str, pack: str, lines: list[str] | None = None
     ) -> str:
         """Return the `call` with the block that `pack` builds from addresses and numbers, followed by the
         engine's variables.
@@ -409,21 +426,22 @@ class Writer:
         variables: list[str] = []
         keep: list[str] = []
 
-        def add(names: Sequence[str]) -> None:
+        def add(storages: Sequence[Var]) -> None:
             """Pass the addresses of storages."""
-            if len(names) >= many.MANY:
-                every = self._display(names) if lines is None else self._tuple(names, lines)
+            if len(storages) >= MANY:
+                every = self._display(storages) if lines is None else self._tuple(storages, lines)
                 values.append(f"*addresses({every})")
                 variables.append(f"*variable_addresses({every})")
                 keep.append(f"*{every}")
-            else:
-                values.extend([f"{name}.address" for name in names])
-                variables.extend([f"{name}.variable.address" for name in names])
-                keep.extend(names)
+                return
+            for name in map(self.write, storages):
+                values.append(f"{name}.address")
+                variables.append(f"{name}.variable.address")
+                keep.append(name)
 
         for is_start, words in itertools.groupby(launch.words, _is_start):
             if is_start:
-                add([self.write(word.storage) for word in words if isinstance(word, StorageAddress)])
+                add([word.storage for word in words if isinstance(word, StorageAddress)])
                 continue
             for word in words:
                 if isinstance(word, StorageAddress):
@@ -441,9 +459,8 @@ class Writer:
 
     def _drawn(self, word: Drawn) -> str:
         """Return a word of a random stream as Python."""
-        if word.drawn is None:
-            return f"key{word.stream}"
-        return f"((counter{word.stream} + {self.write(word.drawn)}) & {WORD - 1})"
+        key, counter = _stream(word.stream)
+        return key if word.drawn is None else f"(({counter} + {self.write(word.drawn)}) & {WORD - 1})"
 
 
 def _is_start(word: StorageAddress | Drawn | Expr) -> bool:
