@@ -32,7 +32,7 @@ from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.arguments import Arguments, dtype_and_shape
+from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
 from tracejit.frontend.signature.meanings import Meanings
@@ -43,7 +43,6 @@ from tracejit.frontend.signature.program import (
     RunSegment,
     StateLoop,
 )
-from tracejit.frontend.signature.runtime import release
 from tracejit.frontend.signature.slots import Content, Slot
 from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.frontend.surroundings.surroundings import Surroundings
@@ -171,24 +170,9 @@ class Completion:
         """Add the steps that read and check the arrays that the body accessed by name. Raises `Unreplayable`
         if it used an array that is neither one of these nor an argument.
         """
-        arguments, program = self.arguments, self.program
+        arguments = self.arguments
         for slot in self.guards.arrays:
-            array = slot.value
-            storage, view = array._storage, array._view
-            release(storage)
-            var = program.bind(slot.place, seen=array, path=slot.path)
-            known = arguments.arrays.get(storage)
-            says = slot.path, dtype_and_shape(array)
-            if known is not None:
-                program.require(Rule.STORAGE, var, known[0], says=says)
-                program.require(Rule.VIEW, var, Const(view))
-            else:
-                storage_var = program.array(var, storage, view, window=False, says=says)
-                arguments.arrays[storage] = (storage_var, None)
-                if storage in self.trace.windows:
-                    arguments.storages[storage] = storage_var
-            arguments.require_identities(array, var)
-            arguments.handles.setdefault(id(array), (array, var))
+            arguments.add_named(slot.value, slot.place, slot.path)
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 shown = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)

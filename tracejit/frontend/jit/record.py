@@ -31,20 +31,8 @@ from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Body, Trace
 from tracejit.frontend.signature import perform
-from tracejit.frontend.signature.arguments import (
-    Arguments,
-    parameter_names,
-    shows_keywords,
-    survey,
-)
-from tracejit.frontend.signature.expressions import (
-    ARGS,
-    KWARGS,
-    Const,
-    Literal,
-    item,
-)
-from tracejit.frontend.signature.program import ReplayProgram, Rule
+from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.program import ReplayProgram
 from tracejit.frontend.signature.requirements import requirements_of
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
@@ -82,13 +70,11 @@ def record(
     segments: the segments of the function's paths; without them, a look at a value aborts the recording.
     required: the numbers that other traces of the function require.
     """
-    arrays = survey(args, kwargs)
     assumed = Assumptions(
         aliased=set(aliased),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
-        place=arrays.numpy_device,
         required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
@@ -96,7 +82,7 @@ def record(
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
             try:
-                call = _TracedCall(trace, function, args, kwargs, assumed, arrays.shared)
+                call = _TracedCall(trace, function, args, kwargs)
                 result = call.run_body()
                 call.compiled = compiled
                 return call.conclude(result, launch=launch)._replace(aliased=assumed.aliased)
@@ -135,34 +121,15 @@ class _TracedCall:
     cost_in_calls:    the cost of the recording, if it was aborted (see the function).
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        assumed: Assumptions,
-        shared: set[Storage],
-    ) -> None:
+    def __init__(self, trace: Trace, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
-        self.program = program = ReplayProgram()
-        self.arguments = Arguments(trace, program, assumed.aliased | shared, assumed.reached, assumed.place)
-        program.require(Rule.LENGTH, ARGS, Literal(len(args)))
-        if kwargs:
-            if shows_keywords(function):
-                program.require(Rule.KEYS, KWARGS, Const(tuple(kwargs)))
-            else:
-                program.require(Rule.KEYS_IN_ANY_ORDER, KWARGS, Const(frozenset(kwargs)))
-        else:
-            program.require(Rule.EMPTY, KWARGS)
-        names = parameter_names(function, len(args))
-        wrap = self.arguments.wrap
-        self.args = [wrap(args[i], item(ARGS, i), name) for i, name in enumerate(names)]
-        self.kwargs = {k: wrap(v, item(KWARGS, k), k) for k, v in kwargs.items()}
-        self.n_argument_steps = len(program.steps)
-        self.surroundings = Surroundings(self.arguments, assumed.stores)
+        self.program = ReplayProgram()
+        self.arguments = Arguments(trace, self.program)
+        self.args, self.kwargs = self.arguments.read(function, args, kwargs)
+        self.n_argument_steps = len(self.program.steps)
+        self.surroundings = Surroundings(self.arguments)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
         self.compiled = True

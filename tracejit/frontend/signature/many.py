@@ -25,7 +25,6 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.expressions import Var
 from tracejit.frontend.signature.program import ArrayCheck, Bind, Step
-from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16
 """The smallest number of arrays that are checked by a loop."""
@@ -33,7 +32,7 @@ MANY = 16
 
 def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
     """Whether the values are many arrays of one type and view, each of which covers a storage of its own that
-    is not among `known`. If so, their pending eager operations are flushed.
+    is not among `known`.
     """
     if len(values) < MANY or type(values[0]) is not NDArray:
         return False
@@ -48,10 +47,7 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
         if (array._view is not view and array._view != view) or storage in known:
             return False
         distinct.add(storage)
-    if len(distinct) < len(values) or not view.is_identity(kind.shape):
-        return False
-    release_all(distinct)
-    return True
+    return len(distinct) == len(values) and view.is_identity(kind.shape)
 
 
 # -- selection -----------------------------------------------------------------------------------------------
