@@ -45,10 +45,10 @@ class Meanings:
     def of(cls, program: ReplayProgram) -> Meanings:
         """Return the meanings of the variables that a program has bound so far."""
         meanings = cls()
-        for var, value in program.copies:
-            meanings._known[var] = meanings[value]
         for step in program.steps:
             meanings.add(step)
+        for var, value in program.copies:  # of variables that steps bind
+            meanings._known[var] = meanings[value]
         return meanings
 
     def __getitem__(self, value: Expr) -> Interned:
