@@ -75,44 +75,43 @@ def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
 # -- text ----------------------------------------------------------------------------------------------------
 
 
-class ListItem(NamedTuple):
-    """The location of a value in a replay function that is an item of a list: `name` is that of the list,
-    `length` its number of items.
-    """
+class ListOfMany(NamedTuple):
+    """A list in a replay function. Its items are in no variables: ``a1[7]``."""
 
     name: str
-    position: int
     length: int
 
-    def __str__(self) -> str:
-        return f"{self.name}[{self.position}]"
+
+Location = str | tuple[ListOfMany, int]
+"""The location of a value in a replay function: a variable, or a list and the position in it."""
 
 
-Location = str | ListItem
-"""The location of a value in a replay function: the name of a variable, or an item of a list."""
+def text_of(location: Location) -> str:
+    """Return a location as Python."""
+    return location if isinstance(location, str) else f"{location[0].name}[{location[1]}]"
 
 
 def display(locations: Sequence[Location]) -> tuple[str, Callable[[Any], Any] | None]:
     """Return a tuple or list as Python that contains the values at these locations, and a function that
     selects them from it. The function is None if that consists of exactly these, in order.
 
-    >>> a1, a2 = [ListItem("a1", i, 2) for i in range(2)], [ListItem("a2", i, 2) for i in range(2)]
-    >>> display([*a1, *a2, "s3"])
+    >>> a1, a2 = ListOfMany("a1", 2), ListOfMany("a2", 2)
+    >>> display([(a1, 0), (a1, 1), (a2, 0), (a2, 1), "s3"])
     ('(*a1, *a2, s3)', None)
-    >>> items, getter = display([a1[1], a2[1]])
+    >>> items, getter = display([(a1, 1), (a2, 1)])
     >>> items, getter("abcd")
     ('(*a1, *a2)', ('b', 'd'))
     """
     variables = [each for each in locations if isinstance(each, str)]
-    lengths = {each.name: each.length for each in locations if isinstance(each, ListItem)}
-    *starts, size = itertools.accumulate(lengths.values(), initial=0)
-    start = dict(zip(lengths, starts, strict=True))
+    lists = list(dict.fromkeys(each[0] for each in locations if not isinstance(each, str)))
+    *starts, size = itertools.accumulate([each.length for each in lists], initial=0)
+    start = dict(zip(lists, starts, strict=True))
     after_lists = itertools.count(size)
     selected = [
-        next(after_lists) if isinstance(each, str) else start[each.name] + each.position for each in locations
+        next(after_lists) if isinstance(each, str) else start[each[0]] + each[1] for each in locations
     ]
-    parts = [*(f"*{name}" for name in lengths), *variables]
-    items = f"({', '.join(parts)})" if len(parts) > 1 else next(iter(lengths), f"({parts[0]},)")
+    parts = [*(f"*{each.name}" for each in lists), *variables]
+    items = f"({', '.join(parts)})" if len(parts) > 1 else lists[0].name if lists else f"({variables[0]},)"
     if selected == list(range(size + len(variables))):
         return items, None
     return items, operator.itemgetter(*selected)

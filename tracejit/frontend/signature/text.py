@@ -52,7 +52,7 @@ from tracejit.frontend.signature.expressions import (
     Var,
     Word,
 )
-from tracejit.frontend.signature.many import MANY, ListItem, Location, arrays_from, display
+from tracejit.frontend.signature.many import MANY, ListOfMany, Location, arrays_from, display, text_of
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
@@ -135,7 +135,7 @@ class Writer:
     def write(self, operand: Expr) -> str:
         """Return an operand as Python."""
         if isinstance(operand, Var):
-            return str(self._location(operand))
+            return text_of(self._location(operand))
         if isinstance(operand, Const):
             return self.constant(operand.value)
         if isinstance(operand, Literal):
@@ -190,12 +190,13 @@ class Writer:
 
     def _many(self, step: ManyArrays) -> None:
         """Bind the arrays of a container and their storages, as two lists."""
-        items, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
+        children, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
         kind, view = self.constant(interned(step.type)), self.constant(step.view)
-        items += ".values()" * isinstance(step.container.value, dict)
-        self.checks += [f"{arrays} = [*{items}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
+        children += ".values()" * isinstance(step.container.value, dict)
+        self.checks += [f"{arrays} = [*{children}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
         for name, vars in ((arrays, step.arrays), (storages, step.storages)):
-            self._locations.update({var: ListItem(name, i, len(vars)) for i, var in enumerate(vars)})
+            items = ListOfMany(name, len(vars))
+            self._locations |= {var: (items, position) for position, var in enumerate(vars)}
 
     def _tuple(self, vars: Sequence[Var], lines: list[str]) -> str:
         """Return the name of a tuple of many variables, which is added to `lines` when it is first needed."""
