@@ -255,7 +255,7 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
             segments.append((step.node, []))
             if isinstance(step, StateLoop) and len(step.states) > 1:
                 segments[-1][1].append(Answer(None, interned("end of loop", step.node), step.ends))
-        elif isinstance(step, Check) and segments and step.says is not None:
+        elif isinstance(step, Check) and segments:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)
             segments[-1][1].append(Answer(step.says, meanings[subject], value))

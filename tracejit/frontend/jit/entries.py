@@ -89,11 +89,16 @@ class Path(Signature):
         return (self,)
 
     @property
+    def launches(self) -> list[tuple[Graph, Any]]:
+        """The graphs of all launches and their schedules, in order."""
+        segments = [node.segment for node, _answers in self.segments]
+        segments += [loop.segment for loop in self.loops if loop.segment is not None]
+        return [*((each.graph, each.schedule) for each in segments), (self.graph, self.schedule)]
+
+    @property
     def schedules(self) -> list[Any]:
         """The schedules of all launches, in order."""
-        schedules = [node.segment.schedule for node, _answers in self.segments]
-        schedules += [loop.segment.schedule for loop in self.loops if loop.segment is not None]
-        return [*schedules, self.schedule]
+        return [schedule for _graph, schedule in self.launches]
 
 
 @dataclass(eq=False, repr=False)

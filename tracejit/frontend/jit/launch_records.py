@@ -56,11 +56,11 @@ def launch_of(
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
-        storages=tuple(arguments.storages.values()),
         words=_words(trace.origins, arguments.arrays, computed),
-        draws=_draws(trace, draws, computed),
-        written=tuple(written),
         is_awaited=is_awaited,
+        draws=_draws(trace, draws, computed),
+        storages=tuple(arguments.storages.values()),
+        written=tuple(written),
     )
 
 
@@ -72,11 +72,9 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
     launch = Launch(
         call=check.launcher(schedule, graph),
         pack=schedule.pack.pack,
-        storages=(),
         words=_words(cut.origins, arrays, computed),
-        draws=_draws(trace, cut.draws, computed),
-        written=(),
         is_awaited=graph_can_fail(graph),
+        draws=_draws(trace, cut.draws, computed),
     )
     run = RunSegment(node, launch, tuple(arrays[storage][0] for storage in cut.results), computed[cut.source])
     for var in (*run.results, run.number):
@@ -99,10 +97,7 @@ def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, comp
     return Launch(
         call=check.launcher(segment.schedule, segment.graph),
         pack=segment.schedule.pack.pack,
-        storages=(),
         words=tuple(map(word, inputs)),
-        draws=(),
-        written=(),
         is_awaited=True,
     )
 

@@ -264,20 +264,20 @@ class Launch:
     """A call into native code: the last one of a path, or that of a segment.
 
     call, pack: functions of the schedule: `call` takes the argument block that `pack` returns.
-    storages:   the caller's storages; pending eager operations on one are launched before.
     words:      the values to pack, without the addresses of outputs.
-    draws:      random streams by their position in the call, and the number of words drawn from each.
-    written:    the caller's storages that it writes.
     is_awaited: whether effects depend on a launch that may fail, so that the replay waits for its success.
+    draws:      random streams by their position in the call, and the number of words drawn from each.
+    storages:   the caller's storages; pending eager operations on one are launched before. None for segments.
+    written:    the caller's storages that it writes. None for segments.
     """
 
     call: Any
     pack: Any
-    storages: tuple[Var, ...]
     words: tuple[StorageAddress | Drawn | Expr, ...]
-    draws: tuple[tuple[int, Any, Expr], ...]
-    written: tuple[Var, ...]
     is_awaited: bool
+    draws: tuple[tuple[int, Any, Expr], ...] = ()
+    storages: tuple[Var, ...] = ()
+    written: tuple[Var, ...] = ()
 
 
 @dataclass(eq=False)
