@@ -11,6 +11,7 @@ from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.requirements import Requirements
 from tracejit.ir.graph import Graph
+from tracejit.ir.structure import structure
 
 
 class Timing(NamedTuple):
@@ -87,6 +88,11 @@ class Path(Signature):
     @property
     def paths(self) -> "Sequence[Path]":
         return (self,)
+
+    def is_same(self, other: "Path") -> bool:
+        """Whether two paths without looks serve the same calls with the same graph."""
+        same_calls = self.requirements == other.requirements and self.pinned == other.pinned
+        return same_calls and structure(self.graph) == structure(other.graph)
 
     @property
     def launches(self) -> list[tuple[Graph, Any]]:
