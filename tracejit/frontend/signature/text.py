@@ -41,6 +41,8 @@ from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.conditions import CONDITIONS
 from tracejit.frontend.signature.expressions import (
+    ARGS,
+    KWARGS,
     Compute,
     Const,
     Derived,
@@ -81,13 +83,19 @@ from tracejit.frontend.signature.source import function_of
 
 # Variables of replay functions that stand for no `Var`. The names of others end in a number.
 
+MEMO = "memo"
+"""The results of the call's segments (see `runtime.Memo`): a parameter of the function of a path with looks.
+"""
+
 SHARED = "shared"
 """Whether Python can see the memory of any of the caller's storages. `Separate` assigns it, unless there are
 no storages; the wait after the last launch depends on it.
 """
 
 STATE = "at"
-"""The position of the state that a `StateLoop` is in, if it has several. Its transitions assign it."""
+"""The position of the state that a `StateLoop` is in, if it has several. Transitions assign it; the lines
+after the loop compare it.
+"""
 
 HELD = "held"
 """The values of the variables of the state in which a `StateLoop` ended. Assigned where it ends; the lines
@@ -268,11 +276,11 @@ class Writer:
         lines = self._segment(run)
         drawn = [name for index, _, _ in run.launch.draws for name in _stream(index)]
         results = ", ".join([*map(self.write, run.results), self.write(run.number), *drawn])
-        lines.append(f"memo[{node}] = {results}")
-        self.checks.append(f"if {node} in memo: {results} = memo[{node}]")
+        lines.append(f"{MEMO}[{node}] = {results}")
+        self.checks.append(f"if {node} in {MEMO}: {results} = {MEMO}[{node}]")
         self.checks.append("else:")
         self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"memo.last = {node}")
+        self.checks.append(f"{MEMO}.last = {node}")
 
     def _segment(self, run: RunSegment) -> list[str]:
         """Return the lines that launch a segment and read the number that is looked at."""
@@ -281,7 +289,7 @@ class Writer:
         lines = []
         for index, stream, total in launch.draws:
             name, (key, counter) = self.constant(stream), _stream(index)
-            lines.append(f"{key} = {name}.key; {counter} = memo.draw({name}, {self.write(total)})")
+            lines.append(f"{key} = {name}.key; {counter} = {MEMO}.draw({name}, {self.write(total)})")
         lines += [self._new(var.value, var) for var in results]
         lines.append(self._call(launch, results, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
@@ -302,10 +310,10 @@ class Writer:
             body = [line for each in state.transitions for line in self._transition(each, states)]
             body.append(f"{HELD} = {self._state(state.vars)}; break")
             lines += ["    " * indent + line for line in body]
-        lines.append(f"memo[{node}] = {STATE if has_several else 0}, {HELD}")
-        self.checks.append(f"if {node} not in memo:")
+        lines.append(f"{MEMO}[{node}] = {STATE if has_several else 0}, {HELD}")
+        self.checks.append(f"if {node} not in {MEMO}:")
         self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"{STATE}, {HELD} = memo[{node}]; memo.last = {node}")
+        self.checks.append(f"{STATE}, {HELD} = {MEMO}[{node}]; {MEMO}.last = {node}")
         if has_several:
             self._require(f"{STATE} == {loop.ends}")
         if states[loop.ends].vars:
@@ -485,7 +493,7 @@ def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[.
     result = writer.make(program.result)
     writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
     writer.names.update(entry=entry, CLOCK=CLOCK)
-    parameters = "args, kwargs" if first is None else "args, kwargs, memo"
+    parameters = [ARGS.name, KWARGS.name] + [MEMO] * (first is not None)
     return function_of(writer.checks, writer.actions, writer.names, name, parameters)
 
 
@@ -494,6 +502,5 @@ def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callab
     writer = Writer()
     writer.steps(program.steps)
     writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
-    replay, text = function_of(writer.checks, writer.actions, writer.names, name)
     writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
-    return replay, text
+    return function_of(writer.checks, writer.actions, writer.names, name, [ARGS.name, KWARGS.name])
