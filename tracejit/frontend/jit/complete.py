@@ -31,7 +31,6 @@ from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
@@ -80,31 +79,26 @@ class Completion:
     computed: variables of the numbers that the body computed, or read from arrays.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        arguments: Arguments,
-        surroundings: Surroundings,
-        changes: list[tuple[Slot, Any]],
-    ) -> None:
-        self.trace, self.arguments, self.surroundings, self.changes = trace, arguments, surroundings, changes
-        self.program = arguments.program
-        self.computed = number_variables.variables_of(trace.numbers.steps)
+    def __init__(self, surroundings: Surroundings, changes: list[tuple[Slot, Any]]) -> None:
+        self.surroundings, self.changes = surroundings, changes
+        self.arguments = arguments = surroundings.arguments
+        self.trace, self.program = arguments.trace, arguments.program
+        self.computed = number_variables.variables_of(self.trace.numbers.steps)
         self.guards = Guards(surroundings, self.program)
         self.description = ResultDescription(
-            self.program, arguments, self.guards.var_of, surroundings.code.line_of, self.computed
+            arguments, self.guards.var_of, surroundings.code.line_of, self.computed
         )
+        self.looks = LookEmitter(arguments, self.computed)
 
     def complete(self, result: Any) -> None:
         """Add all steps of a replay after those that read the arguments, except for the launch."""
-        trace, program = self.trace, self.program
+        trace = self.trace
         if trace.numbers.raised is not None:
             what = "the body catches an error of arithmetic on a number found in an array"
             raise Unreplayable(what, "test the number before", trace.numbers.raised)
         self.guards.emit()
         self._read_arrays()
-        self.loops = LookEmitter(trace, self.arguments, self.computed)
-        self.loops.introduce()
+        self.looks.introduce()
         if trace.uses_device:
             self._check_device()
         constant = self._copy_in_imports()
@@ -113,7 +107,7 @@ class Completion:
         self._keep_constants(constant)
         if trace.looks.cuts:  # before anything is launched
             self._check_separate()
-        self.loops.emit(program)
+        self.looks.emit()
         if not trace.looks.cuts:
             self._check_separate()
 

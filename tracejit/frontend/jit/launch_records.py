@@ -41,18 +41,12 @@ def names_of(program: ReplayProgram) -> tuple[str, ...]:
     return tuple(map(name, program.launch.words))
 
 
-def launch_of(
-    program: ReplayProgram,
-    trace: Trace,
-    arguments: Arguments,
-    computed: Variables,
-    graph: Graph,
-    schedule: Any,
-) -> Launch:
+def launch_of(arguments: Arguments, computed: Variables, graph: Graph, schedule: Any) -> Launch:
     """Describe how a replay launches the last graph of a path."""
+    trace = arguments.trace
     draws = range(len(trace.draws.taken), len(trace.draws.totals))
     written = dict.fromkeys(arguments.arrays[window.storage][0] for window in trace.written())
-    is_awaited = bool(program.effects) and graph_can_fail(graph)
+    is_awaited = bool(arguments.program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,

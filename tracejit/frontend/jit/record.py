@@ -118,8 +118,8 @@ class _TracedCall:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
-        self.program = ReplayProgram()
-        self.arguments = Arguments(trace, self.program)
+        self.arguments = Arguments(trace)
+        self.program = self.arguments.program
         self.args, self.kwargs = self.arguments.read(function, args, kwargs)
         self.n_argument_steps = len(self.program.steps)
         self.surroundings = Surroundings(self.arguments)
@@ -235,9 +235,9 @@ class _TracedCall:
             self._discard()
 
     def _conclude(self, result: Any, *, launch: bool, compiled: bool) -> RecordedCall:
-        trace, program, arguments = self.trace, self.program, self.arguments
+        trace, program = self.trace, self.program
         assert self.changes is not None
-        completion = Completion(trace, arguments, self.surroundings, self.changes)
+        completion = Completion(self.surroundings, self.changes)
         completion.complete(result)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
@@ -246,9 +246,7 @@ class _TracedCall:
         at_recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         at_compiled = time.perf_counter()
-        program.launch = launch_records.launch_of(
-            program, trace, arguments, completion.computed, graph, schedule
-        )
+        program.launch = launch_records.launch_of(self.arguments, completion.computed, graph, schedule)
         entry = Path(
             _no_replay,
             requirements_of(program),
@@ -258,7 +256,7 @@ class _TracedCall:
             schedule=schedule,
             names=launch_records.names_of(program),
             segments=segments_of(program) if trace.looks.cuts else (),
-            loops=tuple(completion.loops.reports),
+            loops=tuple(completion.looks.reports),
         )
         release_callbacks(graph, entry)
         if launch:  # now, so that it runs while Python compiles the replay function

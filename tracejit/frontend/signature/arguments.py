@@ -117,6 +117,7 @@ class Rebuilt(NamedTuple):
 class Arguments:
     """The arguments of a call that is being traced, and the other arrays that its body accesses.
 
+    program:      the replay program of the call; the arguments are its first steps.
     arrays:       storage in the trace -> the variable of the caller's storage, and the variable of the offset
                   in elements if that is a run-time value.
     handles:      id of an array that the body gets -> that array, and the variable of the caller's array.
@@ -130,8 +131,8 @@ class Arguments:
     transferred:  storages of the NumPy arrays that are copied to that device.
     """
 
-    def __init__(self, trace: Trace, program: ReplayProgram) -> None:
-        self.trace, self.program = trace, program
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.program = trace, ReplayProgram()
         self.numpy_device = CPU
         self.transferred: set[Storage] = set()
         self.arrays: dict[Storage, tuple[Var, Var | None]] = {}

@@ -43,7 +43,6 @@ from tracejit.frontend.signature.program import (
     Make,
     Rebind,
     Refill,
-    ReplayProgram,
 )
 from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import callers_value
@@ -69,13 +68,12 @@ class ResultDescription:
 
     def __init__(
         self,
-        program: ReplayProgram,
         arguments: Arguments,
         named_expr: Callable[[Any], Expr | None],
         line_of: Callable[[Slot], str | None],
         computed: dict[Computed | Source, Var],
     ) -> None:
-        self.program, self.arguments, self.computed = program, arguments, computed
+        self.program, self.arguments, self.computed = arguments.program, arguments, computed
         self.named_expr, self.line_of = named_expr, line_of
         self.referenced: set[Storage] = set()
         self.segment_results: dict[Storage, Storage] = {}
