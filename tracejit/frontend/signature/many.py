@@ -16,10 +16,8 @@ For a call of another signature, these lines raise one of the errors that are mi
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Sequence
+from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
@@ -50,9 +48,6 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
     return len(distinct) == len(values) and view.is_identity(kind.shape)
 
 
-# -- selection -----------------------------------------------------------------------------------------------
-
-
 def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
     """Return the consecutive checks of arrays from `position` on, each of which follows the binding of its
     array. They have the same type and view, and no array is read from another one of them.
@@ -70,48 +65,3 @@ def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
         bound |= {bind.var, check.storage}
         checks.append(check)
     return checks
-
-
-# -- text ----------------------------------------------------------------------------------------------------
-
-
-class ListOfMany(NamedTuple):
-    """A list in a replay function. Its items are in no variables: ``a1[7]``."""
-
-    name: str
-    length: int
-
-
-Location = str | tuple[ListOfMany, int]
-"""The location of a value in a replay function: a variable, or a list and the position in it."""
-
-
-def text_of(location: Location) -> str:
-    """Return a location as Python."""
-    return location if isinstance(location, str) else f"{location[0].name}[{location[1]}]"
-
-
-def display(locations: Sequence[Location]) -> tuple[str, Callable[[Any], Any] | None]:
-    """Return a tuple or list as Python that contains the values at these locations, and a function that
-    selects them from it. The function is None if that consists of exactly these, in order.
-
-    >>> a1, a2 = ListOfMany("a1", 2), ListOfMany("a2", 2)
-    >>> display([(a1, 0), (a1, 1), (a2, 0), (a2, 1), "s3"])
-    ('(*a1, *a2, s3)', None)
-    >>> items, getter = display([(a1, 1), (a2, 1)])
-    >>> items, getter("abcd")
-    ('(*a1, *a2)', ('b', 'd'))
-    """
-    variables = [each for each in locations if isinstance(each, str)]
-    lists = list(dict.fromkeys(each[0] for each in locations if not isinstance(each, str)))
-    *starts, size = itertools.accumulate([each.length for each in lists], initial=0)
-    start = dict(zip(lists, starts, strict=True))
-    after_lists = itertools.count(size)
-    selected = [
-        next(after_lists) if isinstance(each, str) else start[each[0]] + each[1] for each in locations
-    ]
-    parts = [*(f"*{each.name}" for each in lists), *variables]
-    items = f"({', '.join(parts)})" if len(parts) > 1 else lists[0].name if lists else f"({variables[0]},)"
-    if selected == list(range(size + len(variables))):
-        return items, None
-    return items, operator.itemgetter(*selected)

@@ -7,7 +7,7 @@ particular objects, literals, and values derived from these. A check is a `Rule`
     program.require(Rule.TYPE, n, Const(float))                  if not (type(n0) is K1): return MISS
     m = program.bind(Compute(MULTIPLY, n, Literal(2)), "m")      m2 = (n0 * (2))
 
-`text`, with `conditions` and `many`, writes the Python on the right; nothing parses it. Each variable
+`text` writes the Python on the right; nothing parses it. Each variable
 refers to the object that it was in the recorded call, so one description serves the recorded call
 (`perform`) and its replays.
 """
@@ -31,7 +31,7 @@ from tracejit.ir.view import View
 
 
 class Rule(enum.Enum):
-    """Requirements of checks on their operands; `conditions` writes each as a condition in Python."""
+    """Requirements of checks on their operands; `expression_text` writes each as a condition in Python."""
 
     IS = enum.auto()
     IS_NOT = enum.auto()

@@ -34,39 +34,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracejit import engine
-from tracejit.frontend.arrays import trees
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import WORD
-from tracejit.frontend.recording.sources import source_of
 from tracejit.frontend.recording.storage import Storage, interned
-from tracejit.frontend.signature.conditions import CONDITIONS
+from tracejit.frontend.signature.expression_text import ExpressionWriter
 from tracejit.frontend.signature.expressions import (
     ARGS,
     KWARGS,
-    Compute,
-    Const,
-    Derived,
     Expr,
-    GetAttribute,
-    GetItem,
-    Literal,
-    Result,
     Var,
-    Word,
 )
-from tracejit.frontend.signature.many import MANY, ListOfMany, Location, arrays_from, display, text_of
+from tracejit.frontend.signature.many import MANY, arrays_from
 from tracejit.frontend.signature.program import (
     ArrayCheck,
-    ArrayOn,
     Bind,
     Check,
-    CopyOf,
     Distinct,
     Drawn,
-    Known,
     Launch,
     LoopState,
-    Make,
     ManyArrays,
     Rebind,
     Refill,
@@ -78,7 +64,7 @@ from tracejit.frontend.signature.program import (
     StorageAddress,
     Transition,
 )
-from tracejit.frontend.signature.runtime import CLOCK, HELPERS, PIECEWISE, element_of
+from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
 
 # Variables of replay functions that stand for no `Var`. The names of others end in a number.
@@ -110,68 +96,14 @@ def _stream(index: int) -> tuple[str, str]:
     return f"key{index}", f"counter{index}"
 
 
-class Writer:
+class Writer(ExpressionWriter):
     """A replay function under construction: its lines, and the objects that its names refer to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.checks: list[str] = []
         self.actions: list[str] = []
-        self.names: dict[str, Any] = dict(HELPERS)
-        self._constants: dict[int, str] = {}
-        self._locations: dict[Var, Location] = {}
         self._tuples: dict[tuple[Var, ...], str] = {}
-        self._serial = 0
-
-    def _name(self, prefix: str) -> str:
-        self._serial += 1
-        return f"{prefix}{self._serial - 1}"
-
-    def constant(self, value: Any) -> str:
-        """Return a name for an object."""
-        name = self._constants.get(id(value))
-        if name is None:
-            name = self._constants[id(value)] = self._name("K")
-            self.names[name] = value
-        return name
-
-    def _location(self, var: Var) -> Location:
-        location = self._locations.get(var)
-        if location is None:
-            location = self._locations[var] = self._name(var.prefix)
-        return location
-
-    def write(self, operand: Expr) -> str:
-        """Return an operand as Python."""
-        if isinstance(operand, Var):
-            return text_of(self._location(operand))
-        if isinstance(operand, Const):
-            return self.constant(operand.value)
-        if isinstance(operand, Literal):
-            value = operand.value
-            return source_of(value) if type(value) is float else repr(value)
-        if isinstance(operand, Word):
-            return operand.name
-        assert isinstance(operand, Derived)
-        return self._derived(operand)
-
-    def _derived(self, value: Derived) -> str:
-        if isinstance(value, Compute):
-            return value.operation.written(*map(self._number, value.operands))
-        operands = list(map(self.write, value.operands))
-        if isinstance(value, GetAttribute):
-            return f"{operands[0]}.{value.name}"
-        if isinstance(value, GetItem):
-            return f"{operands[0]}[{operands[1]}]"
-        assert isinstance(value, Result)
-        return f"{self.write(value.function)}({', '.join(operands)})"
-
-    def _number(self, operand: Expr) -> str:
-        """Return an operand of an operation; a negative literal is in parentheses, as in ``(-1) ** x``."""
-        return source_of(operand.value) if isinstance(operand, Literal) else self.write(operand)
-
-    def let(self, var: Var, value: Any) -> None:
-        """Let a variable be the same object in all replays."""
-        self.names[self.write(var)] = value
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -198,27 +130,21 @@ class Writer:
 
     def _many(self, step: ManyArrays) -> None:
         """Bind the arrays of a container and their storages, as two lists."""
-        children, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
+        children, arrays, storages = self.write(step.container), self.new_name("a"), self.new_name("a")
         kind, view = self.constant(interned(step.type)), self.constant(step.view)
         children += ".values()" * isinstance(step.container.value, dict)
         self.checks += [f"{arrays} = [*{children}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
-        for name, vars in ((arrays, step.arrays), (storages, step.storages)):
-            items = ListOfMany(name, len(vars))
-            self._locations |= {var: (items, position) for position, var in enumerate(vars)}
+        self.let_items(arrays, step.arrays)
+        self.let_items(storages, step.storages)
 
     def _tuple(self, vars: Sequence[Var], lines: list[str]) -> str:
         """Return the name of a tuple of many variables, which is added to `lines` when it is first needed."""
         key = tuple(vars)
         name = self._tuples.get(key)
         if name is None:
-            name = self._tuples[key] = self._name("a")
-            lines.append(f"{name} = {self._display(vars)}")
+            name = self._tuples[key] = self.new_name("a")
+            lines.append(f"{name} = {self.display(vars)}")
         return name
-
-    def _display(self, vars: Sequence[Var]) -> str:
-        """Return a tuple of many variables as Python."""
-        items, getter = display([self._location(var) for var in vars])
-        return items if getter is None else f"{self.constant(getter)}({items})"
 
     def step(self, step: Step) -> None:
         """Write a step."""
@@ -226,7 +152,7 @@ class Writer:
             name = self.write(step.var)
             self.checks.append(f"{name} = {self.write(step.value)}")
         elif isinstance(step, Check):
-            self._require(self._condition(step))
+            self._require(self.condition(step))
         elif isinstance(step, Distinct):
             every = [f"id({self.write(var)})" for var in step.vars]
             self._require(f"len({{{', '.join(every)}}}) == {len(every)}")
@@ -250,9 +176,6 @@ class Writer:
             ]
         else:
             self._separate(step)
-
-    def _condition(self, check: Check) -> str:
-        return CONDITIONS[check.rule].format(*map(self.write, check.operands))
 
     def _require(self, condition: str) -> None:
         self.checks.append(f"if not ({condition}): return MISS")
@@ -328,7 +251,7 @@ class Writer:
         lines, indent = [], 0
         for step in transition.steps:
             if isinstance(step, Check):
-                lines.append("    " * indent + f"if {self._condition(step)}:")
+                lines.append("    " * indent + f"if {self.condition(step)}:")
                 indent += 1
                 continue
             if isinstance(step, Bind):
@@ -346,31 +269,6 @@ class Writer:
         return [*lines, "    " * indent + end]
 
     # -- actions ---------------------------------------------------------------------------------------------
-
-    def make(self, make: Make) -> str:
-        """Return the expression that creates a value of the result."""
-        if isinstance(make, Known):
-            return self.write(make.operand)
-        if isinstance(make, ArrayOn):
-            storage, view = self.write(make.storage), make.view
-            if make.offset is None:
-                return f"NDArray({storage}, {self.constant(view)})"
-            start = f"{self.write(make.offset)} + {view.offset}"
-            shape, strides = self.constant(view.shape), self.constant(view.strides)
-            return f"NDArray({storage}, View({start}, {shape}, {strides}, {view.writable}))"
-        if isinstance(make, CopyOf):
-            return f"{self.constant(make.array)}.copy('K')"
-        parts = [self.make(part) for part in make.parts]
-        if make.kind is tuple:
-            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        if make.kind is list:
-            return f"[{', '.join(parts)}]"
-        if make.kind is dict:
-            pairs = [f"{self.constant(k)}: {part}" for k, part in zip(make.keys, parts, strict=True)]
-            return "{" + ", ".join(pairs) + "}"
-        factory = "None" if make.factory is None else self.make(make.factory)
-        kind, keys = self.constant(make.kind), self.constant(make.keys)
-        return f"{self.constant(trees.build)}({kind}, {keys}, [{', '.join(parts)}], {factory})"
 
     def effect(self, effect: Rebind | Refill) -> str:
         """Return the statement that performs an effect."""
@@ -420,7 +318,7 @@ class Writer:
     def _variables_of(self, storages: Sequence[Var]) -> str:
         """Return the engine variables of storages."""
         if len(storages) >= MANY:
-            return f"*variables({self._display(storages)})"
+            return f"*variables({self.display(storages)})"
         return ", ".join(f"{self.write(storage)}.variable" for storage in storages)
 
     def _call(
@@ -438,7 +336,7 @@ class Writer:
         def add(storages: Sequence[Var]) -> None:
             """Pass the addresses of storages."""
             if len(storages) >= MANY:
-                every = self._display(storages) if lines is None else self._tuple(storages, lines)
+                every = self.display(storages) if lines is None else self._tuple(storages, lines)
                 values.append(f"*addresses({every})")
                 variables.append(f"*variable_addresses({every})")
                 keep.append(f"*{every}")
