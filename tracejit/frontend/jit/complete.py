@@ -35,13 +35,7 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
 from tracejit.frontend.signature.meanings import Meanings
-from tracejit.frontend.signature.program import (
-    Check,
-    ReplayProgram,
-    Rule,
-    RunSegment,
-    StateLoop,
-)
+from tracejit.frontend.signature.program import Check, ReplayProgram, Rule, RunSegment, StateLoop
 from tracejit.frontend.signature.slots import Content, Slot
 from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.frontend.surroundings.surroundings import Surroundings

@@ -16,15 +16,7 @@ import copy
 import functools
 import sys
 from collections.abc import Callable
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tracejit import engine
 from tracejit.config import config

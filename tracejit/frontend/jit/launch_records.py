@@ -15,13 +15,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Compute, Expr, Literal
-from tracejit.frontend.signature.program import (
-    Drawn,
-    Launch,
-    ReplayProgram,
-    RunSegment,
-    StorageAddress,
-)
+from tracejit.frontend.signature.program import Drawn, Launch, ReplayProgram, RunSegment, StorageAddress
 from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
 

@@ -29,21 +29,8 @@ from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Parts, Rebuilt, is_record, part_of, parts_of
-from tracejit.frontend.signature.expressions import (
-    Const,
-    Expr,
-    Literal,
-    Var,
-)
-from tracejit.frontend.signature.program import (
-    ArrayOn,
-    Container,
-    CopyOf,
-    Known,
-    Make,
-    Rebind,
-    Refill,
-)
+from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
+from tracejit.frontend.signature.program import ArrayOn, Container, CopyOf, Known, Make, Rebind, Refill
 from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import callers_value
 

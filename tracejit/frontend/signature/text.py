@@ -38,12 +38,7 @@ from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.expression_text import ExpressionWriter
-from tracejit.frontend.signature.expressions import (
-    ARGS,
-    KWARGS,
-    Expr,
-    Var,
-)
+from tracejit.frontend.signature.expressions import ARGS, KWARGS, Expr, Var
 from tracejit.frontend.signature.many import MANY, arrays_from
 from tracejit.frontend.signature.program import (
     ArrayCheck,
