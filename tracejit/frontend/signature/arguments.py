@@ -145,7 +145,7 @@ class Arguments:
         self.storages: dict[Storage, Var] = {}
         self._entire: set[Storage] = set()  # storages that enter the trace in full instead of as windows
         self._in_progress: set[int] = set()  # ids of containers that are being wrapped
-        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # arrays among the arguments, by storage
+        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the caller's arrays, by storage
 
     def read(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -326,10 +326,9 @@ class Arguments:
         """Return a window on an array, and bind the variable of its offset."""
         storage, view = array._storage, array._view
         low, high = view.span()
-        item = storage.type.dtype.itemsize
         shape = view.shape if view.is_contiguous() else (high - low,)
         type = ArrayType(shape, storage.type.dtype, storage.type.device)
-        window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
+        window = Storage.at(storage.address + low * type.dtype.itemsize, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
         start = Compute(SUBTRACT, attribute(var, "_view", "offset"), Literal(view.offset - low))

@@ -118,13 +118,14 @@ class Writer(ExpressionWriter):
             position += len(following)
 
     def _arrays(self, arrays: Sequence[ArrayCheck]) -> None:
+        """Check many consecutive arrays by one call."""
         kind, view = self.constant(interned(arrays[0].type)), self.constant(arrays[0].view)
         names = ", ".join([self.write(check.array) for check in arrays])
         storages = ", ".join([self.write(check.storage) for check in arrays])
         self.checks.append(f"{storages} = storages({kind}, {view}, {names})")
 
     def _many(self, step: ManyArrays) -> None:
-        """Bind the arrays of a container and their storages, as two lists."""
+        """Check the arrays of a container by one call, and bind them and their storages, as two lists."""
         children, arrays, storages = self.write(step.container), self.new_name("a"), self.new_name("a")
         kind, view = self.constant(interned(step.type)), self.constant(step.view)
         children += ".values()" * isinstance(step.container.value, dict)
@@ -177,13 +178,12 @@ class Writer(ExpressionWriter):
 
     def _separate(self, step: Separate) -> None:
         names = [self.write(storage) for storage in step.storages]
+        every, are_shared = ", ".join(names), " or ".join(f"{name}.shared" for name in names)
         if len(names) >= MANY:
-            every = self._tuple(step.storages, self.checks)
-            exposed, every = f"any_shared({every})", f"*{every}"
-        else:
-            exposed, every = " or ".join(f"{name}.shared" for name in names), ", ".join(names)
+            name = self._tuple(step.storages, self.checks)
+            every, are_shared = f"*{name}", f"any_shared({name})"
         if names:
-            self.checks.append(f"{SHARED} = {exposed}")
+            self.checks.append(f"{SHARED} = {are_shared}")
         if len(names) > 1:
             self._require(f"len({{{every}}}) == {len(names)}")
             self.checks.append(f"if {SHARED} and not disjoint({every}): return MISS")
