@@ -328,7 +328,8 @@ class Arguments:
         low, high = view.span()
         shape = view.shape if view.is_contiguous() else (high - low,)
         type = ArrayType(shape, storage.type.dtype, storage.type.device)
-        window = Storage.at(storage.address + low * type.dtype.itemsize, type, storage.buffer, storage.variable)
+        address = storage.address + low * type.dtype.itemsize
+        window = Storage.at(address, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
         start = Compute(SUBTRACT, attribute(var, "_view", "offset"), Literal(view.offset - low))
