@@ -8,6 +8,8 @@ import functools
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
 from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
@@ -121,8 +123,8 @@ def _widened(graph: Graph) -> list[str]:
         f"{node.op.name} widened float32 to float64 at {node.location}"
         for node in graph.nodes
         if node.op is ops.astype
-        and str(node.inputs[0].type.dtype) == "float32"
-        and str(node.output.type.dtype) == "float64"
+        and node.inputs[0].type.dtype == np.float32
+        and node.output.type.dtype == np.float64
     ]
 
 
