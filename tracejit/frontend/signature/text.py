@@ -221,13 +221,17 @@ class Writer(ExpressionWriter):
         lines = [f"{STATE} = 0"] * has_several
         lines += [f"{self._state(states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
         lines.append("while True:")
+        indent = "    " * (2 if has_several else 1)
         for number, state in enumerate(states):
-            indent = 2 if has_several else 1
+            if state.iterations is not None:
+                lines += [f"    if {STATE} == {number}:"] * has_several
+                lines += [indent + line for line in self._transition(state.iterations, states)]
+        for number, state in enumerate(states):
             if has_several:
                 lines.append(f"    {'el' * (number > 0)}if {STATE} == {number}:")
-            body = [line for each in state.transitions for line in self._transition(each, states)]
+            body = [line for each in state.transitions for line in self._transition(each, states, "continue")]
             body.append(f"{HELD} = {self._state(state.vars)}; break")
-            lines += ["    " * indent + line for line in body]
+            lines += [indent + line for line in body]
         lines.append(f"{MEMO}[{node}] = {STATE if has_several else 0}, {HELD}")
         self.checks.append(f"if {node} not in {MEMO}:")
         self.checks += [f"    {line}" for line in lines]
@@ -241,27 +245,28 @@ class Writer(ExpressionWriter):
         """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _transition(self, transition: Transition, states: Sequence[LoopState]) -> list[str]:
-        """Return the lines of a transition of a loop. If its checks fail, the next transition follows."""
-        lines, indent = [], 0
+    def _transition(self, transition: Transition, states: Sequence[LoopState], *then: str) -> list[str]:
+        """Return the lines of a transition of a loop, and last the statements `then`. If its checks fail, the
+        lines have no effect.
+        """
+        lines, indent = [], ""
         for step in transition.steps:
             if isinstance(step, Check):
-                lines.append("    " * indent + f"if {self.condition(step)}:")
-                indent += 1
+                lines.append(f"{indent}if {self.condition(step)}:")
+                indent += "    "
                 continue
             if isinstance(step, Bind):
                 statements = [f"{self.write(step.var)} = {self.write(step.value)}"]
             else:
                 assert isinstance(step, RunSegment)
                 statements = self._segment(step)
-            lines += ["    " * indent + line for line in statements]
+            lines += [indent + line for line in statements]
         ends = transition.ends if isinstance(transition.ends, int) else self.write(transition.ends)
-        end = f"{STATE} = {ends}; continue" if len(states) > 1 else "continue"
         vars = [var for number in transition.after for var in states[number].vars]
         after = [var for values in transition.after.values() for var in values]
-        if after:
-            end = f"{self._state(vars)} = {self._state(after)}; {end}"
-        return [*lines, "    " * indent + end]
+        end = [f"{self._state(vars)} = {self._state(after)}"] * bool(after)
+        end += [f"{STATE} = {ends}"] * (len(states) > 1)
+        return [*lines, indent + "; ".join([*end, *then])]
 
     # -- actions ---------------------------------------------------------------------------------------------
 

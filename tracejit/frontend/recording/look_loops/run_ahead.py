@@ -73,6 +73,7 @@ class Execution:
     state_id: the id of the present state.
     values:   the arrays and the numbers of that state.
     draws:    what segments drew from random streams: (stream, start, total).
+    produced: the arrays of that state that segments have produced.
     """
 
     def __init__(self, trace: Trace, state_id: int, state: State) -> None:
@@ -97,6 +98,7 @@ class Execution:
                 tuple(map(arrays.__getitem__, after.arrays)),
                 tuple(map(numbers.get, after.numbers)),
             )
+            self.produced = {each for each in self.values[0] if each in self.produced or each in results}
             self.state_id = graph.state_id(index + 1)
             return True
         return False
@@ -121,9 +123,7 @@ class Execution:
                 start = self.draws[first + each.source.stream - cut.draws.start][1]
                 value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
             origins.append(RuntimeNumber(value, each.source))
-        results, number = cut.segment.run(origins)
-        self.produced.update(results)
-        return results, number
+        return cut.segment.run(origins)
 
     def can_replace(self, arrays: Sequence[Storage]) -> bool:
         """Whether the arrays of the body's state can be replaced: segments produced the old and the new

@@ -1,0 +1,257 @@
+"""Native loops with branches: an iteration performs one transition, selected by branches like the user's.
+
+    while lo < hi:                               case(lo < hi)
+        mid = (lo + hi) // 2                         false: the loop ends
+        if x[mid] < value: lo = mid + 1              true: case(x[mid] < value)
+        else: hi = mid                                   false: hi = mid; true: lo = mid + 1
+
+The transitions from one state share their computations and questions up to the first different answer, so
+they are a decision tree: a `case` for each question. An iteration that has no transition, because an answer
+is new, a number is too large, or an index is out of range, changes nothing and ends the loop; the body's
+Python code or the transition's own launch does what is right. So nothing in the loop can fail.
+
+Such a loop is worth it if it is one kernel in which the branches are branches (`loopnest.serial`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tracejit import ops
+from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
+from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
+from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.sources import Computed
+from tracejit.frontend.recording.trace import Trace
+from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.op import Op
+from tracejit.ir.view import View
+from tracejit.loopnest.serial import NotSerial, lower_serial
+from tracejit.ops.loops import loop
+
+MAX_TRANSITIONS = 64
+"""The largest number of transitions of a loop."""
+
+READS: tuple[Op, ...] = (ops.gather, ops.scatter, ops.update, loop)
+"""Operators that run only where the indices before them are in range."""
+
+
+Pairs = list[tuple[BodyTransition, dict[Any, Value]]]
+
+
+class _Branch(Builder):
+    """A branch of a `case` under construction. Values of the enclosing builder become inputs when they are
+    used.
+    """
+
+    def __init__(self, enclosing: _Branch | None) -> None:
+        super().__init__()
+        self.enclosing = enclosing
+        self.captured: dict[Value, Value] = {}
+        self._own: set[Value] = set()
+
+    def local(self, value: Value) -> Value:
+        """Return a value as this graph knows it."""
+        if self.enclosing is None or value in self._own:
+            return value
+        if value not in self.captured:
+            self.captured[value] = self.input(value.type)
+            self._own.add(self.captured[value])
+        return self.captured[value]
+
+    def append(self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Any) -> Any:
+        outputs = super().append(op, tuple(map(self.local, inputs)), location, attrs)
+        self._own.update(self.nodes[-1].outputs)
+        return outputs
+
+    def copy(self, node: Node, inputs: Any) -> tuple[Value, ...]:
+        outputs = super().copy(node, map(self.local, inputs))
+        self._own.update(outputs)
+        return outputs
+
+    def branch(self, operands: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+        """Return the finished graph, whose inputs are these values of the enclosing builder."""
+        outputs = [self.local(value) for value in outputs]
+        self.inputs = [self.local(value) for value in operands]
+        return self.graph(outputs)
+
+
+class BranchingLoop(LoopBuilder):
+    """A loop whose iterations branch."""
+
+    ITERATIONS = 1 << 20
+
+    body: _Branch
+
+    def __init__(self, trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int) -> None:
+        if len(transitions) > MAX_TRANSITIONS:
+            raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
+        super().__init__(trace, region, transitions, head, _Branch(None))
+
+    def loop(self, trace: Trace) -> NativeLoop:
+        """Return the loop."""
+        self._add_slots()
+        self.state = self._operand(self._around(0)) if len(self.states) > 1 else None
+        flag = self._operand(self._around(True))
+        if self.state is None:
+            results = self._from_state(self.states[0])
+        else:
+            results = self._case(self.state, [partial(self._from_state, each) for each in self.states])
+        targets = [*self.values.values(), flag]
+        if self.state is not None:
+            targets.insert(0, self.state)
+        graph = self._outer_graph(targets, results, len(targets) - 1)
+        try:
+            lower_serial(graph.nodes[-1])
+        except NotSerial as error:
+            raise Unsupported(str(error)) from None
+        return self._finished(trace, graph, branches=True)
+
+    # -- branches --------------------------------------------------------------------------------------------
+    # A method that builds a branch returns the results of the iteration: the state if there are several, the
+    # slots, and whether the loop continues.
+
+    def _case(self, which: Value, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
+        """Return the results of one of several branches."""
+        which, built = self.numbers.array(which), []
+        for build in branches:
+            with self._inside() as branch:
+                results = build()
+                built.append((branch, [branch.local(value) for value in results]))
+        operands = list(dict.fromkeys(value for branch, _ in built for value in branch.captured))
+        graphs = tuple(branch.branch(operands, results) for branch, results in built)
+        return list(self.body.emit(ops.case, which, *operands, branches=graphs))
+
+    @contextmanager
+    def _inside(self) -> Iterator[_Branch]:
+        """Build a branch of the graph that is built now."""
+        enclosing = self.body
+        self.body = self.numbers.body = _Branch(enclosing)
+        limited = self.numbers.limited.copy()
+        yield self.body
+        self.body = self.numbers.body = enclosing
+        self.numbers.limited = limited
+
+    def _results(self, state: int | None, slots: dict[int, Value], continues: bool) -> list[Value]:
+        """Return the results of an iteration; `state` is None if it does not change."""
+        results = [slots.get(slot, value) for slot, value in self.values.items()]
+        if self.state is not None:
+            end = self.state if state is None else self.numbers.number(self.states.index(state))
+            results.insert(0, end)
+        return [*results, self.numbers.number(continues)]
+
+    def _exit(self) -> list[Value]:
+        """Return the results of an iteration that performs no transition."""
+        return self._results(None, {}, continues=False)
+
+    def _from_state(self, state: int) -> list[Value]:
+        """Return the results of an iteration that starts in a state."""
+        transitions = [each for each in self.transitions if each.start == state]
+        if not transitions:
+            return self._exit()
+        values = [self._values_before(each, self.values) for each in transitions]
+        return self._decide(list(zip(transitions, values, strict=True)), 0)
+
+    def _decide(self, transitions: Pairs, first: int) -> list[Value]:
+        """Perform one of some transitions, whose steps before step `first` are the same, with the same
+        answers. The transitions are paired with the values of storages and sources.
+        """
+        transition, values = transitions[0]
+        outside = partial(self._invariant_number, transition)
+        for k in range(first, len(transition.steps)):
+            steps = [each.steps[k] for each, _ in transitions]
+            if any((type(s), s.operation) != (type(steps[0]), steps[0].operation) for s in steps):
+                raise Unsupported("iterations with the same answers differ")
+            if isinstance(steps[0], Computed):
+                number = self.numbers.computed(steps[0], values, outside)
+                for step, (_, each) in zip(steps, transitions, strict=True):
+                    each[step] = number
+                continue
+            truth = self.numbers.answer(steps[0], values, outside)
+            sides: tuple[Pairs, Pairs] = [], []
+            for step, pair in zip(steps, transitions, strict=True):
+                sides[bool(step.value)].append(pair)
+            branches = [partial(self._decide, side, k + 1) if side else self._exit for side in sides]
+            if isinstance(truth, bool):
+                return self._guarded(branches[truth])
+            return self._guarded(partial(self._case, truth, branches))
+        if len(transitions) > 1:
+            raise Unsupported("iterations with the same answers differ")
+        return self._guarded(partial(self._perform, transition, values))
+
+    def _guarded(self, build: Callable[[], list[Value]]) -> list[Value]:
+        """Return the results of a branch; exit if numbers so far may differ from Python's."""
+        conditions = self.numbers.take_conditions()
+        if not conditions:
+            return build()
+        return self._case(self.numbers.all(conditions), [self._exit, build])
+
+    # -- transitions -----------------------------------------------------------------------------------------
+
+    def _perform(self, transition: BodyTransition, values: dict[Any, Value]) -> list[Value]:
+        """Perform a transition."""
+        copied = self._segment_inputs(transition, values)
+        return self._run(transition, values, _checks_first(transition.cut.segment.graph), copied)
+
+    def _run(
+        self,
+        transition: BodyTransition,
+        values: dict[Any, Value],
+        nodes: Sequence[Node],
+        copied: dict[Value, Value],
+    ) -> list[Value]:
+        """Run the nodes of a segment, and return the results of the iteration. `copied`: the values of the
+        body for those of the segment.
+        """
+        in_range: list[Value] = []
+        for position, node in enumerate(nodes):
+            inputs = [copied[value] for value in node.inputs]
+            if in_range and node.op in READS:
+                rest = partial(self._run, transition, values, nodes[position:], copied)
+                return self._case(self.numbers.all(in_range), [self._exit, rest])
+            if node.op is ops.check_index:
+                outputs: Sequence[Value] = [self._checked_index(node, inputs[0], in_range)]
+            else:
+                outputs = self._node(node, inputs)
+            copied.update(zip(node.outputs, outputs, strict=True))
+        if in_range:
+            rest = partial(self._run, transition, values, (), copied)
+            return self._case(self.numbers.all(in_range), [self._exit, rest])
+        results = [copied[value] for value in transition.cut.segment.graph.outputs]
+        return self._results(transition.end, self._values_after(transition, values, results), continues=True)
+
+    def _checked_index(self, node: Node, index: Value, in_range: list[Value]) -> Value:
+        """Return an index that counts from the start, and append the condition that it is in range."""
+        if index.type.size != 1:
+            raise Unsupported("an iteration checks several indices")
+        emit, extent = self.body.emit, node.attrs["extent"]
+        wrapped: Value = emit(ops.add, index, self.numbers.literal(extent))
+        is_negative = emit(ops.less, index, self.numbers.literal(0))
+        wrapped = emit(ops.where, is_negative, wrapped, index)
+        is_valid = [
+            emit(ops.greater_equal, wrapped, self.numbers.literal(0)),
+            emit(ops.less, wrapped, self.numbers.literal(extent)),
+        ]
+        number = View.of_shape(())
+        in_range += [value if value.type.shape == () else self._viewed(value, number) for value in is_valid]
+        return wrapped
+
+
+def _checks_first(graph: Graph) -> list[Node]:
+    """Return the nodes of a graph, in an order in which the checks of indices are first, and what they need.
+
+    Raises Unsupported if an index depends on what has been written: then it is not known before the write
+    whether it is in range.
+    """
+    needed: set[Value] = set()
+    first: set[int] = set()
+    for node in reversed(graph.nodes):
+        if node.op is ops.check_index or not needed.isdisjoint(node.outputs):
+            if node.op in (ops.scatter, ops.update, loop):
+                raise Unsupported("an index depends on elements that the iteration has written")
+            needed.update(node.inputs)
+            first.add(id(node))
+    return sorted(graph.nodes, key=lambda node: id(node) not in first)
