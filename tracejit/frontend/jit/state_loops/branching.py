@@ -20,20 +20,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.trace import Trace
-from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.graph import Builder, Graph, Node, Value, constant_of
 from tracejit.ir.op import Op
 from tracejit.ir.view import View
 from tracejit.loopnest.serial import NotSerial, lower_serial
-from tracejit.ops.loops import loop
+from tracejit.ops.loops import COUNT, loop
 
 MAX_TRANSITIONS = 64
 """The largest number of transitions of a loop."""
+
+UNSIGNED = np.dtype("uint64")
 
 READS: tuple[Op, ...] = (ops.gather, ops.scatter, ops.update, loop)
 """Operators that run only where the indices before them are in range."""
@@ -91,28 +96,51 @@ class BranchingLoop(LoopBuilder):
             raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
         super().__init__(trace, region, transitions, head, _Branch(None))
 
-    def loop(self, trace: Trace) -> NativeLoop:
-        """Return the loop."""
+    def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
+        """Return the loop. `counts`: whether a last output is the number of iterations before the last one
+        that started in the first state. It exists only if there are several states.
+        """
         self._add_slots()
-        self.state = self._operand(self._around(0)) if len(self.states) > 1 else None
+        for value in self.values.values():
+            self.numbers.assume_exact(value)
+        self.state: Value | None = None
+        self.visit: Any = None
+        if len(self.states) > 1:
+            self.state, self.visit = self._operand(self._around(0)), self._operand(self._around(0))
+            zero = self.outer.emit(ops.constant, **constant_of(0, COUNT.dtype))
+            self.iteration = self._operand(zero, step=1)
         flag = self._operand(self._around(True))
         if self.state is None:
             results = self._from_state(self.states[0])
         else:
             results = self._case(self.state, [partial(self._from_state, each) for each in self.states])
-        targets = [*self.values.values(), flag]
-        if self.state is not None:
-            targets.insert(0, self.state)
-        graph = self._outer_graph(targets, results, len(targets) - 1)
+        results[-1] = self._continues(results[-1], results)
+        first = [] if self.state is None else [self.state]
+        last = [] if self.visit is None else [self.visit]
+        n_outputs = len(first) + len(self.values) + (len(last) if counts else 0)
+        graph = self._outer_graph([*first, *self.values.values(), *last, flag], results, n_outputs)
         try:
             lower_serial(graph.nodes[-1])
         except NotSerial as error:
             raise Unsupported(str(error)) from None
         return self._finished(trace, graph, branches=True)
 
+    def _continues(self, continues: Value, results: Sequence[Value]) -> Value:
+        """Return whether the loop continues: only if integers stay exact, which each iteration assumes."""
+        for value, end in zip(self.values.values(), results[int(self.state is not None) :], strict=False):
+            if self.numbers.exact.get(value):
+                continues = self.numbers.all([continues, *self.numbers.is_exact(end)])
+        return continues
+
+    def _number(self, source: Any) -> Value:
+        value = super()._number(source)
+        self.numbers.assume_exact(value)  # Python checks it before the launch
+        return value
+
     # -- branches --------------------------------------------------------------------------------------------
-    # A method that builds a branch returns the results of the iteration: the state if there are several, the
-    # slots, and whether the loop continues.
+    # A method that builds a branch returns the results of the iteration: the slots, and whether the loop
+    # continues. If there are several states, the first result is the state, and the last but one the number
+    # of the last iteration that started in the first state.
 
     def _case(self, which: Value, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
         """Return the results of one of several branches."""
@@ -140,7 +168,7 @@ class BranchingLoop(LoopBuilder):
         results = [slots.get(slot, value) for slot, value in self.values.items()]
         if self.state is not None:
             end = self.state if state is None else self.numbers.number(self.states.index(state))
-            results.insert(0, end)
+            results = [end, *results, self.visit]
         return [*results, self.numbers.number(continues)]
 
     def _exit(self) -> list[Value]:
@@ -149,6 +177,14 @@ class BranchingLoop(LoopBuilder):
 
     def _from_state(self, state: int) -> list[Value]:
         """Return the results of an iteration that starts in a state."""
+        if self.state is not None and state == self.states[0]:
+            visit, self.visit = self.visit, self.numbers.array(self.iteration)
+            results = self._from_this(state)
+            self.visit = visit
+            return results
+        return self._from_this(state)
+
+    def _from_this(self, state: int) -> list[Value]:
         transitions = [each for each in self.transitions if each.start == state]
         if not transitions:
             return self._exit()
@@ -213,7 +249,8 @@ class BranchingLoop(LoopBuilder):
                 rest = partial(self._run, transition, values, nodes[position:], copied)
                 return self._case(self.numbers.all(in_range), [self._exit, rest])
             if node.op is ops.check_index:
-                outputs: Sequence[Value] = [self._checked_index(node, inputs[0], in_range)]
+                from_start = node.inputs[0] in _counting_from_start(transition)
+                outputs: Sequence[Value] = [self._checked_index(node, inputs[0], in_range, from_start)]
             else:
                 outputs = self._node(node, inputs)
             copied.update(zip(node.outputs, outputs, strict=True))
@@ -223,21 +260,35 @@ class BranchingLoop(LoopBuilder):
         results = [copied[value] for value in transition.cut.segment.graph.outputs]
         return self._results(transition.end, self._values_after(transition, values, results), continues=True)
 
-    def _checked_index(self, node: Node, index: Value, in_range: list[Value]) -> Value:
-        """Return an index that counts from the start, and append the condition that it is in range."""
+    def _checked_index(self, node: Node, index: Value, in_range: list[Value], from_start: bool) -> Value:
+        """Return an index that counts from the start, and append the condition that it is in range. If the
+        index counts `from_start`, negative ones end the loop, too.
+        """
         if index.type.size != 1:
             raise Unsupported("an iteration checks several indices")
         emit, extent = self.body.emit, node.attrs["extent"]
-        wrapped: Value = emit(ops.add, index, self.numbers.literal(extent))
-        is_negative = emit(ops.less, index, self.numbers.literal(0))
-        wrapped = emit(ops.where, is_negative, wrapped, index)
-        is_valid = [
-            emit(ops.greater_equal, wrapped, self.numbers.literal(0)),
-            emit(ops.less, wrapped, self.numbers.literal(extent)),
-        ]
-        number = View.of_shape(())
-        in_range += [value if value.type.shape == () else self._viewed(value, number) for value in is_valid]
+        wrapped = index
+        if not from_start:
+            is_negative = emit(ops.less, index, self.numbers.literal(0))
+            wrapped = emit(ops.where, is_negative, emit(ops.add, index, self.numbers.literal(extent)), index)
+        unsigned = emit(ops.bitcast, wrapped, dtype=UNSIGNED)  # negative ones are large
+        is_valid = emit(ops.less, unsigned, emit(ops.constant, **constant_of(extent, UNSIGNED)))
+        in_range.append(is_valid if is_valid.type.shape == () else self._viewed(is_valid, View.of_shape(())))
         return wrapped
+
+
+def _counting_from_start(transition: BodyTransition) -> set[Value]:
+    """Return the run-time numbers of a segment, as arrays, that are not negative where it was recorded. If
+    they are indices, they probably never count from the end.
+    """
+    cut = transition.cut
+    numbers = {
+        value
+        for value, origin in zip(cut.segment.graph.inputs, cut.origins, strict=True)
+        if isinstance(origin, RuntimeNumber) and type(origin.value) is int and origin.value >= 0
+    }
+    arrays = (node for node in cut.segment.graph.nodes if node.op is ops.full)
+    return {node.output for node in arrays if node.inputs[0] in numbers}
 
 
 def _checks_first(graph: Graph) -> list[Node]:

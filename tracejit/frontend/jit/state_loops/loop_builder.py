@@ -126,6 +126,7 @@ class LoopBuilder:
         self.inputs: list[Any] = [self.ITERATIONS]
         self.integers: list[Any] = []
         self.operands: list[Value] = []
+        self.moves: list[tuple[int, int]] = []
         self.invariant: dict[Any, Value] = {}
         self.values: dict[int, Value] = {}
 
@@ -143,7 +144,7 @@ class LoopBuilder:
             self.count,
             *self.operands,
             body=self.body.graph([], effects),
-            moves=((0, 0),) * len(self.operands),
+            moves=tuple(self.moves),
             rounds=EXPECTED,
             until=len(effects) - 1,
         )
@@ -234,9 +235,12 @@ class LoopBuilder:
         self.inputs.append(stands_for)
         return self.outer.input(type)
 
-    def _operand(self, value: Value) -> Value:
-        """Return an input of the body for a value of the outer graph."""
+    def _operand(self, value: Value, step: int = 0) -> Value:
+        """Return an input of the body for a value of the outer graph. A number grows by `step` in each
+        iteration.
+        """
         self.operands.append(value)
+        self.moves.append((0, step))
         return self.root.input(value.type)
 
     def _around(self, value: Any) -> Value:

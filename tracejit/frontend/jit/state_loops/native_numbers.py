@@ -89,6 +89,7 @@ class LoopNumbers:
         self.body, self.device = body, device
         self._literals: dict[Value, Any] = {}
         self._bounds: dict[Value, int] = {}  # of computed integers
+        self.exact: dict[Value, bool] = {}
         self._conditions: list[Value] = []
         self.limited: set[Value] = set()  # by one of the conditions
 
@@ -142,6 +143,20 @@ class LoopNumbers:
         """Return an array without dimensions that contains a number of the host."""
         array: Value = builder.emit(ops.full, number, shape=(), device=self.device)
         return array
+
+    def assume_exact(self, value: Value) -> None:
+        """Assume that the magnitude of an integer is at most `EXACT` when an iteration starts. Its value in
+        `exact` tells whether a computation relies on that.
+        """
+        if value.type.dtype == INTEGER:
+            self.exact[value] = False
+
+    def is_exact(self, value: Value) -> list[Value]:
+        """Return conditions under which the magnitude of an integer is at most `EXACT`."""
+        return [
+            self._emit(ops.greater_equal, value, self.literal(-EXACT)),
+            self._emit(ops.less_equal, value, self.literal(EXACT)),
+        ]
 
     def literal(self, value: Any) -> Value:
         """Return a Python number as a constant of the body."""
@@ -291,9 +306,9 @@ class LoopNumbers:
             return 0
         if value in self._bounds:
             return self._bounds[value]
-        if value not in self.limited:
+        if value in self.exact:
+            self.exact[value] = True
+        elif value not in self.limited:
             self.limited.add(value)
-            for end in (-EXACT, EXACT):
-                compare = ops.greater_equal if end < 0 else ops.less_equal
-                self._conditions.append(self._emit(compare, value, self.literal(end)))
+            self._conditions += self.is_exact(value)
         return EXACT
