@@ -19,6 +19,7 @@ SIZE = 3
 REFUSED = {
     "fused": "compiled",
     "loop": "compiled",
+    "case": "compiled",
     "callback": "each example separately",
     **dict.fromkeys((name for name in OPS if name.startswith("winograd_")), "compiled"),
     "conv2d_weight_sums": "compiled",

@@ -19,7 +19,7 @@ from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, DTYPES, HALVES, HOST, ArrayType, Device, is_floating, is_inexact
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
-from tracejit.ops import add, multiply
+from tracejit.ops import add, multiply, negative
 from tracejit.ops import sum as sum_op
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.ops.structural import CALLBACKS, keep_callback
@@ -477,6 +477,7 @@ def samples(rng):
     squares = Builder()
     inner = squares.input(ArrayType((3, 4), F64))
     body = squares.graph([squares.emit(multiply, inner, inner), squares.emit(add, inner, inner)])
+    negated, doubled = (branch(op, inner.type, count) for op, count in ((negative, 1), (add, 2)))
     adding = Builder()
     total, part = adding.input(inner.type), adding.input(inner.type)
     rounds = adding.graph([], [Effect(total, adding.emit(add, total, part))])
@@ -613,10 +614,22 @@ def samples(rng):
                 [(z + x[0]) + x[1]],
             )
         ],
+        "case": [
+            ([np.asarray(True), z], {"branches": (negated, doubled)}, [z + z]),
+            ([np.asarray(False), z], {"branches": (negated, doubled)}, [-z]),
+            ([np.asarray(2), z], {"branches": (doubled, doubled, negated)}, [-z]),
+        ],
         "callback": [([z], {"id": seen}, [])],
         **image_samples(rng),
         **attention_samples(rng),
     }
+
+
+def branch(op, type, count):
+    """A graph that applies `op` to `count` times its only input."""
+    builder = Builder()
+    x = builder.input(type)
+    return builder.graph([builder.emit(op, *[x] * count)])
 
 
 def attention_samples(rng):
@@ -781,6 +794,9 @@ REFUSED = [
         {**SAMPLES["loop"][0][1], "rounds": 3},
         "loop: the count must be an int64 number",
     ),
+    ("case", ["float32[]", "float64[3,4]"], SAMPLES["case"][0][1], "a single bool or int64"),
+    ("case", ["bool[]", "float64[3]"], SAMPLES["case"][0][1], "a branch takes"),
+    ("case", ["bool[]", "float64[3,4]"], SAMPLES["case"][2][1], "between 2 branches, not 3"),
     ("rounded", [], {}, "rounded takes 1 operand, got 0"),
     ("stop_gradient", [], {}, "stop_gradient takes 1 operand, got 0"),
     ("without_gradient", [], {"reason": ""}, "without_gradient takes 1 operand, got 0"),
@@ -875,7 +891,7 @@ def parse(text):
     dtype, _, shape = text.partition("[")
     if not shape:
         return ArrayType((), np.dtype(dtype), HOST)
-    return ArrayType(tuple(int(n) for n in shape[:-1].split(",")), np.dtype(dtype))
+    return ArrayType(tuple(int(n) for n in shape[:-1].split(",") if n), np.dtype(dtype))
 
 
 @pytest.mark.parametrize(("name", "types", "attrs", "message"), REFUSED)

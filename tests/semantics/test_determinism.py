@@ -74,6 +74,7 @@ def shifted(array, by):
 MADE_BY_PASSES = {
     "fused",
     "loop",
+    "case",
     "empty",
     "conv2d_weight_sums",
     *(name for name in OPS if name.startswith("winograd_")),
@@ -194,7 +195,7 @@ def _in_place(x):
 
 def _placed(x, i):
     y = x * 2.0
-    y[i] = x[: len(i)]
+    y[i[: len(x)]] = x
     return (y**2).sum()
 
 
