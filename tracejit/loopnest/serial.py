@@ -89,7 +89,12 @@ class InMemory(NamedTuple):
 
 
 class _Lowering:
-    """A serial kernel under construction. Values are lowered to numbers of scalars, or to `InMemory`."""
+    """A serial kernel under construction. Values are lowered to numbers of scalars, or to `InMemory`.
+
+    versions:   the version of each memory.
+    _available: results of statements that have run, by their description.
+    _writes:    for each version that results from a write: the version before, and the array that was written.
+    """
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -103,6 +108,7 @@ class _Lowering:
         self._integer_slots: dict[int, int] = {}
         self._constants: dict[tuple[str, str, bool], int] = {}
         self._available: dict[Any, int] = {}
+        self._writes: dict[int, tuple[int, InMemory]] = {}
 
     def lowered(self) -> LoweredSerial:
         """Lower the node."""
@@ -197,7 +203,9 @@ class _Lowering:
         self._check_version(base)
         kind, _ = self.memories[base.memory]
         self._add(StoreElement(base.memory, self._offset(elements), value, kind))
-        return self._changed(base)
+        result = self._changed(base)
+        self._writes[result.version] = base.version, base
+        return result
 
     def _changed(self, elements: InMemory) -> InMemory:
         """Return the elements after a write to their memory."""
@@ -284,6 +292,8 @@ class _Lowering:
         base, x = operands[:2]
         kind = _check_type(node.output.type)
         if node.inputs[1].type.size != 1:
+            if node.op is ops.update and isinstance(x, InMemory) and isinstance(base, InMemory):
+                return self._written_back(base, x, base.view.compose(node.attrs["view"]))
             raise NotSerial("it writes several elements in one operation")
         value = self._value(x, kind)
         if isinstance(base, int):
@@ -295,6 +305,20 @@ class _Lowering:
             return self._store(base._replace(view=view), base, value)
         i, x_type = self._value(operands[2], "int64"), node.inputs[1].type
         return self._store(_selected(base, i, node.attrs["axis"], x_type.shape), base, value)
+
+    def _written_back(self, base: InMemory, x: InMemory, view: View | None) -> InMemory:
+        """Return `base` with the elements of `view` replaced by `x`, which is a version of the same elements."""
+        self._check_version(x)
+        if view is None:
+            raise NotSerial("it writes to a view that has no strides")
+        version = x.version
+        while version in self._writes and version != base.version:
+            version, written = self._writes[version]
+            if written._replace(version=0) != base._replace(version=0, view=view):
+                break
+        if version != base.version or x._replace(version=0) != base._replace(version=0, view=view):
+            raise NotSerial("it writes several elements in one operation")
+        return base._replace(version=x.version)
 
     # -- branches --------------------------------------------------------------------------------------------
 
