@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracejit.errors import file_and_line
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
@@ -32,7 +34,7 @@ from tracejit.frontend.recording.look_loops.run_ahead import run_ahead
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
 from tracejit.frontend.recording.look_loops.states import State, state_at
 from tracejit.frontend.recording.number import NumberProxy
-from tracejit.frontend.recording.origins import ConstantOrigin, InputOrigin, StorageRange
+from tracejit.frontend.recording.origins import ConstantOrigin, InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.recording import in_operation, thread, unwatched
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.segments import Cut, Segment, Segments
@@ -43,10 +45,12 @@ from tracejit.ir.graph import Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.ops import constant, equal, not_equal
+from tracejit.ops import constant, equal, full, not_equal
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
+
+INT64 = np.dtype("int64")
 
 SEGMENTS = 256
 """The maximum number of different segments of a path. Planning one takes about 6 ms, more than its replays
@@ -83,16 +87,16 @@ class Looks:
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
-        """The reason why a look cannot end a segment; None if it can."""
+        """The reason why a look at an array, or at a number (None), cannot end a segment; None if it can."""
         if self.segments is None or trace.dry or in_operation() or trace.vouched:
             return ""
         if self.segments.ended:
             return f"which keeps producing new paths ({self.segments.ended} paths)"
         if len(self.different) >= SEGMENTS:
             return f"after {SEGMENTS} looks that each follow other operations"
-        if array.dtype.kind not in "biuf" or trace.numbers.concrete:
+        if trace.numbers.concrete or (array is not None and array.dtype.kind not in "biuf"):
             return ""
-        if array._storage.recording not in (None, trace) and array._storage.pending is not None:
+        if array is not None and array._storage.recording not in (None, trace) and array._storage.pending is not None:
             return ""
         if any(Trait.ORDERED in node.op.traits for node in trace.nodes):
             return "after tj.callback"
@@ -134,8 +138,34 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     if not array.device.is_addressable:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)
-    location = user_location()
     producer = next((node.op for node in reversed(trace.nodes) if content in node.outputs), None)
+    asks = producer is equal or producer is not_equal
+    cut = _look(trace, lambda: trace.read(array._storage, array._view), what, looked, asks_equality=asks)
+    if content is not None:
+        looks.sources[content] = cut.source
+    return trace.numbers.proxy(cut.source)
+
+
+def look_at_number(trace: Trace, number: NumberProxy) -> None:
+    """Launch what was recorded so far, and look at a number of the call, which is known: only so that the state
+    of the body here is a state of the graph. Nothing happens if a look would abort the recording.
+    """
+    if trace.looks.refusal(trace, None) is not None:
+        return
+
+    def value() -> Value:
+        here = trace.number(RuntimeNumber(number._value, number._source), INT64)
+        array: Value = trace.emit(full, here, shape=(), device=CPU)
+        return array
+
+    _look(trace, value, "range()", (), asks_equality=False)
+
+
+def _look(
+    trace: Trace, value: Callable[[], Value], what: str, looked: Sequence[Storage], *, asks_equality: bool
+) -> Cut:
+    """Launch what was recorded so far, and look at a value, which the storages `looked` contain."""
+    looks, location = trace.looks, user_location()
     literals: list[Any] = []
     if trace.assumed.counted:
         frames = frames_of_body()
@@ -143,17 +173,13 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
             literals += count_in(frame, trace.numbers)
         literals += count_attributes(trace, frames)
     with unwatched(), _outside(trace):
-        value = trace.read(array._storage, array._view)
-        cut = _cut(trace, value, Source(f"{what} of line {file_and_line(location)[1]}"))
-        asks = producer is equal or producer is not_equal
-        state = state_at(trace, cut.source, looked, tuple(literals), asks_equality=asks)
+        cut = _cut(trace, value(), Source(f"{what} of line {file_and_line(location)[1]}"))
+        state = state_at(trace, cut.source, looked, tuple(literals), asks_equality=asks_equality)
         looks.add(trace, cut, state)
         run_ahead(trace)
     if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):
         trace.interrupt(Restart(counted=True))
-    if content is not None:
-        looks.sources[content] = cut.source
-    return trace.numbers.proxy(cut.source)
+    return cut
 
 
 @contextmanager

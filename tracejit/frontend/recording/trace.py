@@ -26,7 +26,7 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.looks import Looks, look_at
+from tracejit.frontend.recording.looks import Looks, look_at, look_at_number
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.origins import ConstantOrigin, RuntimeNumber, StorageRange, Window
@@ -317,6 +317,10 @@ class Trace(Recording):
         """
         return look_at(self, array, what)
 
+    def look_at_number(self, number: NumberProxy) -> None:
+        """Launch the operations recorded so far, so that the present state is one between two segments."""
+        look_at_number(self, number)
+
     def begin_segment(self) -> None:
         """Discard the recording, except for values of arrays (see `Looks.origins`) and those of gradients."""
         for tape in self.tapes:
@@ -372,11 +376,10 @@ class Trace(Recording):
 
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """Give up because of a look at an array's value. `when` is a reason why the look cannot end a
-        segment. Without one, the body may be storing the value in a NumPy array, and the call is recorded
-        again with recorded arrays instead.
+        segment. If the body creates NumPy arrays, it may be storing the value in one, or what it does next may
+        depend on their elements: the call is recorded again with recorded arrays instead.
         """
-        if not when:
-            self._record_numpy()
+        self._record_numpy()
         when = f" {when}" if when else ""
         self.give_up(
             f"{what} looks at the value of an array of shape {array.shape}{when}",

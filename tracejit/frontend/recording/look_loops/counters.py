@@ -147,7 +147,8 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
         return builtins.range(*bounds)
     numbers = trace.numbers
     first = start if type(start) is NumberProxy else counter(start, numbers)
-    counted = CountedRange(first, stop, step)
+    is_varying = type(start) is NumberProxy or type(stop) is NumberProxy
+    counted = CountedRange(first, stop, step, trace if is_varying else None)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
     return counted
 
@@ -173,22 +174,31 @@ def is_integer(bound: Any, trace: Trace) -> bool:
 
 
 class CountedRange:
-    """The iterator of a ``for`` over a range. Its state consists of numbers of the call."""
+    """The iterator of a ``for`` over a range. Its state consists of numbers of the call.
 
-    __slots__ = ("__weakref__", "next", "step", "stop")
+    looks: the number of looks of the trace when the last iteration started, if the trip count is a run-time
+           number: an iteration without a look ends with one, so that each is a transition between states.
+    """
+
+    __slots__ = ("__weakref__", "looks", "next", "step", "stop", "trace")
 
     array: Any = None
 
-    def __init__(self, first: Any, stop: Any, step: int) -> None:
-        self.next, self.stop, self.step = first, stop, step
+    def __init__(self, first: Any, stop: Any, step: int, trace: Trace | None = None) -> None:
+        self.next, self.stop, self.step, self.trace = first, stop, step, trace
+        self.looks = -1
 
     def __iter__(self) -> CountedRange:
         return self
 
     def __next__(self) -> Any:
-        here = self.next
+        here, trace = self.next, self.trace
         if not (here < self.stop if self.step > 0 else here > self.stop):
             raise StopIteration
+        if trace is not None:
+            if self.looks == len(trace.looks.cuts):
+                trace.look_at_number(here)
+            self.looks = len(trace.looks.cuts)
         self.next = here + self.step
         return here
 

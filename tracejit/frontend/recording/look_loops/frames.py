@@ -112,6 +112,8 @@ def _looks_once(frame: types.FrameType, asks_equality: bool) -> bool:
     instruction = steps[-1].instruction
     if instruction.opname.startswith(("POP_JUMP", "JUMP_IF")) or instruction.opname in TRUTHS:
         return True
+    if instruction.opname == "FOR_ITER":  # of a range (see `counters.CountedRange`)
+        return True
     if instruction.opname == "COMPARE_OP":  # from Python 3.13 on, which asks for the truth of a comparison
         return "bool" in instruction.argrepr and (not asks_equality or _compares_one(frame, steps))
     low = _below_called(steps)
