@@ -46,10 +46,11 @@ from tracejit.ir.view import View
 
 def write_graph(graph: Graph, indent: str = "") -> str:
     """Write a graph, with the user's lines; raise ArgumentError if an attribute is not plain data."""
-    return graph_text(graph, write_type, lambda node, name: _write_node(node, name, indent + "  "), indent)
+    return graph_text(graph, write_type, lambda node, name: write_node(node, name, indent + "  "), indent)
 
 
-def _write_node(node: Node, name: ValueNames, indent: str) -> str:
+def write_node(node: Node, name: ValueNames, indent: str = "") -> str:
+    """Write a node. indent: of the lines of nested graphs."""
     inputs = ", ".join(map(name, node.inputs))
     outputs = ", ".join(f"{name(v)}: {write_type(v.type)}" for v in node.outputs)
     text = f"{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"
@@ -117,7 +118,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
 
 # ------------------------------------------------------------------------------------------------ reading
 
-TOKEN = re.compile(
+_TOKEN = re.compile(
     r'\s*(?P<token>"(?:[^"\\\n]|\\.)*"|%\d+|-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf\b|nan\b)|-?\d+'
     r"|[A-Za-z_]\w*|<-|[][(){}:,=*+@-])",
     re.ASCII,
@@ -142,7 +143,7 @@ def tokens_of(text: str) -> list[Token]:
     tokens: list[Token] = []
     position, end = 0, len(text.rstrip())
     while position < end:
-        match = TOKEN.match(text, position)
+        match = _TOKEN.match(text, position)
         if match is None:
             raise ArgumentError(f"line {_line(text, position)} is no text of a graph")
         position = match.end()
