@@ -21,7 +21,7 @@ from tracejit.frontend.jit.specs import Spec
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
 from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
-from tracejit.graphs.general import NAMES, Recording, are_equal, merge, points_for
+from tracejit.graphs.general import NAMES, RecordedExport, are_equal, merge, points_for
 from tracejit.graphs.kept import KeptGraph
 from tracejit.graphs.recorded_call import ContractBuilder, content_of
 from tracejit.ir.extents import Extents, Polynomial
@@ -123,7 +123,7 @@ class _Export:
         }
         return KeptGraph(text, arrays)
 
-    def _record(self, point: Extents) -> Recording:
+    def _record(self, point: Extents) -> RecordedExport:
         """Record the function for some extents; stores its parameters."""
         args, kwargs = trees.map(lambda leaf: _placeholder(leaf, point), (self.args, self.kwargs))
         names = [*parameter_names(self.function, len(args)), *kwargs]

@@ -9,7 +9,7 @@ the function performs different operations for different extents, which is an er
 
 >>> from tracejit.ir.extents import Polynomial
 >>> points = [{"n": n} for n in (3, 5, 7, 11)]
->>> numbers = Numbers(points)
+>>> numbers = FittedNumbers(points)
 >>> numbers.integer([18, 50, 98, 242])
 2*n*n
 >>> numbers.quotient([0.5, 0.25, 1 / 6, 0.1], FLOAT64)
@@ -48,8 +48,8 @@ FLOATING = frozenset(dtype for dtype in DTYPES if is_floating(dtype) and dtype n
 LONGEST = 1 << 53  # integers below are exact in float64
 ATOMS = (bool, type(None), str, complex, Device, np.dtype)  # types of plain data without numbers to merge
 
-Recording = tuple[Contract, Graph]
-Column = Sequence[Any]
+RecordedExport = tuple[Contract, Graph]
+MergeColumn = Sequence[Any]
 """A datum at the same position of all recordings."""
 
 
@@ -69,18 +69,18 @@ def _point(names: Sequence[str], step: int) -> Extents:
     return {name: LENGTHS[index % len(LENGTHS)] for name, index in zip(names, indices, strict=True)}
 
 
-def merge(points: Sequence[Extents], recordings: Sequence[Recording]) -> Recording:
+def merge(points: Sequence[Extents], recordings: Sequence[RecordedExport]) -> RecordedExport:
     """Merge recordings for some extents into one for all extents, whose numbers are polynomials.
 
     Raises ArgumentError if they differ in anything but numbers that are polynomials or quotients of these.
     """
-    numbers = Numbers(points)
+    numbers = FittedNumbers(points)
 
-    def collect(column: Column, dtype: np.dtype) -> Any:
+    def collect(column: MergeColumn, dtype: np.dtype) -> Any:
         numbers.polynomial_of(column)
         return column[0]
 
-    def general(column: Column, dtype: np.dtype) -> Any:
+    def general(column: MergeColumn, dtype: np.dtype) -> Any:
         is_integer = type(column[0]) is int
         number = numbers.integer(column) if is_integer else numbers.quotient(column, dtype)
         if number is None:
@@ -96,7 +96,7 @@ def merge(points: Sequence[Extents], recordings: Sequence[Recording]) -> Recordi
     return merged
 
 
-def are_equal(one: Recording, other: Recording) -> bool:
+def are_equal(one: RecordedExport, other: RecordedExport) -> bool:
     """Whether two recordings are of the same operations on the same data."""
     return all(map(_is_same, _contract_data(one[0]), _contract_data(other[0]))) and _is_same(one[1], other[1])
 
@@ -111,7 +111,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return not traversal.errors
 
 
-def _refuse_number(column: Column, dtype: np.dtype) -> Any:
+def _refuse_number(column: MergeColumn, dtype: np.dtype) -> Any:
     raise _Mismatch
 
 
@@ -141,11 +141,11 @@ class _Traversal:
     errors: one for each row in which the recordings differ otherwise.
     """
 
-    def __init__(self, points: Sequence[Extents], number: Callable[[Column, np.dtype], Any]) -> None:
+    def __init__(self, points: Sequence[Extents], number: Callable[[MergeColumn, np.dtype], Any]) -> None:
         self.points, self.number = points, number
         self.errors: list[ArgumentError] = []
 
-    def recording(self, recordings: Sequence[Recording]) -> Recording:
+    def recording(self, recordings: Sequence[RecordedExport]) -> RecordedExport:
         """Merge recordings; the result is meaningful if there are no errors."""
         contracts, graphs = zip(*recordings, strict=True)
         rows = self._rows([list(_contract_rows(contract)) for contract in contracts])
@@ -190,7 +190,7 @@ class _Traversal:
             tuple(Effect(values[target], values[value]) for target, value in effects),
         )
 
-    def data(self, column: Column, dtype: np.dtype) -> Any:
+    def data(self, column: MergeColumn, dtype: np.dtype) -> Any:
         """Merge data that occur at one position of all recordings; raise `_Mismatch` if impossible."""
         first = column[0]
         if all(isinstance(view, View) for view in column):
@@ -265,7 +265,7 @@ def _shown_node(node: Node, name: ValueNames) -> str:
     return write_node(Node(node.op, node.inputs, node.outputs, attrs), name)
 
 
-class Numbers:
+class FittedNumbers:
     """Numbers of the recordings as functions of the extents.
 
     known: the polynomials that occur in the recordings, so far.

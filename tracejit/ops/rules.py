@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, DeviceError, DTypeError, ShapeError
-from tracejit.ir.op import Trait, register
+from tracejit.ir.op import Trait, UsageExample, register
 from tracejit.ir.types import DTYPES, HALVES, HOST, ArrayType, Device, is_floating
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -192,7 +192,7 @@ def elementwise(
     *traits: Trait,
     result: Result = None,
     kernel: str | None = None,
-    example: str = "",
+    example: UsageExample | None = None,
 ) -> Operator:
     """Declare and register a public elementwise operator. Its promotion follows from the admitted dtypes.
 
@@ -252,7 +252,7 @@ def comparison(
     doc: str,
     *traits: Trait,
     admits: frozenset[np.dtype] = REAL,
-    example: str = "",
+    example: UsageExample | None = None,
 ) -> Operator:
     """Declare an elementwise comparison of two operands, whose result is bool."""
     bool_dtype = np.dtype("bool")

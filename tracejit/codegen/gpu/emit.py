@@ -44,8 +44,8 @@ def emit_gpu(spec: KernelSpec) -> str:
         )
     kernel = _Kernel(spec)
     kernel.depth = 1
-    stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
-    kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
+    buffers, stages, accumulators = spec.scratch_slot_names()
+    kernel.load_slots(skip=stages if spec.orientation == "rows" else buffers + stages + accumulators)
     fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
     for position, name in enumerate(EXTRA_SLOTS, len(spec.slot_names())):
         if name == "units" or (name == "scratch" and spec.rows) or (name == "failure" and fails):
