@@ -40,7 +40,7 @@ from tracejit.kernels.split import KernelCall, ceil_div
 
 Shape = Sequence[int]
 
-Split = tuple[tuple[int, int, int, int, int], int, int]
+WindowSplit = tuple[tuple[int, int, int, int, int], int, int]
 """Slots from ROWS to TOGETHER: rows of positions in a panel, panels, channels (or rows of columns) in a
 range, ranges, images in a unit (or rows of positions of a sum); then the number of units, and the bytes of
 scratch memory.
@@ -92,7 +92,7 @@ class Sizes(NamedTuple):
 
 
 def convolution_call(
-    split: Callable[[Sizes], Split],
+    split: Callable[[Sizes], WindowSplit],
     name: str,
     x: Shape,
     w: Shape,
@@ -163,7 +163,7 @@ def _images_per_product(sizes: Sizes, panels: int, ranges: int) -> int:
     return max(1, min(least_images, sizes.images * sizes.groups * ranges // UNITS))
 
 
-def _forward(sizes: Sizes) -> Split:
+def _forward(sizes: Sizes) -> WindowSplit:
     depth = sizes.channels * sizes.window
     if _are_shared(sizes):
         return _sharing(sizes, sizes.filters)
@@ -182,7 +182,7 @@ def _are_shared(sizes: Sizes) -> bool:
     return sizes.direct and small and sizes.channels * sizes.filters > SHARED_WEIGHTS
 
 
-def _sharing(sizes: Sizes, extent: int) -> Split:
+def _sharing(sizes: Sizes, extent: int) -> WindowSplit:
     """A split into units of a range of the `extent` rows of the weights, and of as many images as leave
     enough units.
     """
@@ -195,7 +195,7 @@ def _sharing(sizes: Sizes, extent: int) -> Split:
     return (sizes.out_height, 1, range_size, ranges, together), sets * ranges, 0
 
 
-def _input_gradient(sizes: Sizes) -> Split:
+def _input_gradient(sizes: Sizes) -> WindowSplit:
     """A split of the channels; a unit processes its panels one after another, as positions share elements of
     x.
     """
@@ -214,7 +214,7 @@ def _input_gradient(sizes: Sizes) -> Split:
     return (rows, panels, range_size, ranges, together), units, scratch
 
 
-def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> Split:
+def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> WindowSplit:
     """A split of the depth, so that no two units gather the same columns; each sum is over `sum_rows` rows of
     positions.
     """
@@ -274,7 +274,7 @@ def _is_in_lanes(name: str, sizes: Sizes, stride: Shape) -> bool:
 
 def _depthwise(
     name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape, low: Shape
-) -> Split:
+) -> WindowSplit:
     """The split for groups of one channel and one filter: planes, by panels of rows; for a weight gradient:
     groups.
 
@@ -307,7 +307,9 @@ def _depthwise(
     return (rows, panels, range_size, 1, 1), ceil_div(planes, range_size) * panels, scratch
 
 
-def _channelwise(name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape) -> Split:
+def _channelwise(
+    name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape
+) -> WindowSplit:
     """The split for groups of one channel in lanes, by panels of rows of the result; for a weight gradient,
     of y.
 
@@ -370,7 +372,7 @@ class WindowOperator(NamedTuple):
     module: str
 
 
-def convolution(roles: str, split: Callable[[Sizes], Split]) -> WindowOperator:
+def convolution(roles: str, split: Callable[[Sizes], WindowSplit]) -> WindowOperator:
     """The table entry of a convolution, or of a gradient of one."""
 
     def call(name: str, by_role: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:

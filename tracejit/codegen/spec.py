@@ -51,7 +51,7 @@ class NumberSlot(NamedTuple):
     byte_offset: int = 0
 
 
-Slot = AddressSlot | IntegerSlot | NumberSlot
+BlockSlot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class StrideClass(NamedTuple):
@@ -213,7 +213,7 @@ class Lowered(NamedTuple):
     """
 
     spec: KernelSpec
-    slots: tuple[Slot, ...]
+    slots: tuple[BlockSlot, ...]
     units: int
     chunk: int
     scratch: int

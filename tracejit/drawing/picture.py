@@ -24,7 +24,7 @@ NAME_WIDTH = 40  # maximum characters of a name in a card
 HIDDEN = frozenset({"constant", "full", "empty", "iota"})
 """Operators that create constant arrays, which are not shown."""
 
-Lines = Callable[[str | None], Line]
+LineLookup = Callable[[str | None], Line]
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class PictureNames:
     parameters: frozenset[str] = frozenset()
 
 
-def by_line(graph: Graph, names: PictureNames, lines: Lines) -> Picture:
+def by_line(graph: Graph, names: PictureNames, lines: LineLookup) -> Picture:
     """Create a picture with a box for each run of operators of the same line."""
     runs: list[list[Node]] = []
     for node in graph.nodes:

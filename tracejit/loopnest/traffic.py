@@ -22,7 +22,7 @@ from tracejit.loopnest.sweep import Sweep
 LEAST_SIDE = 8
 """The extent below which an operand is read without transposition."""
 
-Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
+PrefetchPattern = Literal["nothing", "sweep", "lines", "rows", "map"]
 """Prefetching strategies (see `tracejit.codegen.prefetch`)."""
 
 
@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
     streamed: frozenset[OutputStore]
     transposed: frozenset[Term]
     lines: int
-    prefetch: Prefetch
+    prefetch: PrefetchPattern
 
 
 def traffic(
@@ -114,7 +114,7 @@ def _transposed(
 
 def _prefetch(
     program: LoopProgram, loop_schedule: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
-) -> Prefetch:
+) -> PrefetchPattern:
     """Return the kernel's prefetching strategy. All but sweeps prefetch only operands that do not fit in a
     cache.
     """

@@ -43,7 +43,7 @@ INT64 = np.dtype("int64")
 UINT64 = np.dtype("uint64")
 
 GradientRule = Callable[..., Sym | None]
-Result = np.dtype | Callable[[np.dtype], np.dtype] | None
+ResultDtype = np.dtype | Callable[[np.dtype], np.dtype] | None
 
 
 def describe_types(types: Sequence[ArrayType]) -> str:
@@ -137,7 +137,7 @@ def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def elementwise_rule(
-    name: str, arity: int, admits: frozenset[np.dtype], result: Result = None
+    name: str, arity: int, admits: frozenset[np.dtype], result: ResultDtype = None
 ) -> Callable[..., ArrayType]:
     """Return the typing rule of an elementwise operator.
 
@@ -190,7 +190,7 @@ def elementwise(
     doc: str,
     rules: Sequence[GradientRule | None],
     *traits: Trait,
-    result: Result = None,
+    result: ResultDtype = None,
     kernel: str | None = None,
     example: UsageExample | None = None,
 ) -> Operator:

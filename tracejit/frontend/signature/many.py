@@ -24,7 +24,7 @@ from typing import Any
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.expressions import Var
-from tracejit.frontend.signature.program import ArrayCheck, Bind, Step
+from tracejit.frontend.signature.program import ArrayCheck, Bind, ProgramStep
 from tracejit.frontend.signature.runtime import release_all
 
 MANY = 16
@@ -57,7 +57,7 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
 # -- selection -----------------------------------------------------------------------------------------------
 
 
-def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
+def arrays_from(steps: Sequence[ProgramStep], position: int) -> list[ArrayCheck]:
     """Return the consecutive checks of arrays from `position` on, each of which follows the binding of its
     array. They have the same type and view, and no array is read from another one of them.
     """

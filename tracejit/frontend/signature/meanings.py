@@ -20,10 +20,10 @@ from tracejit.frontend.signature.program import (
     ArrayCheck,
     Bind,
     ManyArrays,
+    ProgramStep,
     ReplayProgram,
     RunSegment,
     StateLoop,
-    Step,
 )
 
 
@@ -60,7 +60,7 @@ class Meanings:
             return known if known is not None else interned("variable", value)
         return interned("object", Identity(value.value)) if isinstance(value, Const) else interned(value.key)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ProgramStep) -> None:
         """Add the meanings of the variables that a step binds."""
         known = self._known
         if isinstance(step, Bind):

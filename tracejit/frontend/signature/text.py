@@ -65,13 +65,13 @@ from tracejit.frontend.signature.program import (
     Launch,
     Make,
     ManyArrays,
+    ProgramStep,
     Rebind,
     Refill,
     ReplayProgram,
     RunSegment,
     Separate,
     StateLoop,
-    Step,
     StorageAddress,
     Transition,
 )
@@ -143,7 +143,7 @@ class Writer:
 
     # -- checks ----------------------------------------------------------------------------------------------
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[ProgramStep]) -> None:
         """Write steps; the checks of many consecutive arrays become one."""
         position = 0
         while position < len(steps):
@@ -189,7 +189,7 @@ class Writer:
         items, getter = self._lists.display(names)
         return items if getter is None else f"{self.constant(getter)}({items})"
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ProgramStep) -> None:
         """Write a step."""
         if isinstance(step, Bind):
             name = self.write(step.var)
