@@ -16,5 +16,5 @@ Modules; each imports only modules to its right and below:
 
 Only this package knows instructions of Python's bytecode.
 
-The package imports no other package of the frontend, and of tracejit only layouts of kernels.
+The package imports `kernels`. Of `kernels` it imports layouts of memory only.
 """

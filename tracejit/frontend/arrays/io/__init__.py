@@ -14,7 +14,7 @@ Modules; each imports only modules to its right and below:
     archive, safetensors  the two formats
     tree_data             a tree as JSON data and named arrays
 
-The package imports `core`, `functions` and `random` of `arrays`.
+The package imports `core`, `functions`, `ir`, `random` and `recording`.
 """
 
 from __future__ import annotations
