@@ -69,6 +69,15 @@ def test_docstrings_stand_alone():
     assert CONTINUING.search('def size(x):\n    """What `x` takes."""')
 
 
+def test_limits_are_named_alike():
+    """A constant that limits something is MAX_... or MIN_..., with what it limits."""
+    other = re.compile(
+        r"^_?(?:MOST|LEAST|LARGEST|SMALLEST|LONGEST|SHORTEST)(?:_[A-Z0-9_]+)?\b.*=", re.MULTILINE
+    )
+    files = [file for top in ("tracejit", "kernels") for file in sorted((ROOT / top).rglob("*.py"))]
+    assert not [(str(file), line) for file in files for line in other.findall(file.read_text())]
+
+
 def test_no_two_types_have_one_name():
     """One class, or one definition of a type alias, for each word."""
     places = defaultdict(dict)  # by name: where each definition is

@@ -38,7 +38,7 @@ HALVES = ("float16", "bfloat16")
 HALF_TYPES = "tracejit.kernels.compiler.half"
 """The module that defines half-precision types, which Numba lacks on CPUs."""
 
-MOST_STEPS = 16
+MAX_STEPS = 16
 """The maximal number of steps in the loop of a COLUMNS kernel that reads several lines side by side."""
 
 
@@ -340,7 +340,7 @@ def interleaved_lines(section: Section, most: int) -> int:
     steps = [step for step in section.steps if step.kind != "prefetch"]
     if not {step.kind for step in steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1
-    return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MOST_STEPS], default=1)
+    return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MAX_STEPS], default=1)
 
 
 def renumbered(steps: Sequence[Instruction], shift: int) -> list[Instruction]:

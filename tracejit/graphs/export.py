@@ -21,7 +21,7 @@ from tracejit.frontend.jit.specs import Spec
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
 from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
-from tracejit.graphs.general import NAMES, RecordedExport, are_equal, merge, points_for
+from tracejit.graphs.general import MAX_EXTENT_NAMES, RecordedExport, are_equal, merge, points_for
 from tracejit.graphs.kept import KeptGraph
 from tracejit.graphs.recorded_call import ContractBuilder, content_of
 from tracejit.ir.extents import Extents, Polynomial
@@ -75,8 +75,8 @@ def _extent_names(named: Sequence[tuple[str, Any]]) -> list[str]:
     clashes = extent_names & {path for path, _ in named}
     if clashes:
         raise refuse(f"export: {min(clashes)} names an argument and an extent; give the extent another name")
-    if len(extent_names) > NAMES:
-        raise refuse(f"export: {len(extent_names)} extents have names, at most {NAMES} may")
+    if len(extent_names) > MAX_EXTENT_NAMES:
+        raise refuse(f"export: {len(extent_names)} extents have names, at most {MAX_EXTENT_NAMES} may")
     return sorted(extent_names)
 
 

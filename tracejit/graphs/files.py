@@ -44,7 +44,7 @@ NAMES = {
 }
 """The names of dtypes in safetensors files."""
 BLANK = "0" * 64  # replaces the checksum while it is computed
-LONGEST = 100_000_000  # maximum bytes of a header, as in other readers of such files
+MAX_HEADER_BYTES = 100_000_000  # maximum bytes of a header, as in other readers of such files
 
 
 def save_graph(path: FilePath, text: str, parameters: Mapping[str, NDArray]) -> None:
@@ -124,7 +124,7 @@ def _read(file: BinaryIO) -> KeptGraph:
     if len(start) < 8:
         raise ArgumentError("the file is cut off")
     (length,) = struct.unpack("<Q", start)
-    if length > min(size - 8, LONGEST):
+    if length > min(size - 8, MAX_HEADER_BYTES):
         raise ArgumentError("this is no safetensors file, or it is cut off")
     encoded = file.read(length)
     header = _parsed(encoded)

@@ -42,10 +42,10 @@ LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61,
 """Extents for which functions are recorded: widely spaced, with all remainders by small divisors, and
 unlikely to coincide with other numbers.
 """
-NAMES = 3  # maximum number of named extents: more would require too many recordings
+MAX_EXTENT_NAMES = 3  # maximum number of named extents: more would require too many recordings
 FLOAT64 = np.dtype("float64")
 FLOATING = frozenset(dtype for dtype in DTYPES if is_floating(dtype) and dtype not in HALVES)
-LONGEST = 1 << 53  # integers below are exact in float64
+MAX_EXACT_INTEGER = 1 << 53  # integers below are exact in float64
 ATOMS = (bool, type(None), str, complex, Device, np.dtype)  # types of plain data without numbers to merge
 
 RecordedExport = tuple[Contract, Graph]
@@ -310,7 +310,7 @@ class FittedNumbers:
         return None
 
     def _fitted(self, values: Sequence[float]) -> Polynomial | None:
-        rounded = [Fraction(round(x)) for x in values if abs(x) < LONGEST]
+        rounded = [Fraction(round(x)) for x in values if abs(x) < MAX_EXACT_INTEGER]
         return fit(self.points, rounded, self.basis) if len(rounded) == len(values) else None
 
 

@@ -127,7 +127,7 @@ _TOKEN = re.compile(
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?(?:\d.*[.e].*|inf|nan)")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-DIGITS = 40  # maximum digits of an integer; those of graphs have fewer
+MAX_DIGITS = 40  # maximum digits of an integer; those of graphs have fewer
 _DTYPES = {str(dtype): dtype for dtype in DTYPES}
 _DEVICE = re.compile("|".join((*KINDS, HOST_NAME)))
 
@@ -222,8 +222,8 @@ class Parser:
     # -- integers --------------------------------------------------------------------------------------------
 
     def _number(self) -> int:
-        if len(self.peek()) > DIGITS:
-            self.fail(f"an integer of at most {DIGITS} digits")
+        if len(self.peek()) > MAX_DIGITS:
+            self.fail(f"an integer of at most {MAX_DIGITS} digits")
         return int(self.next(_INTEGER, "an integer"))
 
     def _term(self) -> Polynomial:

@@ -19,7 +19,7 @@ from tracejit.loopnest.program import LOAD, Level, LoopProgram, OutputStore, Ter
 from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, LoopSchedule
 from tracejit.loopnest.sweep import Sweep
 
-LEAST_SIDE = 8
+MIN_SIDE = 8
 """The extent below which an operand is read without transposition."""
 
 PrefetchPattern = Literal["nothing", "sweep", "lines", "rows", "map"]
@@ -99,7 +99,7 @@ def _transposed(
         return frozenset()
     transposed: set[Term] = set()
     accesses: set[tuple[int, View, Level]] = set()
-    if min(program.domain.kept[-2:]) < LEAST_SIDE:
+    if min(program.domain.kept[-2:]) < MIN_SIDE:
         return frozenset()
     for term in (term for section in loop_schedule.sections for term in section.compute):
         if term.kind is LOAD and len(accesses) < program.tuning.units.transposed_operands:

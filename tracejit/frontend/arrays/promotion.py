@@ -161,12 +161,12 @@ def floating(dtype: np.dtype) -> np.dtype:
 def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether an integer, or the integral part of a float, is in the range of a dtype."""
     if is_inexact(dtype):  # integers beyond float64 are an error, as in Python; others become infinite
-        return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
+        return not isinstance(number, int) or bool(-MAX_FLOAT64 <= number <= MAX_FLOAT64)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)
 
 
-LARGEST = int(np.finfo("float64").max)
+MAX_FLOAT64 = int(np.finfo("float64").max)
 
 
 @functools.cache
