@@ -26,6 +26,11 @@ F4, F8, I4, I8, B1 = (np.dtype(n) for n in ("float32", "float64", "int32", "int6
 NUMBERS = (F4, F8, I4, I8)
 
 
+def _beginning(x):
+    """The view of the first elements of a larger array that has the shape of `x`."""
+    return View.of_shape(x.type.shape)
+
+
 @dataclass
 class Maker:
     """A graph that grows by one random node at a time."""
@@ -193,6 +198,9 @@ class Maker:
         y = self.keep(self.emit(ops.gather, x, index, axis=axis))
         if x.type.dtype in NUMBERS and self.rng.random() < 0.5:
             self.keep(self.emit(ops.scatter_add, y, index, axis=axis, extent=extent))
+        if self.rng.random() < 0.5:
+            base = x if self.rng.random() < 0.5 else self.emit(ops.view, y, view=_beginning(x))
+            self.keep(self.emit(ops.scatter, base, y, index, axis=axis))
 
     def create(self) -> None:
         dtype = self.choose(NUMBERS)

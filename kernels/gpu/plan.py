@@ -4,6 +4,7 @@ A call depends on shapes only. Its words are first in the kernel's block, follow
 operands (inputs first) and the number of units. The kernels are in `tracejit.kernels.gpu.table`.
 
     max_pool, search_sorted, ...    each thread computes elements of the result, one after the other
+    scatter                         each thread writes a column, in index order
     scatter_add                     each thread computes some rows of a column, and reads the complete index
     sort, argsort                   each block of threads sorts a line
     conv2d_weight_gradient          each block of threads computes an element of the result
@@ -26,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.images.windows import WINDOWS, pool_call
-from tracejit.kernels.library.plan import SIZES
+from tracejit.kernels.library.plan import SIZES, word_of
 from tracejit.kernels.split import ceil_div
 
 THREADS = 256
@@ -200,7 +201,7 @@ def per_block_call(kernel: str, dtype: str, words: tuple[int, ...], n_units: int
     return GpuCall(kernel, dtype, words, n_units, max(1, min(BLOCKS, n_units)), threads)
 
 
-def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+def scatter_add_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
     """Return the call of ``scatter_add``, whose block is `tracejit.kernels.library.blocks.ScatterAdd`. A
     thread computes some rows of one column.
     """
@@ -212,6 +213,18 @@ def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], d
     n_tiles = ceil_div(extent, rows)
     words = (index_size, inner, extent, rows, max(n_tiles, 1), 1, max(inner, 1))
     return per_thread_call(name, dtype, words, outer * n_tiles * inner)
+
+
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """Return the call of ``scatter``, whose block is `tracejit.kernels.library.blocks.Scatter` with the
+    number of units at its end. A thread writes one column, in index order.
+    """
+    base, _, index, _ = shapes
+    axis, count = attrs["axis"], math.prod(index)
+    n_columns = math.prod(base[axis + 1 :]) * max(1, SIZES[dtype] // 8)
+    n_bytes = math.prod(base[axis + 1 :]) * SIZES[dtype]
+    units = math.prod(base[:axis]) * n_columns if count else 0
+    return per_thread_call(name, word_of(dtype), (count, base[axis], n_bytes), units)
 
 
 def sort_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
@@ -317,7 +330,8 @@ def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any],
 
 
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
-    "scatter_add": scatter_call,
+    "scatter": scatter_call,
+    "scatter_add": scatter_add_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,
@@ -342,6 +356,7 @@ COMPLEX_OPERATORS = frozenset(
     {
         *("sort", "argsort", "search_sorted", "solve", "inv", "slogdet", "cholesky", "fft", "irfft"),
         *("qr", "svd", "singular_values", "eigh", "eigenvalues_hermitian"),
+        "scatter",
     }
 )
 """The operators that also accept complex numbers."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import boolean, from_dtype, uint8
+from numba import boolean, from_dtype, int64, uint8
 
+from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu import fourier, images, reflections, rotations, sorting, systems
 from tracejit.kernels.gpu.threads import for_each
 from tracejit.kernels.library import table as library
-from tracejit.kernels.library.blocks import ScatterAdd
+from tracejit.kernels.library.blocks import Scatter, ScatterAdd
 
 MAKERS = {
     **sorting.MAKERS,
@@ -41,8 +42,28 @@ def scatter_add(dtype: str) -> Callable[[int], None]:
     return for_each(ScatterAdd.OUT + 1, body)
 
 
+def scatter(dtype: str) -> Callable[[int], None]:
+    """Return the kernel of ``scatter``, which moves elements of `dtype`."""
+    word, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
+
+    @subroutine
+    def body(block, unit):
+        n_bytes = slot(block, Scatter.BYTES)
+        n_columns = n_bytes // itemsize
+        row, column = unit // n_columns, unit % n_columns * itemsize
+        index = pointer(slot(block, Scatter.INDEX), int64)
+        source = slot(block, Scatter.X) + row * slot(block, Scatter.COUNT) * n_bytes + column
+        target = slot(block, Scatter.OUT) + row * slot(block, Scatter.EXTENT) * n_bytes + column
+        for p in range(slot(block, Scatter.COUNT)):
+            pointer(target + index[p] * n_bytes, word)[0] = pointer(source + p * n_bytes, word)[0]
+
+    return for_each(Scatter.OUT + 1, body)
+
+
 def make(name: str, dtype: str) -> Callable[[int], None]:
     """Return the kernel of an operator for `dtype`, a NumPy dtype name."""
+    if name == "scatter":
+        return scatter(dtype)
     if name == "scatter_add":
         return scatter_add(dtype)
     scalar = from_dtype(np.dtype(dtype))

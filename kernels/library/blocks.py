@@ -20,6 +20,22 @@ class Copy(enum.IntEnum):
     TARGET = 3
 
 
+class Scatter(enum.IntEnum):
+    """Slots of ``scatter``: for p in order ``OUT[o, INDEX[p], :] = X[o, p, :]``, in bytes.
+
+    X has the shape (outer, COUNT, BYTES), INDEX is int64 of the shape (COUNT,) with indices in range, and OUT
+    has the shape (outer, EXTENT, BYTES); all are C-contiguous. A unit is an index o. BASE is OUT.
+    """
+
+    COUNT = 0
+    EXTENT = 1
+    BYTES = 2
+    BASE = 3
+    X = 4
+    INDEX = 5
+    OUT = 6
+
+
 class ScatterAdd(enum.IntEnum):
     """Slots of ``scatter_add``: OUT = 0, then for p in order ``OUT[o, INDEX[p], :] += X[o, p, :]``.
 

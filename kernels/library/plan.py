@@ -103,7 +103,7 @@ def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtyp
     return KernelCall(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
 
 
-def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
+def scatter_add_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
     """Return the call of ``scatter_add`` of `x` at `index` along an axis."""
     x, index, _ = shapes
     axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
@@ -111,6 +111,27 @@ def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], d
     split = scatter_plan(math.prod(x[:axis]), count, inner, extent)
     blocks = (split.rows, split.row_blocks, split.columns, split.column_blocks)
     return KernelCall(name, dtype, (count, inner, extent, *blocks), split.units, split.chunk)
+
+
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
+    """Return the call of ``scatter`` of `x` into an array along an axis; the kernel moves words, whatever the
+    dtype.
+    """
+    base, _, index, _ = shapes
+    axis, count = attrs["axis"], math.prod(index)
+    n_bytes = math.prod(base[axis + 1 :]) * SIZES[dtype]
+    units = math.prod(base[:axis]) if count * n_bytes else 0
+    chunk = max(1, SCATTER_WORK // max(1, count * n_bytes))
+    return KernelCall(name, word_of(dtype), (count, base[axis], n_bytes), units, chunk)
+
+
+def word_of(dtype: str) -> str:
+    """Return the unsigned integer as which elements of a dtype are moved.
+
+    >>> word_of("bool"), word_of("float32"), word_of("complex128")
+    ('uint8', 'uint32', 'uint64')
+    """
+    return f"uint{8 * min(SIZES[dtype], 8)}"
 
 
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
@@ -146,7 +167,8 @@ ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Ker
 
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall]] = {
     "copy": copy_call,
-    "scatter_add": scatter_call,
+    "scatter": scatter_call,
+    "scatter_add": scatter_add_call,
 }
 """Functions that return the call of an operator: ``call(name, shapes, attrs, dtype)``. `shapes` lists the
 shapes of the operands, then of the result.

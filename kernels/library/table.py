@@ -26,7 +26,7 @@ from tracejit.kernels.gemm.products import (
     make_gram,
     make_loop_product,
 )
-from tracejit.kernels.library.blocks import Copy, ScatterAdd
+from tracejit.kernels.library.blocks import Copy, Scatter, ScatterAdd
 from tracejit.kernels.library.plan import LETTERS
 from tracejit.kernels.library.systems import make_system
 
@@ -62,6 +62,26 @@ def make_scatter_add(dtype, itemsize, add):
         return int64(0)
 
     return scatter_add
+
+
+def make_scatter(dtype, itemsize):
+    """Build the kernel ``scatter``, which moves `itemsize` bytes at a time."""
+
+    def scatter(block, lo, hi, scratch):
+        count, extent = slot(block, Scatter.COUNT), slot(block, Scatter.EXTENT)
+        n_bytes = slot(block, Scatter.BYTES)
+        index = pointer(slot(block, Scatter.INDEX), int64)
+        for unit in range(lo, hi):
+            target = slot(block, Scatter.OUT) + unit * extent * n_bytes
+            source = slot(block, Scatter.X) + unit * count * n_bytes
+            for p in range(count):
+                out = pointer(target + index[p] * n_bytes, dtype)
+                x = pointer(source + p * n_bytes, dtype)
+                for c in range(n_bytes // itemsize):
+                    out[c] = x[c]
+        return int64(0)
+
+    return scatter
 
 
 def copy(block, lo, hi, scratch):
@@ -110,6 +130,8 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     stored = uint8 if scalar == boolean else scalar
     if kernel == "scatter_add":
         return make_scatter_add(stored, itemsize, add)
+    if kernel == "scatter":
+        return make_scatter(scalar, itemsize)
     if kernel == "dot":
         return make_dot(stored, itemsize)
     if kernel == "gram":
@@ -122,8 +144,12 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
 
+WORDS = ["uint8", "uint16", "uint32", "uint64"]
+"""The dtypes as which ``scatter`` moves elements of all dtypes."""
+
 LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     ("copy", "uint8"): make("copy", "uint8"),
+    **{("scatter", dtype): make("scatter", dtype) for dtype in WORDS},
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
     **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
     **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},

@@ -8,7 +8,6 @@ from hypothesis.extra import numpy as hnp
 
 import tracejit as tj
 from tests.frontend.test_indexing import _evaluator, examples, filled  # noqa: F401
-from tracejit.frontend.arrays import assignment
 
 
 def drawn_index(data, shape, mask_too):
@@ -128,10 +127,7 @@ def test_all_modes(run):
     np.testing.assert_array_equal(got, updated(np, x, index, values))
 
 
-@pytest.mark.parametrize("few", [assignment.MAX_BITWISE, 0])
-def test_traced_code_replays_with_other_indices(few, monkeypatch):
-    monkeypatch.setattr(assignment, "MAX_BITWISE", few)
-
+def test_traced_code_replays_with_other_indices():
     @tj.jit
     def step(x, index, values):
         x[index] = values

@@ -168,7 +168,7 @@ def test_every_operator_runs_or_is_said_to_be_missing():
     }
     assert {name for name, op in OPS.items() if not has_kernel(op)} == {
         *("constant", "empty", "fused", "copy_to"),  # no tasks, or tasks of another form
-        *("callback", "loop", "eig", "conv2d_weight_sums", "attention", "attention_gradient"),
+        *("callback", "loop", "case", "eig", "conv2d_weight_sums", "attention", "attention_gradient"),
         *("winograd_weights", "winograd_conv2d", "winograd_input_gradient"),
         *("winograd_weight_sums", "winograd_weight_gradient"),
         *(op.name for op in BETWEEN_RANKS),

@@ -547,6 +547,11 @@ def samples(rng):
             ([x, grid], {"axis": 1}, [x[:, grid]]),
             ([z, np.asarray(ints(1)[0])], {"axis": 0}, [z[1]]),
         ],
+        "scatter": [
+            ([z, z[::-1][: index.size].copy(), index], {"axis": 0}, None),
+            ([z, z[:, :2] + 1, ints(3, 1)], {"axis": 1}, None),
+            ([z, z[0] + 1, np.asarray(ints(1)[0])], {"axis": 0}, None),
+        ],
         "scatter_add": [
             ([x, index], {"axis": 1, "extent": 5}, [spread]),
             ([x, grid[:, :1].repeat(3, 1)], {"axis": 0, "extent": 3}, None),
@@ -736,6 +741,8 @@ REFUSED = [
     ("search_sorted", ["float32[3]", "float32[2]"], {"side": "up"}, 'side is "left" or "right"'),
     ("gather", ["float32[3]", "int32[2]"], {"axis": 0}, "gather needs an int64 index"),
     ("gather", ["float32[3]", "int64[2]"], {"axis": 1}, "gather along axis 1"),
+    ("scatter", ["float32[3]", "float32[3]", "int64[2]"], {"axis": 0}, "scatter at axis 0 of"),
+    ("scatter", ["float32[3]", "float64[2]", "int64[2]"], {"axis": 0}, "scatter"),
     ("scatter_add", ["float32[3]", "int64[2]"], {"axis": 0, "extent": 4}, "scatter_add at axis 0 expects"),
     ("scatter_add", ["bool[3]", "int64[3]"], {"axis": 0, "extent": 4}, "scatter_add is not defined for bool"),
     ("check_index", ["int32[3]"], {"axis": 0, "extent": 4}, "check_index needs an int64 index"),

@@ -145,6 +145,7 @@ def programs():
         "cross entropy": (lambda x: tj.nn.cross_entropy(x, tj.arange(257)), (x,)),
         "gather": (lambda x, i: tj.take(x, i, axis=0).sum(axis=0), (x, index)),
         "scatter": (lambda x, i: tj.grad(lambda x: (tj.take(x, i, axis=0) ** 2).sum())(x), (x, index)),
+        "placed": (lambda x, i: tj.grad(lambda x: _placed(x, i))(x), (x, index)),
         "copies": (lambda x: (x.copy() * x.T.copy().T, tj.full(x.shape, x[0, 0])), (x,)),
         "shifted views": (lambda x: x[1:, ::2] * x[:-1, 1::2].mean(axis=0)[None, :1] + x.T[:1, 1:].T, (x,)),
         "random": (lambda x: x + tj.random.normal(shape=x.shape), (x,)),
@@ -189,6 +190,12 @@ def _in_place(x):
     y[1:] += y[:-1] * 0.5
     y *= y.sum(axis=0)
     return y.cumulative_sum(axis=0) if hasattr(y, "cumulative_sum") else y
+
+
+def _placed(x, i):
+    y = x * 2.0
+    y[i] = x[: len(i)]
+    return (y**2).sum()
 
 
 def leaves(tree):

@@ -17,7 +17,9 @@ import tracejit as tj
 from tests.semantics.compare import Program, check
 from tracejit.errors import OutOfBoundsError, ReplayError
 from tracejit.frontend.jit import trace_tree
-from tracejit.frontend.jit.state_loops import native_loop
+from tracejit.frontend.jit.state_loops.branching import BranchingLoop
+from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
+from tracejit.frontend.jit.state_loops.selecting import SelectingLoop
 
 
 def bits(value):
@@ -709,6 +711,11 @@ def draws(x, n, k):
     return x
 
 
+def refuses(*args):
+    raise Unsupported("not this way")
+
+
+@pytest.mark.parametrize("branches", [True, False])
 @pytest.mark.parametrize(
     ("step", "is_native"),
     [
@@ -724,8 +731,10 @@ def draws(x, n, k):
         (draws, False),
     ],
 )
-def test_rounds_that_the_graph_ends(step, is_native):
+def test_rounds_that_the_graph_ends(step, is_native, branches, monkeypatch):
     """The same bits and errors as eager code, for any number of rounds. On GPUs no round is native."""
+    if not branches:
+        monkeypatch.setattr(BranchingLoop, "loop", refuses)
     f = tj.jit(step, strict=True)
     is_native = is_native and tj.zeros(1).device == tj.cpu(0)
 
@@ -742,7 +751,8 @@ def test_rounds_that_the_graph_ends(step, is_native):
         if function is step:
             expected = found
     assert found == expected
-    native = [path for path in f._entries[0].paths if str(native_loop.ITERATIONS) in path.text]
+    limits = [str(kind.ITERATIONS) for kind in (BranchingLoop, SelectingLoop)]
+    native = [path for path in f._entries[0].paths if any(limit in path.text for limit in limits)]
     assert bool(native) == is_native, f.explain()
     told = [line for line in f.explain().splitlines() if line.startswith("  iterations up to ")]
     assert any(line.endswith("are one launch") for line in told) == is_native
@@ -896,7 +906,8 @@ def test_explain_says_why_rounds_are_a_launch_each():
 
 
 def test_a_launch_is_a_part_of_very_many_rounds(monkeypatch):
-    monkeypatch.setattr(native_loop, "ITERATIONS", 7)
+    for kind in (BranchingLoop, SelectingLoop):
+        monkeypatch.setattr(kind, "ITERATIONS", 7)
     f = tj.jit(by_difference, strict=True)
     for k in (1.0, 1e-4, 1e-2):
         for scale in (1.0, 1e6):

@@ -10,6 +10,7 @@ description. Jobs are linked into a program. Modules; each imports only modules 
     copies                           the tasks of equal subgraphs
     device_graphs                    consecutive jobs of one device as a segment
     loops                            the jobs of a loop's body as one job
+    serial                           the job of a loop over single elements
     schedule                         `Schedule`, the compiled graph, which owns the program
     cpu_kernels, blocks, host_tasks  recipes of CPU kernels; argument blocks; tasks in Python
     words                            the content of argument blocks before addresses are known

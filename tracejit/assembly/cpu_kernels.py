@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import KernelSpec, Lowered
+from tracejit.loopnest.statements import LoweredSerial, SerialProgram
 
 
 def generated_kernel(name: str, lowered: Lowered) -> Recipe:
     """Return the recipe of the kernel that is generated for this structure."""
     return Recipe(name, lowered.spec, lambda: source_of(lowered.spec))
+
+
+def serial_kernel(name: str, lowered: LoweredSerial) -> Recipe:
+    """Return the recipe of a serial kernel, whose block has one slot more than `lowered`."""
+    program, slot_count = lowered.program, len(lowered.slots)
+    return Recipe(name, ("serial", program, slot_count), lambda: _serial_source(program, slot_count))
+
+
+def _serial_source(program: SerialProgram, slot_count: int) -> str:
+    from tracejit.codegen.cpu.serial import emit_serial  # not needed if all kernels are in the store
+
+    return emit_serial(program, slot_count)
 
 
 def source_of(spec: KernelSpec) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracejit.assembly.blocks import row
+from tracejit.assembly.serial import serial_job
 from tracejit.assembly.words import (
     BlockOffset,
     Job,
@@ -37,6 +38,7 @@ from tracejit.ir.types import ArrayType
 from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
+from tracejit.loopnest.serial import NotSerial, lower_serial
 from tracejit.ops.loops import targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
@@ -112,6 +114,10 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     raise `PlansDiffer`, or `IterationsDiffer` for a loop within a loop.
     """
     body: Graph = node.attrs["body"]
+    try:
+        return serial_job(node, lower_serial(node))
+    except NotSerial:
+        pass
     try:
         return _loop_job(node, job)
     except IterationsDiffer as error:

@@ -47,15 +47,13 @@ def memory_type(dtype: str) -> str:
     return "uint8" if dtype == "bool" else dtype
 
 
-class SourceText:
+class KernelText:
     """The lines of a kernel's Python source under construction, and the names they import."""
 
-    def __init__(self, spec: KernelSpec):
-        self.spec = spec
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self.depth = 0
         self.imports: dict[str, set[str]] = {}
-        self.bases = {}
 
     def use(self, name: str, module: str) -> str:
         """Return `name`, and import it from `module`."""
@@ -66,12 +64,6 @@ class SourceText:
         """Return the name of a Numba type, and import it."""
         return self.use(dtype, HALF_TYPES if dtype in HALVES else "numba")
 
-    def number_one(self, dtype: str) -> str:
-        """Return the number 1 of a dtype, as source text."""
-        if dtype in HALVES:
-            return f"{self.function('astype', dtype)}({self.number_one('float32')})"
-        return "True" if dtype == "bool" else f"{self.type(dtype)}(1)"
-
     def function(self, kernel: str, dtype: str) -> str:
         """Return the scalar function of an operator's kernel whose result has the given dtype, and import
         it.
@@ -79,19 +71,9 @@ class SourceText:
         suffix = f"_{dtype}" if has_trait(kernel, TYPED) else ""
         return self.use(kernel + suffix, "tracejit.kernels.scalar")
 
-    def combining(self, function: str, dtype: str) -> str:
-        """Return the scalar function that combines two elements of a reduction or scan, and import it."""
-        kernel = OPS[function].kernel
-        assert kernel is not None
-        return self.function(kernel, dtype)
-
     def memory(self, name: str) -> str:
         """Return a function of `tracejit.kernels.compiler.memory`, and import it."""
         return self.use(name, "tracejit.kernels.compiler.memory")
-
-    def accumulate(self, name: str) -> str:
-        """Return a function of `tracejit.kernels.scalar.accumulate`, and import it."""
-        return self.use(name, "tracejit.kernels.scalar.accumulate")
 
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)
@@ -107,12 +89,41 @@ class SourceText:
             self.line("pass")
         self.depth -= 1
 
-    def finish(self, opening: list[str]) -> str:
+    def module(self, summary: str, opening: list[str]) -> str:
         """Return the complete file: a comment that summarises the kernel, the imports, `opening` and the
         lines.
         """
         imports = [f"from {m} import {', '.join(sorted(names))}" for m, names in sorted(self.imports.items())]
-        return "\n".join([summary(self.spec), "", *imports, "", "", *opening, *self.lines, ""])
+        return "\n".join([summary, "", *imports, "", "", *opening, *self.lines, ""])
+
+
+class SourceText(KernelText):
+    """The source text of the kernel of a `KernelSpec`."""
+
+    def __init__(self, spec: KernelSpec):
+        super().__init__()
+        self.spec = spec
+        self.bases = {}
+
+    def number_one(self, dtype: str) -> str:
+        """Return the number 1 of a dtype, as source text."""
+        if dtype in HALVES:
+            return f"{self.function('astype', dtype)}({self.number_one('float32')})"
+        return "True" if dtype == "bool" else f"{self.type(dtype)}(1)"
+
+    def combining(self, function: str, dtype: str) -> str:
+        """Return the scalar function that combines two elements of a reduction or scan, and import it."""
+        kernel = OPS[function].kernel
+        assert kernel is not None
+        return self.function(kernel, dtype)
+
+    def accumulate(self, name: str) -> str:
+        """Return a function of `tracejit.kernels.scalar.accumulate`, and import it."""
+        return self.use(name, "tracejit.kernels.scalar.accumulate")
+
+    def finish(self, opening: list[str]) -> str:
+        """Return the complete file."""
+        return self.module(summary(self.spec), opening)
 
     # ---- steps
 

@@ -1,8 +1,8 @@
 """Adds checks of indices to a graph from a file, unless they are provably in range.
 
-`gather` and `scatter_add` require indices in range and do not check them (`ops.movement`). In a recorded
-graph a `check_index` precedes them, but a file may contain any text. The additional checks change no result:
-a call with an index out of range fails, as in the exported function.
+`gather`, `scatter` and `scatter_add` require indices in range and do not check them (`ops.movement`). In a
+recorded graph a `check_index` precedes them, but a file may contain any text. The additional checks change no
+result: a call with an index out of range fails, as in the exported function.
 
 >>> from tracejit.ir.text import parse_graph
 >>> text = "graph(%0: float32[3], %1: int64[2]) { %2: float32[2] = gather(%0, %1) [axis=0] return %2 }"
@@ -19,7 +19,19 @@ from __future__ import annotations
 import math
 
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
-from tracejit.ops import add, check_index, constant, copy, full, gather, iota, multiply, scatter_add, view
+from tracejit.ops import (
+    add,
+    check_index,
+    constant,
+    copy,
+    full,
+    gather,
+    iota,
+    multiply,
+    scatter,
+    scatter_add,
+    view,
+)
 
 Bounds = dict[Value, int]
 """Exclusive upper bounds of the elements of values that are provably nonnegative."""
@@ -32,12 +44,12 @@ def with_checked_indices(graph: Graph) -> Graph:
     bounds: Bounds = {}
     for node in graph.nodes:
         operands = [new[value] for value in node.inputs]
-        if node.op in (gather, scatter_add):
+        if node.op in (gather, scatter, scatter_add):
             axis = node.attrs["axis"]
             extent = node.attrs["extent"] if node.op is scatter_add else node.inputs[0].type.shape[axis]
-            if bounds.get(node.inputs[1], math.inf) > extent:
-                operands[1] = builder.emit(
-                    check_index, operands[1], location=node.location, extent=extent, axis=axis
+            if bounds.get(node.inputs[-1], math.inf) > extent:
+                operands[-1] = builder.emit(
+                    check_index, operands[-1], location=node.location, extent=extent, axis=axis
                 )
         new.update(zip(node.outputs, builder.copy(node, operands), strict=True))
         bound = _bound(node, bounds)

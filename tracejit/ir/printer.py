@@ -60,8 +60,9 @@ def _print_node(node: Node, name: ValueNames, locations: bool, indent: str) -> s
     nested: list[str] = []
     attrs = []
     for key, value in sorted(node.attrs.items()):
-        if hasattr(value, "nodes") and hasattr(value, "effects"):
-            nested.append(print_graph(value, locations=locations, indent=indent))
+        graphs = [value] if key == "body" else value if key == "branches" else ()
+        if graphs:
+            nested += [print_graph(graph, locations=locations, indent=indent) for graph in graphs]
         elif key == "dtype" and all(out.type.dtype == value for out in node.outputs):
             continue
         else:

@@ -11,6 +11,8 @@ operators, views, tuning and plans of kernels only. The body of a `fused` node, 
   to a later one, and the dimension of the innermost loop.
 - a `Sweep` (`sweep`), if the kernel updates an array that it reads at shifted indices.
 
+A `loop` over single elements becomes a `SerialProgram` (`serial`) instead: scalars, branches and loops.
+
 `analysis.analyse` computes all three. `regions` compares the sets of elements that two views of one array
 cover.
 
@@ -25,8 +27,10 @@ Modules; each imports only modules to its right and below:
 
     analysis, traffic  program, schedule and sweep of one kernel; its memory traffic, given the caches of
                        its target
+    serial             lowers a loop over single elements to the statements of a serial kernel
     build              traces the body of a `fused` node to a program
     schedule           consecutive loops over the reduced dimensions
     sweep, layout      updates in place at shifted indices; the iteration domain, derived from shapes
-    program, regions   terms as data; comparison of the elements that views cover
+    program, statements, regions
+                       terms and statements as data; comparison of the elements that views cover
 """

@@ -6,13 +6,14 @@ each imports only modules to its right and below:
     attend                            attention operators
     factorizations, fourier, sorting  operators on the host: LAPACK, Fourier transforms, sorting
     reduce                            reductions, index reductions, scans
-    transcendental, arithmetic, integers, complex_numbers
-                                      elementwise operators
+    transcendental                    elementwise operators that are not exactly rounded
     winograd, pooling, convolution    convolution and pooling, and their gradients
-    movement                          views, updates, gathers, copies between devices
+    movement                          views, updates, gathers, scatters, copies between devices
+    arithmetic, integers, complex_numbers
+                                      other elementwise operators
     linalg                            `matmul`
     select, creation, random          `where`, `astype` and `copy`; constants and ranges; random bits
-    communicate, loops, structural    exchanges between ranks; `loop`; `fused` and `callback`
+    communicate, loops, structural    exchanges between ranks; `loop` and `case`; `fused` and `callback`
     batching, rules, symbolic         helpers: batching rules; checks and factories of declarations; values
                                       in gradient rules
 

@@ -1,4 +1,6 @@
-"""The structural operator `loop`: a nested graph that runs once for each iteration of a counted loop.
+"""The structural operators `loop` and `case`, which run nested graphs.
+
+`loop` runs a graph once for each iteration of a counted loop:
 
     finals = loop(count, operand, ...)  [body, moves, rounds, until]
 
@@ -21,6 +23,12 @@ if one value is passed as two operands, writes to one are not visible through th
 is the number of iterations of the user's loop that precede this loop; messages to users add it to r. `until`,
 if not None, is the index of an output that is a single bool: the loop ends after the iteration that makes it
 false, or after `count` iterations.
+
+`case` runs one of several graphs, all of which take the operands as inputs:
+
+    results = case(which, operand, ...)  [branches]
+
+`which` is a bool (branch 0 if it is false, 1 if it is true), or an int64 that is the index of a branch.
 """
 
 from __future__ import annotations
@@ -31,7 +39,7 @@ import numpy as np
 
 from tracejit.errors import VerificationError
 from tracejit.ir.evaluate import evaluate
-from tracejit.ir.graph import Graph
+from tracejit.ir.graph import Graph, Node
 from tracejit.ir.iterations import restrict
 from tracejit.ir.moving import Moving
 from tracejit.ir.op import CAN_FAIL, Trait, register
@@ -39,6 +47,7 @@ from tracejit.ir.types import HOST, ArrayType
 from tracejit.ops.batching import refusing
 from tracejit.ops.symbolic import Operator
 
+BOOL = np.dtype("bool")
 COUNT = ArrayType((), np.dtype("int64"), HOST)
 Moves = Sequence[tuple[int, int]]
 
@@ -64,7 +73,7 @@ def _infer_loop(
         if not (min(start, last) >= 0 and max(start, last) + inner.size <= type.size):
             raise VerificationError(f"loop: windows of {inner} from {start} by {step} leave {type}")
     finals = tuple(types[1 + i] for i in targets(body))
-    if until is not None and (finals[until].dtype, finals[until].size) != (np.dtype("bool"), 1):
+    if until is not None and (finals[until].dtype, finals[until].size) != (BOOL, 1):
         raise VerificationError(f"loop: its condition is {finals[until]}, which is not a single bool")
     return finals
 
@@ -116,9 +125,47 @@ loop = Operator(
 register(loop)
 
 
+def _infer_case(*types: ArrayType, branches: Sequence[Graph]) -> tuple[ArrayType, ...]:
+    if not types or types[0].on_host or types[0].size != 1 or types[0].dtype not in (BOOL, COUNT.dtype):
+        raise VerificationError(f"case: the choice must be a single bool or int64, got {types[:1]}")
+    if types[0].dtype == BOOL and len(branches) != 2:
+        raise VerificationError(f"case: a bool chooses between 2 branches, not {len(branches)}")
+    results = tuple(value.type for value in branches[0].outputs)
+    for branch in branches:
+        inputs = tuple(value.type for value in branch.inputs)
+        if inputs != types[1:]:
+            raise VerificationError(f"case: a branch takes {inputs}, the operands are {types[1:]}")
+        if branch.effects or tuple(value.type for value in branch.outputs) != results:
+            raise VerificationError("case: the branches have different results, or effects")
+    return results
+
+
+def _evaluate_case(
+    which: np.ndarray, *operands: np.ndarray, branches: Sequence[Graph]
+) -> tuple[np.ndarray, ...]:
+    return tuple(evaluate(branches[int(which.item())], operands)[0])
+
+
+case = Operator(
+    "case",
+    _infer_case,
+    _evaluate_case,
+    traits=frozenset({Trait.NESTED}),
+    doc="One of several nested graphs, chosen by a number; its outputs are always a tuple.",
+    batch=refusing("a loop over looks is no longer an operator; map the function before it is compiled"),
+)
+register(case)
+
+
+def nested_graphs(node: Node) -> Sequence[Graph]:
+    """Return the graphs that a `loop` or `case` runs; other nodes have none."""
+    if node.op is loop:
+        return (node.attrs["body"],)
+    return node.attrs["branches"] if node.op is case else ()
+
+
 def graph_can_fail(graph: Graph) -> bool:
     """Whether running a graph may report an error, such as an index out of range, from a nested loop too."""
     return any(
-        CAN_FAIL in node.op.traits or (node.op is loop and graph_can_fail(node.attrs["body"]))
-        for node in graph.nodes
+        CAN_FAIL in node.op.traits or any(map(graph_can_fail, nested_graphs(node))) for node in graph.nodes
     )

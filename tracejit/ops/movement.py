@@ -3,6 +3,7 @@
 view(x; view)              y[i] = x.flat[view(i)]
 update(base, x; view)      base, with the elements that `view` selects replaced by those of x
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
+scatter(base, x, index; axis)          base, with y[..., index[i], ...] = x[..., i, ...] in index order
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
 check_index(index; extent, axis, what) index, with extent added to negative elements; an error at run time if
                                        one is out of range, with the message `what`
@@ -20,6 +21,7 @@ from tracejit.errors import AxisError, DeviceError, DTypeError, OutOfBoundsError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
+from tracejit.ops.arithmetic import equal
 from tracejit.ops.batching import BatchNode, batched_view, first_axis, leading
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
@@ -31,7 +33,8 @@ from tracejit.ops.rules import (
     check_one_device,
     check_one_dtype,
 )
-from tracejit.ops.symbolic import Operator, Sym, SymNode, by_components, full_like
+from tracejit.ops.select import where
+from tracejit.ops.symbolic import Operator, Sym, SymNode, by_components, full_like, number
 
 EXACT = frozenset({Trait.EXACT})
 EXACT_MOVE = EXACT | {Trait.MOVES}
@@ -216,6 +219,57 @@ def _scatter_add_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym 
     return [gather(ct, index, axis=node.attrs["axis"]), None]
 
 
+def _infer_scatter(*types: ArrayType, axis: int) -> ArrayType:
+    check_count("scatter", types, 3)
+    base, x, index = types
+    _check_gather("scatter", base, index, axis, base.ndim)
+    check_array("scatter", x)
+    check_one_dtype("scatter", (base, x))
+    check_one_device("scatter", types)
+    expected = (*base.shape[:axis], *index.shape, *base.shape[axis + 1 :])
+    if x.shape != expected:
+        raise ShapeError(f"scatter at axis {axis} of {base} expects the shape {expected}, got {x}")
+    return base
+
+
+def _evaluate_scatter(base: np.ndarray, x: np.ndarray, index: np.ndarray, *, axis: int) -> np.ndarray:
+    result = np.array(base, order="C")
+    flat = x.reshape(*base.shape[:axis], index.size, *base.shape[axis + 1 :])
+    targets = np.moveaxis(result, axis, 0)
+    for i, values in zip(index.reshape(-1), np.moveaxis(flat, axis, 0), strict=True):
+        targets[i] = values
+    return result
+
+
+def _scatter_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (base, x, index), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
+    of_x = gather(ct, index, axis=axis)
+    size, extent = math.prod(index.shape), base.shape[axis]
+    if size > 1:  # of several elements of x for one element of the result, only the last one counts
+        numbers = iota(size=size, device=base.device).reshape(index.shape)
+        nowhere = number(-1, INT64).full((extent,), base.device)
+        is_last = equal(gather(scatter(nowhere, numbers, index, axis=0), index, axis=0), numbers)
+        others = [a for a in range(len(x.shape)) if not axis <= a < axis + len(index.shape)]
+        of_x = where(is_last.spread(others, x.shape), of_x, full_like(x, 0))
+    return [scatter(ct, full_like(x, 0), index, axis=axis), of_x, None]
+
+
+def _scatter_batch(node: BatchNode) -> Sym:
+    axis = node.attrs["axis"]
+    base, x, index = node.mapped_operands()
+    if not node.mapped[2]:
+        return scatter(base, x, node.inputs[2], axis=axis + 1)
+    inner = len(index.shape) - 1
+    index_axes = range(axis + 1, axis + 1 + inner)
+    x_first = x.permute((0, *index_axes, *(a for a in range(1, len(x.shape)) if a not in index_axes)))
+    base_first = base.permute((0, axis + 1, *(a for a in range(1, len(base.shape)) if a != axis + 1)))
+    size, extent, *others = base_first.shape
+    merged = base_first.reshape((size * extent, *others))
+    result = scatter(merged, x_first, _index_into_all(index, extent), axis=0)
+    split = result.reshape((size, extent, *others))
+    return split.permute((0, *range(2, 2 + axis), 1, *range(2 + axis, len(split.shape))))
+
+
 def _index_into_all(index: Sym, extent: int) -> Sym:
     """Convert a mapped index into `extent` elements to an index into the concatenation of all examples."""
     first = iota(size=index.shape[0], device=index.device) * extent
@@ -291,6 +345,17 @@ gather = Operator(
     batch=_gather_batch,
 )
 register(gather)
+
+scatter = Operator(
+    "scatter",
+    _infer_scatter,
+    _evaluate_scatter,
+    _scatter_gradient,
+    traits=EXACT_MOVE,
+    doc="A copy whose elements at an array of indices in range along an axis are replaced, in index order.",
+    batch=_scatter_batch,
+)
+register(scatter)
 
 scatter_add = Operator(
     "scatter_add",

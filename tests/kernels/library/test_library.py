@@ -7,8 +7,8 @@ from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, ru
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, gram_plan, is_gram
 from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
-from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_plan
-from tracejit.kernels.library.table import LIBRARY, NUMBERS
+from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_call, scatter_plan
+from tracejit.kernels.library.table import LIBRARY, NUMBERS, WORDS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
 
@@ -363,6 +363,23 @@ def test_scatter_add_equals_add_at_in_every_split(dtype, outer, count, inner, ex
         assert out.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(("outer", "count", "inner", "extent"), [(1, 50, 1, 7), (3, 40, 5, 9), (2, 0, 3, 4)])
+def test_scatter_writes_in_index_order(word, outer, count, inner, extent):
+    rng = np.random.default_rng([count, inner])
+    x, out = random_array(rng, (outer, count, inner), word), random_array(rng, (outer, extent, inner), word)
+    index = rng.integers(0, extent, count)
+    expected = out.copy()
+    for p in range(count):
+        expected[:, index[p]] = x[:, p]
+    call = scatter_call("scatter", [out.shape, x.shape, index.shape, out.shape], {"axis": 1}, word)
+    assert call.units == (outer if count else 0)
+    addresses = [array.ctypes.data for array in (out, x, index, out)]
+    block = np.asarray([*call.words, *addresses], np.int64)
+    run(address("scatter", word), block, random_ranges(rng, call.units), threads=2)
+    assert out.tobytes() == expected.tobytes()
+
+
 def test_scatter_plan_shares_out_large_scatters():
     assert scatter_plan(1, 10_000, 64, 50_000).column_blocks == 4
     assert scatter_plan(1, 10_000, 8, 50_000).row_blocks == 8
@@ -387,4 +404,5 @@ def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
     systems = {(name, dtype) for name in ROUTINES for dtype in LETTERS}
     products = {(name, dtype) for name in ("dot", "gram") for dtype in FLOATS}
-    assert set(LIBRARY) == {("copy", "uint8"), *products, *typed, *systems}
+    moves = {("copy", "uint8"), *(("scatter", word) for word in WORDS)}
+    assert set(LIBRARY) == {*moves, *products, *typed, *systems}

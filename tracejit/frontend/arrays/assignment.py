@@ -1,11 +1,12 @@
 """Indexed assignment: ``x[index] = value``, and accumulation at indices. Rules and results are NumPy's.
 
-Assignments to slices write through the view. All other assignments become a select between the new value and
-the old content. The shape of a select depends on no run-time value, so a trace can be replayed:
+Assignments to slices write through the view. Other assignments depend on no run-time shape either, so a trace
+can be replayed:
 
-- A mask is the condition of the select if the value is uniform along the elements that the mask picks (a
-  number, for example). For other values the mask is converted to integer indices, which is a look.
-- For integer arrays, the last write to each position is computed (`_last_writers`).
+- A mask is the condition of a select between new value and old content, if the value is uniform along the
+  elements that the mask picks (a number, for example). For other values the mask is converted to integer
+  indices, which is a look.
+- Integer arrays become a `scatter`. Of several writes to one element, the last one remains.
 
 >>> import tracejit as tj
 >>> x = tj.zeros(4)
@@ -39,18 +40,13 @@ from tracejit.frontend.arrays.indexing import (
     picked,
     view_of,
 )
-from tracejit.frontend.arrays.views import broadcasted, dropped, sliced
+from tracejit.frontend.arrays.views import broadcasted, dropped
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import thread
 from tracejit.ops import (
     add,
-    argsort,
-    gather,
     imag,
-    iota,
-    maximum,
-    not_equal,
     real,
+    scatter,
     scatter_add,
     subtract,
     where,
@@ -58,18 +54,13 @@ from tracejit.ops import (
 from tracejit.ops import complex as complex_of
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
-SELECTED = 1 << 16
-"""Maximum size of an array whose written elements a run-time number selects: the write reads all elements."""
-MAX_BITWISE = 1 << 14
-"""Maximum number of writes, and of positions, for which replays compute the last writers bit by bit. Up to
-this size a sort is more expensive."""
 
 
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     """Implement ``x[index] = value``. All arrays that share the memory of `x` see the write."""
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
-        indices = numbers_as_arrays(x, components) if x.size <= SELECTED else None
+        indices = numbers_as_arrays(x, components)
         if indices is not None and indices[0] is x:
             _write_picked(x, picked(x, indices[1], is_split(index)), _as_content(x, value))
             return
@@ -176,19 +167,11 @@ def _write_picked(x: ArrayCore, to: Picked, value: Any) -> None:
     content = _merged("assignment", value, to)
     if content.size == 0:
         return
-    extent = math.prod(to.extents)
-    if content._view.strides[to.lead] == 0:  # the same value for all positions
-        is_written = _sums(dispatch.cast(to.position >= 0, INT64), to.position, extent) > 0
-        content = sliced(content, to.lead, 0, 1)
-        content = content.reshape((*to.outer, *[1] * len(to.extents), *to.inner))
-    else:
-        last_write = _last_writers(to.position, extent)
-        is_written = last_write > 0
-        content = dispatch.emit(gather, content, dispatch.apply(maximum, last_write - 1, 0), axis=to.lead)
-        content = content.reshape(to.view.shape)
     target = ArrayCore.concrete(x._storage, to.view)
-    is_written = selection.with_dimensions(is_written.reshape(to.extents), len(to.inner))
-    dispatch.write(target, dispatch.apply(where, is_written, content, target))
+    merged = (*to.outer, math.prod(to.extents), *to.inner)
+    position = to.position.reshape((to.position.size,))
+    written = dispatch.emit(scatter, target.reshape(merged), content, position, axis=to.lead)
+    dispatch.write(target, written.reshape(to.view.shape))
 
 
 def _merged(name: str, value: Any, to: Picked) -> Any:
@@ -204,44 +187,6 @@ def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
         components = (_sums(dispatch.emit(part, values), position, extent, axis) for part in (real, imag))
         return dispatch.emit(complex_of, *components)
     return dispatch.emit(scatter_add, values, position, axis=axis, extent=extent)
-
-
-def _last_writers(position: Any, extent: int) -> Any:
-    """Return the number of the last write to each of `extent` positions, from 1 on, or 0 for no write."""
-    line = position.reshape((position.size,))
-    is_small = thread.trace is not None and max(line.size, extent) <= MAX_BITWISE
-    return _last_by_bits(line, extent) if is_small else _last_by_order(line, extent)
-
-
-def _last_by_bits(positions: Any, extent: int) -> Any:
-    """Return the last write to each position, computed from sums only, which need no call of a routine.
-
-    All writes are candidates at first. For each bit, from the highest down, the result for a position has the
-    bit if the number of any candidate for this position has it; such candidates remain, others are dropped.
-    """
-    numbers = dispatch.emit(iota, size=positions.size, device=positions.device) + 1
-    candidates = numbers > 0
-    last: Any = 0
-    for bit in reversed(range(positions.size.bit_length())):
-        has_bit = (numbers & (1 << bit)) != 0
-        is_set = _sums(dispatch.cast(candidates & has_bit, INT64), positions, extent) > 0
-        candidates &= has_bit == dispatch.emit(gather, is_set, positions, axis=0)
-        last = last + dispatch.cast(is_set, INT64) * (1 << bit)
-    return last
-
-
-def _last_by_order(positions: Any, extent: int) -> Any:
-    """Return the last write to each position by sorting.
-
-    In the order of positions, then of numbers, a write is the last one for its position if the position of
-    the next write differs.
-    """
-    order = dispatch.emit(argsort, positions, axis=0)
-    sorted_positions = dispatch.emit(gather, positions, order, axis=0)
-    is_last = dispatch.full(True, sorted_positions.shape, BOOL, positions.device)
-    all_but_last = sliced(is_last, 0, 0, -1)
-    dispatch.write(all_but_last, dispatch.apply(not_equal, sorted_positions[:-1], sorted_positions[1:]))
-    return _sums(dispatch.apply(where, is_last, order + 1, 0), sorted_positions, extent)
 
 
 # -- sums ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch_records
 from tracejit.frontend.jit.complete import Completion, segments_of
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, RecordedCall, Timing
+from tracejit.frontend.jit.state_loops.first_call import native_iterations
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.location import RUNNERS
@@ -95,6 +96,7 @@ def record(
     with collector.suspended():  # no decorator: errors name the nearest frame outside this package
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
+            trace.looks.native_iterations = native_iterations
             try:
                 call = _TracedCall(trace, function, args, kwargs, assumed, arrays.shared)
                 result = call.run_body()

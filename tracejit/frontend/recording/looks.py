@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,8 @@ class Looks:
     ranges:      ``for`` loops whose state consists of numbers of the call, by frame and offset of the
                  instruction (see `look_loops.counters`).
     iterates:    whether there is a ``for`` over an array.
+    native_iterations: returns many iterations of a trace's present loop as one launch, or None (see
+                 `run_ahead.Execution.run_natively`).
     """
 
     def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
@@ -76,6 +78,7 @@ class Looks:
         self.state_graph = StateGraph(self.cuts, numbers, draws)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
         self.iterates = False
+        self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 

@@ -156,10 +156,14 @@ class Transition:
 class LoopState:
     """A state of a loop: its variables, and the transitions from it, at most one of which passes its
     checks.
+
+    iterations: many transitions as one launch, which is tried first. If none of them passes its checks, the
+                launch changes nothing.
     """
 
     vars: tuple[Var, ...]
     transitions: tuple[Transition, ...]
+    iterations: Transition | None = None
 
 
 @dataclass(eq=False, repr=False)

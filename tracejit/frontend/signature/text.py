@@ -274,10 +274,15 @@ class Writer:
         lines += [f"{self._state(loop.states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
         lines.append("while True:")
         for number, state in enumerate(loop.states):
+            if state.iterations is not None:
+                indent = 2 if many else 1
+                lines += [f"    if at == {number}:"] * many
+                lines += ["    " * indent + line for line in self._transition(state.iterations, many, "")]
+        for number, state in enumerate(loop.states):
             indent = 2 if many else 1
             if many:
                 lines.append(f"    {'el' * (number > 0)}if at == {number}:")
-            body = [line for each in state.transitions for line in self._transition(each, many)]
+            body = [line for each in state.transitions for line in self._transition(each, many, "continue")]
             body.append(f"held = {self._state(state.vars)}; break")
             lines += ["    " * indent + line for line in body]
         lines.append(f"memo[{node}] = {'at' if many else 0}, held")
@@ -293,8 +298,10 @@ class Writer:
         """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _transition(self, transition: Transition, many: bool) -> list[str]:
-        """Return the lines of a transition. If its checks fail, the next transition follows."""
+    def _transition(self, transition: Transition, many: bool, then: str) -> list[str]:
+        """Return the lines of a transition, with a last statement `then`. If its checks fail, the lines have
+        no effect.
+        """
         lines, indent = [], 0
         for step in transition.steps:
             if isinstance(step, Check):
@@ -308,11 +315,11 @@ class Writer:
                 statements = self._segment(step)
             lines += ["    " * indent + line for line in statements]
         ends = transition.ends if isinstance(transition.ends, int) else self.write(transition.ends)
-        end = f"at = {ends}; continue" if many else "continue"
+        end = "; ".join(filter(None, [f"at = {ends}" if many else "", then]))
         vars = [var for number in transition.after for var in self._states[number]]
         after = [var for values in transition.after.values() for var in values]
         if after:
-            end = f"{self._state(vars)} = {self._state(after)}; {end}"
+            end = "; ".join(filter(None, [f"{self._state(vars)} = {self._state(after)}", end]))
         return [*lines, "    " * indent + end]
 
     # -- actions ---------------------------------------------------------------------------------------------

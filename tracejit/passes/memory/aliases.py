@@ -4,7 +4,8 @@ Four kinds of nodes allocate no new buffer:
 
 - a *contiguous view* is a range of its operand's memory, and needs no task;
 - a node that *overwrites* writes an output into the memory of an operand and leaves other elements unchanged:
-  `update`, a fused kernel whose output is an `update` of one of its inputs, and in-place communication;
+  `update`, `scatter`, a fused kernel whose output is an `update` of one of its inputs, and communication in
+  place;
 - a `loop` writes loop-carried values into the memory of its operands;
 - `empty` is uninitialised memory, and needs no task either.
 
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL
-from tracejit.ops import constant, empty, fused, loop, update, view
+from tracejit.ops import constant, empty, fused, loop, scatter, update, view
 from tracejit.ops.communicate import IN_PLACE
 from tracejit.ops.loops import graph_can_fail, targets
 
@@ -54,7 +55,7 @@ def overwrites(node: Node) -> AliasPairs:
         return tuple((k, k) for k in range(len(node.outputs)))
     if node.op is loop:
         return tuple((k, 1 + i) for k, i in enumerate(targets(node.attrs["body"])))
-    return ((0, 0),) if node.op is update else ()
+    return ((0, 0),) if node.op is update or node.op is scatter else ()
 
 
 class BodyProperties(NamedTuple):

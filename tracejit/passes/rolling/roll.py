@@ -300,7 +300,7 @@ def _check_work(body: list[Node], operators: int) -> None:
 
 def check_size(body: Sequence[Node], scale: int = 1) -> None:
     """Raise `NotRollable` for iterations with enough work for several workers."""
-    computing = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
+    computing = [n for n in body if n.op not in (ops.view, ops.update, ops.scatter, ops.loop)]
     products = (
         n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in computing if n.op.work
     )

@@ -3,10 +3,12 @@
 Modules; each imports only modules to its right and below:
 
     loop_steps                  a loop over looks as a step of the replay program
-    native_loop                 iterations that run as one launch: the body as a graph
+    native_loop, first_call     iterations that run as one launch, in replays and in the call that is recorded
+    branching, selecting        their graph: with branches, or with selects of computed transitions
+    loop_builder                what the two have in common: operands, segments, transitions
     loop_slots, native_numbers  the loop-carried variables of these iterations; Python's numbers in them
     regions                     which looks of a path form a loop
 
-The package imports `ir`, `launch_records`, `number_variables`, `ops`, `passes`, `recording` and
+The package imports `ir`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`, `recording` and
 `signature`. It writes records of `signature.program`.
 """

@@ -111,8 +111,7 @@ class LoopEmitter:
         segment = self.trace.looks.cuts[region.first + 1].segment
         node = segments.tree_node(node, segment, self._key(arrays, numbers, meanings))
         states = tuple(
-            LoopState(self.vars[state_id], tuple(self._transition(i, arrays, numbers) for i in starts))
-            for state_id, starts in region.transitions.items()
+            self._state(state_id, starts, arrays, numbers) for state_id, starts in region.transitions.items()
         )
         self._bind(region.last, arrays, numbers)
         ends = self._numbering[graph.state_id(region.last)]
@@ -144,6 +143,30 @@ class LoopEmitter:
 
     # -- transitions -----------------------------------------------------------------------------------------
 
+    def _state(
+        self, state_id: int, starts: Sequence[int], arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> LoopState:
+        """Return a state with the transitions that start at these looks."""
+        transitions = tuple(self._transition(i, arrays, numbers) for i in starts)
+        native = self._branching_loop(state_id, starts)
+        if native is None:
+            return LoopState(self.vars[state_id], transitions)
+        cut = self.trace.looks.cuts[native.head + 1]
+        self.reports.append(LoopReport(cut.source.path, native.segment, ""))
+        iterations = self._iterations(native, ReplayProgram(), arrays, numbers)
+        return LoopState(self.vars[state_id], transitions, iterations)
+
+    def _branching_loop(self, state_id: int, starts: Sequence[int]) -> NativeLoop | None:
+        """Return the native loop with branches that starts in a state, or None."""
+        region, graph = self.region, self.graph
+        entire = self._native_loop(None, region.first)
+        if isinstance(entire, NativeLoop):
+            is_head = entire.branches and state_id == graph.state_id(region.first)
+            return entire if is_head else None
+        loops = [i for i in starts if graph.state_ids[i + 1] == state_id and len(region.transitions) > 1]
+        native = self._native_loop(state_id, loops[0]) if loops else ""
+        return native if isinstance(native, NativeLoop) and native.branches else None
+
     def _transition(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> Transition:
         """Return the transition that starts at a look, or the iterations of which it is the first."""
         graph, cut = self.graph, self.trace.looks.cuts[index + 1]
@@ -173,10 +196,12 @@ class LoopEmitter:
         state_id = graph.state_id(index)
         entire = self._native_loop(None, region.first)
         if isinstance(entire, NativeLoop):
-            return entire if state_id == graph.state_id(region.first) else ""
+            is_first = state_id == graph.state_id(region.first)
+            return entire if is_first and not entire.branches else ""
         if graph.state_ids[index + 1] != state_id or len(region.transitions) == 1:
             return entire
-        return self._native_loop(state_id, index)
+        own = self._native_loop(state_id, index)
+        return "" if isinstance(own, NativeLoop) and own.branches else own
 
     def _native_loop(self, state_id: int | None, head: int) -> NativeLoop | str:
         """Return the native loop of all transitions (None), or of those from a state to itself."""

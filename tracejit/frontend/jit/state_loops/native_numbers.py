@@ -89,8 +89,9 @@ class LoopNumbers:
         self.body, self.device = body, device
         self._literals: dict[Value, Any] = {}
         self._bounds: dict[Value, int] = {}  # of computed integers
+        self.exact: dict[Value, bool] = {}
         self._conditions: list[Value] = []
-        self._limited: set[Value] = set()  # by one of the conditions
+        self.limited: set[Value] = set()  # by one of the conditions
 
     def evaluate(
         self, steps: Sequence[Any], numbers: dict[Any, Value], outside: Callable[[Any], Value]
@@ -99,18 +100,40 @@ class LoopNumbers:
         numbers that are not in it come from `outside`. Return truth values that are all true if Python
         computes the same numbers and its questions have the recorded answers.
         """
-        self._conditions, self._limited = [], set()
+        self.limited = set()
         for step in steps:
-            operands = [self._operand(operand, numbers, outside) for operand in step.operands]
             if isinstance(step, Computed):
-                numbers[step] = self._compute(step.operation, operands)
-            elif isinstance(step, Question) and type(step.value) is bool:
-                truth = self._truth(step.operation, operands)
-                if isinstance(truth, Value):
-                    self._conditions.append(truth if step.value else self._emit(ops.logical_not, truth))
-            else:
-                raise Unsupported(f"the value of {step.path} is asked for")
-        return self._conditions
+                numbers[step] = self.computed(step, numbers, outside)
+                continue
+            truth = self.answer(step, numbers, outside)
+            if isinstance(truth, Value):
+                self._conditions.append(truth if step.value else self._emit(ops.logical_not, truth))
+        return self.take_conditions()
+
+    def computed(self, step: Computed, numbers: dict[Any, Value], outside: Callable[[Any], Value]) -> Value:
+        """Return the number that a computation results in; see `evaluate`."""
+        operands = [self._operand(operand, numbers, outside) for operand in step.operands]
+        return self._compute(step.operation, operands)
+
+    def answer(
+        self, question: Question, numbers: dict[Any, Value], outside: Callable[[Any], Value]
+    ) -> Value | bool:
+        """Return the answer to a question; a Python bool if it is the same in every iteration."""
+        if type(question.value) is not bool:
+            raise Unsupported(f"the value of {question.path} is asked for")
+        operands = [self._operand(operand, numbers, outside) for operand in question.operands]
+        return self._truth(question.operation, operands)
+
+    def take_conditions(self) -> list[Value]:
+        """Return the conditions under which the numbers since the last call are those that Python
+        computes.
+        """
+        conditions, self._conditions = self._conditions, []
+        return conditions
+
+    def number(self, value: Any) -> Value:
+        """Return a Python number as an array without dimensions."""
+        return self.array(self.literal(value))
 
     def array(self, number: Value) -> Value:
         """Return a number as an array without dimensions."""
@@ -120,6 +143,20 @@ class LoopNumbers:
         """Return an array without dimensions that contains a number of the host."""
         array: Value = builder.emit(ops.full, number, shape=(), device=self.device)
         return array
+
+    def assume_exact(self, value: Value) -> None:
+        """Assume that the magnitude of an integer is at most `EXACT` when an iteration starts. Its value in
+        `exact` tells whether a computation relies on that.
+        """
+        if value.type.dtype == INTEGER:
+            self.exact[value] = False
+
+    def is_exact(self, value: Value) -> list[Value]:
+        """Return conditions under which the magnitude of an integer is at most `EXACT`."""
+        return [
+            self._emit(ops.greater_equal, value, self.literal(-EXACT)),
+            self._emit(ops.less_equal, value, self.literal(EXACT)),
+        ]
 
     def literal(self, value: Any) -> Value:
         """Return a Python number as a constant of the body."""
@@ -269,9 +306,9 @@ class LoopNumbers:
             return 0
         if value in self._bounds:
             return self._bounds[value]
-        if value not in self._limited:
-            self._limited.add(value)
-            for end in (-EXACT, EXACT):
-                compare = ops.greater_equal if end < 0 else ops.less_equal
-                self._conditions.append(self._emit(compare, value, self.literal(end)))
+        if value in self.exact:
+            self.exact[value] = True
+        elif value not in self.limited:
+            self.limited.add(value)
+            self._conditions += self.is_exact(value)
         return EXACT

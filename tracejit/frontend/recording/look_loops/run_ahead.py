@@ -14,7 +14,8 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.recording.draws import WORD, DrawCounter, Total
@@ -27,8 +28,20 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
     from tracejit.frontend.recording.trace import Trace
 
+PATIENCE = 0.2
+"""The time in seconds after which iterations run natively, if they can."""
+
 SHORT = 8
 """The largest number of looks that are recorded again rather than run ahead."""
+
+
+Values = tuple[tuple[Storage, ...], tuple[Any, ...]]
+"""The arrays and the numbers of a state."""
+
+NativeRun = Callable[[Values], tuple[Values, tuple[Storage, ...]]]
+"""Many iterations as one launch: from values of a state to its values when it is visited last, and the arrays
+that have been produced.
+"""
 
 
 def run_ahead(trace: Trace) -> None:
@@ -42,11 +55,17 @@ def run_ahead(trace: Trace) -> None:
         return
     execution = Execution(trace, here, state)
     values, steps_since, draw_count = execution.values, 0, 0
+    native: NativeRun | None = None
+    native_from: float | None = time.monotonic() + PATIENCE
     try:
         while execution.step():
             steps_since += 1
             if execution.state_id == here and execution.can_replace(state.arrays):
                 values, steps_since, draw_count = execution.values, 0, len(execution.draws)
+                if native_from is not None and time.monotonic() > native_from:
+                    native = native or trace.looks.native_iterations(trace)
+                    values = execution.run_natively(native)
+                    native_from = None if native is None else time.monotonic() + PATIENCE / 16
     except BaseException:  # an error of a segment or an interrupt: the call ends here
         execution.return_draws(0)
         raise
@@ -73,11 +92,12 @@ class Execution:
     state_id: the id of the present state.
     values:   the arrays and the numbers of that state.
     draws:    what segments drew from random streams: (stream, start, total).
+    produced: the arrays of that state that segments have produced.
     """
 
     def __init__(self, trace: Trace, state_id: int, state: State) -> None:
         self.trace, self.state_id = trace, state_id
-        self.values = state.arrays, tuple(source.value for source in state.numbers)
+        self.values: Values = state.arrays, tuple(source.value for source in state.numbers)
         self.draws: list[tuple[Any, int, int]] = []
         self.produced: set[Storage] = set()
 
@@ -97,9 +117,19 @@ class Execution:
                 tuple(map(arrays.__getitem__, after.arrays)),
                 tuple(map(numbers.get, after.numbers)),
             )
+            self.produced = {each for each in self.values[0] if each in self.produced or each in results}
             self.state_id = graph.state_id(index + 1)
             return True
         return False
+
+    def run_natively(self, native: NativeRun | None) -> Values:
+        """Perform iterations as a native loop, if there is one, from the present state, in which the body is,
+        to the same state. Return the values of the state.
+        """
+        if native is not None:
+            self.values, results = native(self.values)
+            self.produced = {each for each in self.values[0] if each in self.produced or each in results}
+        return self.values
 
     def _launch(
         self, cut: Cut, arrays: Mapping[Any, Storage], numbers: Mapping[Any, Any]
@@ -121,9 +151,7 @@ class Execution:
                 start = self.draws[first + each.source.stream - cut.draws.start][1]
                 value = (start + each.source.fixed + _value(each.source.further, numbers)) % WORD
             origins.append(RuntimeNumber(value, each.source))
-        results, number = cut.segment.run(origins)
-        self.produced.update(results)
-        return results, number
+        return cut.segment.run(origins)
 
     def can_replace(self, arrays: Sequence[Storage]) -> bool:
         """Whether the arrays of the body's state can be replaced: segments produced the old and the new

@@ -1,0 +1,172 @@
+"""Serial kernels: the source of a `SerialProgram`, one loop nest over scalar variables.
+
+Names in the source: ``v0`` is a scalar, ``x0`` a pointer, ``n0`` an integer of a slot. The block contains the
+program's slots, then the iteration at which the kernel continues (`lo` is 1 after a thread left the loop, see
+`tracejit.kernels.executor.loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracejit.codegen.text import KernelText, memory_type
+from tracejit.loopnest.statements import (
+    ApplyFunction,
+    Choose,
+    LiteralNumber,
+    LoadElement,
+    Offset,
+    Repeat,
+    SerialProgram,
+    SlotNumber,
+    StoreElement,
+)
+
+CHECK_INTERVAL = 1 << 12
+"""The number of iterations between two checks whether the thread has other work."""
+
+
+def emit_serial(program: SerialProgram, slot_count: int) -> str:
+    """Return the source of ``kernel(block, lo, hi, scratch) -> status``. The block has `slot_count` slots,
+    and one more.
+    """
+    return _SerialText(program, slot_count).source()
+
+
+class _SerialText(KernelText):
+    """The source text of a serial kernel."""
+
+    def __init__(self, program: SerialProgram, slot_count: int):
+        super().__init__()
+        self.program, self.slot_count = program, slot_count
+        self.slots: dict[int, str] = {}
+        self.functions: dict[str, None] = {}
+        self.depth = 1
+
+    def source(self) -> str:
+        """Return the complete file."""
+        program, word = self.program, self.type("int64")
+        self.statements(program.block.statements)
+        body, self.lines = self.lines, []
+        for n, (dtype, slot) in enumerate(program.memories):
+            self.line(f"x{n} = {self.memory('pointer_slot')}(block, {slot}, {self.type(memory_type(dtype))})")
+        for constant in program.constants:
+            self.constant(constant)
+        for slot, name in self.slots.items():
+            self.line(f"{name} = {self.memory('slot')}(block, {slot})")
+        self.line(f"status = {word}(0)")
+        self.line(f"begin = {self.memory('slot')}(block, {self.slot_count}) if lo else {word}(0)")
+        self.lines += body
+        self.line("return status")
+        summary = f"# serial: {', '.join(self.functions) or 'copy'}"
+        summary = summary if len(summary) <= 110 else summary[:107] + "..."
+        return self.module(summary, ["def kernel(block, lo, hi, scratch):"])
+
+    def constant(self, constant: SlotNumber | LiteralNumber) -> None:
+        """Emit a number that no statement changes."""
+        result, dtype = f"v{constant.result}", constant.dtype
+        if isinstance(constant, LiteralNumber):
+            value = constant.value
+            self.line(f"{result} = {value if dtype == 'bool' else f'{self.type(dtype)}({value})'}")
+            return
+        loaded = f"{self.memory('number_slot')}(block, {constant.slot}, {self.type(memory_type(dtype))})"
+        self.line(f"{result} = {loaded}{' != 0' if dtype == 'bool' else ''}")
+
+    def integer(self, slot: int) -> str:
+        """Return the variable with the integer of a slot."""
+        return self.slots.setdefault(slot, f"n{slot}")
+
+    def offset(self, offset: Offset) -> str:
+        """Return the offset of an element, as source text."""
+        parts = [self.integer(offset.start)] if offset.start >= 0 else []
+        parts += [f"v{v}" if n < 0 else f"v{v} * {self.integer(n)}" for v, n in offset.terms]
+        return " + ".join(parts) or "0"
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def statements(self, statements: Sequence[Any], is_outermost: bool = True) -> None:
+        """Emit statements. `is_outermost`: whether loops among them are not within another one."""
+        for statement in statements:
+            match statement:
+                case ApplyFunction(result, dtype, function, args):
+                    self.functions[function] = None
+                    arguments = ", ".join(f"v{arg}" for arg in args)
+                    self.line(f"v{result} = {self.function(function, dtype)}({arguments})")
+                case LoadElement(result, dtype, memory, offset):
+                    loaded = f"x{memory}[{self.offset(offset)}]"
+                    self.line(f"v{result} = {loaded}{' != 0' if dtype == 'bool' else ''}")
+                case StoreElement(memory, offset, value, dtype):
+                    stored = f"{self.type('uint8')}(v{value})" if dtype == "bool" else f"v{value}"
+                    self.line(f"x{memory}[{self.offset(offset)}] = {stored}")
+                case Choose():
+                    self.choose(statement)
+                case Repeat():
+                    self.repeat(statement, is_outermost)
+                case _:
+                    raise AssertionError(f"no line for {statement}")
+
+    def choose(self, choice: Choose) -> None:
+        """Emit branches."""
+        branches = list(enumerate(choice.branches))
+        if choice.is_bool:
+            branches.reverse()
+        for position, (number, branch) in enumerate(branches):
+            condition = f"v{choice.which}" if choice.is_bool else f"v{choice.which} == {number}"
+            keyword = "if" if position == 0 else "elif"
+            is_last = position > 0 and position == len(branches) - 1
+            with self.block("else:" if is_last else f"{keyword} {condition}:"):
+                self.statements(branch.statements, is_outermost=False)
+                self.assign(choice.results, branch.values)
+
+    def assign(self, variables: Sequence[int], values: Sequence[int]) -> None:
+        """Assign values to variables, in parallel."""
+        pairs = [(f"v{x}", f"v{y}") for x, y in zip(variables, values, strict=True) if x != y]
+        names = {name for name, _ in pairs}
+        for number, (_, value) in enumerate(pairs):
+            if value in names:
+                self.line(f"w{number} = {value}")
+        for number, (name, value) in enumerate(pairs):
+            self.line(f"{name} = {f'w{number}' if value in names else value}")
+
+    def repeat(self, loop: Repeat, is_outermost: bool) -> None:
+        """Emit a loop."""
+        word, iteration = self.type("int64"), f"v{loop.iteration}"
+        begin = "begin" if is_outermost else f"{word}(0)"
+        for register in loop.registers:
+            name = f"v{register.variable}"
+            self.line(f"{name} = v{register.first}")
+            if register.value < 0 and is_outermost:
+                self.line(f"{name} = {self.grown(register, 'begin')}")
+        self.line(f"{iteration} = {begin}")
+        with self.block(f"while {iteration} < v{loop.trip_count}:"):
+            self.statements(loop.block.statements, is_outermost=False)
+            carried = [register for register in loop.registers if register.value >= 0]
+            values = [loop.block.values[register.value] for register in carried]
+            self.assign([register.variable for register in carried], values)
+            if loop.until >= 0:
+                with self.block(f"if not v{loop.registers[loop.until].variable}:"):
+                    self.line("break")
+            for register in loop.registers:
+                if register.value < 0:
+                    self.line(f"v{register.variable} = {self.grown(register, f'{word}(1)')}")
+            self.line(f"{iteration} += {word}(1)")
+            if is_outermost:
+                self.leave(loop, iteration)
+
+    def grown(self, register: Any, iterations: str) -> str:
+        """Return an induction variable after a number of iterations, as source text."""
+        number, step = self.type(register.dtype), self.integer(register.step)
+        return f"{number}(v{register.variable} + {number}({step} * {iterations}))"
+
+    def leave(self, loop: Repeat, iteration: str) -> None:
+        """Emit the check whether the thread has other work."""
+        left, must_leave = self.use("LEFT", LAYOUT), self.use("must_leave", TEAM)
+        condition = f"{iteration} & {CHECK_INTERVAL - 1} == 0 and {iteration} < v{loop.trip_count}"
+        with self.block(f"if {condition} and {must_leave}(scratch) != 0:"):
+            self.line(f"{self.memory('store')}(block + {8 * self.slot_count}, {iteration})")
+            self.line(f"status = {self.type('int64')}({left})")
+            self.line("break")
+
+
+LAYOUT, TEAM = "tracejit.kernels.executor.layout", "tracejit.kernels.executor.team"

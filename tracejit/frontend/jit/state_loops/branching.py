@@ -1,0 +1,308 @@
+"""Native loops with branches: an iteration performs one transition, selected by branches like the user's.
+
+    while lo < hi:                               case(lo < hi)
+        mid = (lo + hi) // 2                         false: the loop ends
+        if x[mid] < value: lo = mid + 1              true: case(x[mid] < value)
+        else: hi = mid                                   false: hi = mid; true: lo = mid + 1
+
+The transitions from one state share their computations and questions up to the first different answer, so
+they are a decision tree: a `case` for each question. An iteration that has no transition, because an answer
+is new, a number is too large, or an index is out of range, changes nothing and ends the loop; the body's
+Python code or the transition's own launch does what is right. So nothing in the loop can fail.
+
+Such a loop is worth it if it is one kernel in which the branches are branches (`loopnest.serial`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
+from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
+from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.origins import RuntimeNumber
+from tracejit.frontend.recording.sources import Computed
+from tracejit.frontend.recording.trace import Trace
+from tracejit.ir.graph import Builder, Graph, Node, Value, constant_of
+from tracejit.ir.op import Op
+from tracejit.ir.view import View
+from tracejit.loopnest.serial import NotSerial, lower_serial
+from tracejit.ops.loops import COUNT, loop
+
+MAX_TRANSITIONS = 64
+"""The largest number of transitions of a loop."""
+
+UNSIGNED = np.dtype("uint64")
+
+READS: tuple[Op, ...] = (ops.gather, ops.scatter, ops.update, loop)
+"""Operators that run only where the indices before them are in range."""
+
+
+TransitionPairs = list[tuple[BodyTransition, dict[Any, Value]]]
+
+
+class _Branch(Builder):
+    """A branch of a `case` under construction. Values of the enclosing builder become inputs when they are
+    used.
+    """
+
+    def __init__(self, enclosing: _Branch | None) -> None:
+        super().__init__()
+        self.enclosing = enclosing
+        self.captured: dict[Value, Value] = {}
+        self._own: set[Value] = set()
+
+    def local(self, value: Value) -> Value:
+        """Return a value as this graph knows it."""
+        if self.enclosing is None or value in self._own:
+            return value
+        if value not in self.captured:
+            self.captured[value] = self.input(value.type)
+            self._own.add(self.captured[value])
+        return self.captured[value]
+
+    def append(self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Any) -> Any:
+        outputs = super().append(op, tuple(map(self.local, inputs)), location, attrs)
+        self._own.update(self.nodes[-1].outputs)
+        return outputs
+
+    def copy(self, node: Node, inputs: Any) -> tuple[Value, ...]:
+        outputs = super().copy(node, map(self.local, inputs))
+        self._own.update(outputs)
+        return outputs
+
+    def branch(self, operands: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+        """Return the finished graph, whose inputs are these values of the enclosing builder."""
+        outputs = [self.local(value) for value in outputs]
+        self.inputs = [self.local(value) for value in operands]
+        return self.graph(outputs)
+
+
+class BranchingLoop(LoopBuilder):
+    """A loop whose iterations branch."""
+
+    ITERATIONS = 1 << 20
+
+    body: _Branch
+
+    def __init__(self, trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int) -> None:
+        if len(transitions) > MAX_TRANSITIONS:
+            raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
+        super().__init__(trace, region, transitions, head, _Branch(None))
+
+    def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
+        """Return the loop. `counts`: whether a last output is the number of iterations before the last one
+        that started in the first state. It exists only if there are several states.
+        """
+        self._add_slots()
+        for value in self.values.values():
+            self.numbers.assume_exact(value)
+        self.state: Value | None = None
+        self.visit: Any = None
+        if len(self.states) > 1:
+            self.state, self.visit = self._operand(self._around(0)), self._operand(self._around(0))
+            zero = self.outer.emit(ops.constant, **constant_of(0, COUNT.dtype))
+            self.iteration = self._operand(zero, step=1)
+        flag = self._operand(self._around(True))
+        if self.state is None:
+            results = self._from_state(self.states[0])
+        else:
+            results = self._case(self.state, [partial(self._from_state, each) for each in self.states])
+        results[-1] = self._continues(results[-1], results)
+        first = [] if self.state is None else [self.state]
+        last = [] if self.visit is None else [self.visit]
+        n_outputs = len(first) + len(self.values) + (len(last) if counts else 0)
+        graph = self._outer_graph([*first, *self.values.values(), *last, flag], results, n_outputs)
+        try:
+            lower_serial(graph.nodes[-1])
+        except NotSerial as error:
+            raise Unsupported(str(error)) from None
+        return self._finished(trace, graph, branches=True)
+
+    def _continues(self, continues: Value, results: Sequence[Value]) -> Value:
+        """Return whether the loop continues: only if integers stay exact, which each iteration assumes."""
+        for value, end in zip(self.values.values(), results[int(self.state is not None) :], strict=False):
+            if self.numbers.exact.get(value):
+                continues = self.numbers.all([continues, *self.numbers.is_exact(end)])
+        return continues
+
+    def _number(self, source: Any) -> Value:
+        value = super()._number(source)
+        self.numbers.assume_exact(value)  # Python checks it before the launch
+        return value
+
+    # -- branches --------------------------------------------------------------------------------------------
+    # A method that builds a branch returns the results of the iteration: the slots, and whether the loop
+    # continues. If there are several states, the first result is the state, and the last but one the number
+    # of the last iteration that started in the first state.
+
+    def _case(self, which: Value, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
+        """Return the results of one of several branches."""
+        which, built = self.numbers.array(which), []
+        for build in branches:
+            with self._inside() as branch:
+                results = build()
+                built.append((branch, [branch.local(value) for value in results]))
+        operands = list(dict.fromkeys(value for branch, _ in built for value in branch.captured))
+        graphs = tuple(branch.branch(operands, results) for branch, results in built)
+        return list(self.body.emit(ops.case, which, *operands, branches=graphs))
+
+    @contextmanager
+    def _inside(self) -> Iterator[_Branch]:
+        """Build a branch of the graph that is built now."""
+        enclosing = self.body
+        self.body = self.numbers.body = _Branch(enclosing)
+        limited = self.numbers.limited.copy()
+        yield self.body
+        self.body = self.numbers.body = enclosing
+        self.numbers.limited = limited
+
+    def _results(self, state: int | None, slots: dict[int, Value], continues: bool) -> list[Value]:
+        """Return the results of an iteration; `state` is None if it does not change."""
+        results = [slots.get(slot, value) for slot, value in self.values.items()]
+        if self.state is not None:
+            end = self.state if state is None else self.numbers.number(self.states.index(state))
+            results = [end, *results, self.visit]
+        return [*results, self.numbers.number(continues)]
+
+    def _exit(self) -> list[Value]:
+        """Return the results of an iteration that performs no transition."""
+        return self._results(None, {}, continues=False)
+
+    def _from_state(self, state: int) -> list[Value]:
+        """Return the results of an iteration that starts in a state."""
+        if self.state is not None and state == self.states[0]:
+            visit, self.visit = self.visit, self.numbers.array(self.iteration)
+            results = self._from_this(state)
+            self.visit = visit
+            return results
+        return self._from_this(state)
+
+    def _from_this(self, state: int) -> list[Value]:
+        transitions = [each for each in self.transitions if each.start == state]
+        if not transitions:
+            return self._exit()
+        values = [self._values_before(each, self.values) for each in transitions]
+        return self._decide(list(zip(transitions, values, strict=True)), 0)
+
+    def _decide(self, transitions: TransitionPairs, first: int) -> list[Value]:
+        """Perform one of some transitions, whose steps before step `first` are the same, with the same
+        answers. The transitions are paired with the values of storages and sources.
+        """
+        transition, values = transitions[0]
+        outside = partial(self._invariant_number, transition)
+        for k in range(first, len(transition.steps)):
+            steps = [each.steps[k] for each, _ in transitions]
+            if any((type(s), s.operation) != (type(steps[0]), steps[0].operation) for s in steps):
+                raise Unsupported("iterations with the same answers differ")
+            if isinstance(steps[0], Computed):
+                number = self.numbers.computed(steps[0], values, outside)
+                for step, (_, each) in zip(steps, transitions, strict=True):
+                    each[step] = number
+                continue
+            truth = self.numbers.answer(steps[0], values, outside)
+            sides: tuple[TransitionPairs, TransitionPairs] = [], []
+            for step, pair in zip(steps, transitions, strict=True):
+                sides[bool(step.value)].append(pair)
+            branches = [partial(self._decide, side, k + 1) if side else self._exit for side in sides]
+            if isinstance(truth, bool):
+                return self._guarded(branches[truth])
+            return self._guarded(partial(self._case, truth, branches))
+        if len(transitions) > 1:
+            raise Unsupported("iterations with the same answers differ")
+        return self._guarded(partial(self._perform, transition, values))
+
+    def _guarded(self, build: Callable[[], list[Value]]) -> list[Value]:
+        """Return the results of a branch; exit if numbers so far may differ from Python's."""
+        conditions = self.numbers.take_conditions()
+        if not conditions:
+            return build()
+        return self._case(self.numbers.all(conditions), [self._exit, build])
+
+    # -- transitions -----------------------------------------------------------------------------------------
+
+    def _perform(self, transition: BodyTransition, values: dict[Any, Value]) -> list[Value]:
+        """Perform a transition."""
+        copied = self._segment_inputs(transition, values)
+        return self._run(transition, values, _checks_first(transition.cut.segment.graph), copied)
+
+    def _run(
+        self,
+        transition: BodyTransition,
+        values: dict[Any, Value],
+        nodes: Sequence[Node],
+        copied: dict[Value, Value],
+    ) -> list[Value]:
+        """Run the nodes of a segment, and return the results of the iteration. `copied`: the values of the
+        body for those of the segment.
+        """
+        in_range: list[Value] = []
+        for position, node in enumerate(nodes):
+            inputs = [copied[value] for value in node.inputs]
+            if in_range and node.op in READS:
+                rest = partial(self._run, transition, values, nodes[position:], copied)
+                return self._case(self.numbers.all(in_range), [self._exit, rest])
+            if node.op is ops.check_index:
+                from_start = node.inputs[0] in _counting_from_start(transition)
+                outputs: Sequence[Value] = [self._checked_index(node, inputs[0], in_range, from_start)]
+            else:
+                outputs = self._node(node, inputs)
+            copied.update(zip(node.outputs, outputs, strict=True))
+        if in_range:
+            rest = partial(self._run, transition, values, (), copied)
+            return self._case(self.numbers.all(in_range), [self._exit, rest])
+        results = [copied[value] for value in transition.cut.segment.graph.outputs]
+        return self._results(transition.end, self._values_after(transition, values, results), continues=True)
+
+    def _checked_index(self, node: Node, index: Value, in_range: list[Value], from_start: bool) -> Value:
+        """Return an index that counts from the start, and append the condition that it is in range. If the
+        index counts `from_start`, negative ones end the loop, too.
+        """
+        if index.type.size != 1:
+            raise Unsupported("an iteration checks several indices")
+        emit, extent = self.body.emit, node.attrs["extent"]
+        wrapped = index
+        if not from_start:
+            is_negative = emit(ops.less, index, self.numbers.literal(0))
+            wrapped = emit(ops.where, is_negative, emit(ops.add, index, self.numbers.literal(extent)), index)
+        unsigned = emit(ops.bitcast, wrapped, dtype=UNSIGNED)  # negative ones are large
+        is_valid = emit(ops.less, unsigned, emit(ops.constant, **constant_of(extent, UNSIGNED)))
+        in_range.append(is_valid if is_valid.type.shape == () else self._viewed(is_valid, View.of_shape(())))
+        return wrapped
+
+
+def _counting_from_start(transition: BodyTransition) -> set[Value]:
+    """Return the run-time numbers of a segment, as arrays, that are not negative where it was recorded. If
+    they are indices, they probably never count from the end.
+    """
+    cut = transition.cut
+    numbers = {
+        value
+        for value, origin in zip(cut.segment.graph.inputs, cut.origins, strict=True)
+        if isinstance(origin, RuntimeNumber) and type(origin.value) is int and origin.value >= 0
+    }
+    arrays = (node for node in cut.segment.graph.nodes if node.op is ops.full)
+    return {node.output for node in arrays if node.inputs[0] in numbers}
+
+
+def _checks_first(graph: Graph) -> list[Node]:
+    """Return the nodes of a graph, in an order in which the checks of indices are first, and what they need.
+
+    Raises Unsupported if an index depends on what has been written: then it is not known before the write
+    whether it is in range.
+    """
+    needed: set[Value] = set()
+    first: set[int] = set()
+    for node in reversed(graph.nodes):
+        if node.op is ops.check_index or not needed.isdisjoint(node.outputs):
+            if node.op in (ops.scatter, ops.update, loop):
+                raise Unsupported("an index depends on elements that the iteration has written")
+            needed.update(node.inputs)
+            first.add(id(node))
+    return sorted(graph.nodes, key=lambda node: id(node) not in first)

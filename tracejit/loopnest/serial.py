@@ -1,0 +1,476 @@
+"""Serial kernels: loops that compute single elements, as a program of statements for one thread.
+
+A `loop` whose body computes scalars and reads and writes single elements of arrays gains nothing from fusion
+or from several threads. One kernel runs it: its loop-carried scalars are variables, its branches are
+branches.
+
+    for i in range(1, n):                      Repeat count
+        if x[i] > x[i - 1]:                        load, load, greater
+            y[i] = y[i - 1] + x[i]                 Choose: branch 1: load, add, store
+
+`lower_serial` translates a `loop` node, with its nested loops and cases, or raises `NotSerial` with the
+reason. The program contains no shape: extents, offsets, strides, addresses and numbers are slots of the
+kernel's argument block. Equal loops over arrays of other shapes are therefore the same kernel.
+
+Arrays are updated in place. The graph is pure: a `scatter` returns a new array. Each write
+changes the version of a memory, and a read of an older version raises `NotSerial`.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.moving import Moving
+from tracejit.ir.op import ELEMENTWISE
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.loopnest.statements import (
+    ApplyFunction,
+    Choose,
+    KnownSlot,
+    LiteralNumber,
+    LoadElement,
+    LoweredSerial,
+    Offset,
+    OperandSlot,
+    Register,
+    Repeat,
+    SerialProgram,
+    SlotNumber,
+    StatementBlock,
+    StoreElement,
+)
+from tracejit.ops.loops import nested_graphs, targets
+
+MAX_STATEMENTS = 2000
+"""The maximal number of statements of a kernel. Compiling more takes seconds."""
+
+MOVES = "its offsets or extents change between the iterations of an enclosing loop"
+
+LITERAL_OPERANDS = frozenset(
+    {"floor_divide", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift"}
+    | {"bitwise_right_shift"}
+)
+"""Operators whose integer constants are part of the program: the processor divides and shifts faster by
+numbers that are known when the kernel is compiled.
+"""
+
+
+LITERALS = frozenset({-1, 0, 1, 2, 1 << 52, -(1 << 52)})
+"""Integers that are part of the program. They occur whatever the shapes are."""
+
+
+class NotSerial(Exception):
+    """A loop cannot be a serial kernel; the message says why."""
+
+
+def lower_serial(node: Node) -> LoweredSerial:
+    """Return the serial kernel of a `loop` node. Raises `NotSerial`."""
+    return _Lowering(node).lowered()
+
+
+class InMemory(NamedTuple):
+    """An array in memory: the elements that `view` selects, moved by the sum of `terms`, which are pairs of
+    a scalar and its factor. Valid as long as the memory has this `version`.
+    """
+
+    memory: int
+    version: int
+    terms: tuple[tuple[int, int], ...]
+    view: View
+
+
+class _Lowering:
+    """A serial kernel under construction. Values are lowered to numbers of scalars, or to `InMemory`."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.slots: list[OperandSlot | KnownSlot] = []
+        self.memories: list[tuple[str, int]] = []
+        self.versions: list[int] = []
+        self.constants: list[SlotNumber | LiteralNumber] = []
+        self.statements: list[Any] = []
+        self.scalar_count = self.version_count = self.statement_count = 0
+        self.literals = _literal_constants(node)
+        self._integer_slots: dict[int, int] = {}
+        self._constants: dict[tuple[str, str, bool], int] = {}
+        self._available: dict[Any, int] = {}
+
+    def lowered(self) -> LoweredSerial:
+        """Lower the node."""
+        node, operands = self.node, list[Any]()
+        for i, value in enumerate(node.inputs):
+            kind = _check_type(value.type)
+            if value.type.on_host:
+                operands.append(self._number(SlotNumber, kind, self._slot(OperandSlot(i))))
+                continue
+            self.memories.append((kind, self._slot(OperandSlot(i))))
+            self.versions.append(0)
+            operands.append(InMemory(len(self.memories) - 1, 0, (), View.of_shape((value.type.size,))))
+        results = self._repeat(node, operands)
+        for i, result in zip(targets(node.attrs["body"]), results, strict=True):
+            if isinstance(result, int):
+                memory = operands[1 + i].memory
+                self._add(StoreElement(memory, Offset(-1, ()), result, self.memories[memory][0]))
+        block = StatementBlock(tuple(self.statements), ())
+        program = SerialProgram(tuple(self.memories), tuple(self.constants), block)
+        return LoweredSerial(program, tuple(self.slots))
+
+    # -- slots and statements --------------------------------------------------------------------------------
+
+    def _slot(self, slot: OperandSlot | KnownSlot) -> int:
+        self.slots.append(slot)
+        return len(self.slots) - 1
+
+    def _integer(self, value: Any) -> int:
+        """Return the slot of an integer."""
+        if type(value) is Moving:
+            raise NotSerial(MOVES)
+        if value not in self._integer_slots:
+            self._integer_slots[value] = self._slot(KnownSlot(value))
+        return self._integer_slots[value]
+
+    def _scalar(self) -> int:
+        self.scalar_count += 1
+        return self.scalar_count - 1
+
+    def _add(self, statement: Any) -> None:
+        self.statement_count += 1
+        if self.statement_count > MAX_STATEMENTS:
+            raise NotSerial(f"it has more than {MAX_STATEMENTS} statements")
+        self.statements.append(statement)
+
+    def _emit(self, statement: Any, *fields: Any) -> int:
+        """Return the result of a statement: that of an equal one that has run, or of a new one."""
+        key = statement, fields
+        if key not in self._available:
+            self._available[key] = self._scalar()
+            self._add(statement(self._available[key], *fields))
+        return self._available[key]
+
+    @contextmanager
+    def _block(self) -> Iterator[list[Any]]:
+        """Collect statements of a block within the present one, whose results are available in it only."""
+        statements, available = self.statements, self._available
+        self.statements, self._available = [], dict(available)
+        yield self.statements
+        self.statements, self._available = statements, available
+
+    def _number(self, statement: Any, *fields: Any) -> int:
+        """Add a number that no statement changes; return its scalar."""
+        result = self._scalar()
+        self.constants.append(statement(result, *fields))
+        return result
+
+    def _offset(self, elements: InMemory) -> Offset:
+        """Return the offset of the only element."""
+        terms = tuple((scalar, -1 if n == 1 else self._integer(n)) for scalar, n in elements.terms if n != 0)
+        start = elements.view.offset
+        return Offset(-1 if type(start) is int and start == 0 else self._integer(start), terms)
+
+    def _check_version(self, elements: InMemory) -> None:
+        if self.versions[elements.memory] != elements.version:
+            raise NotSerial("it reads elements that it has overwritten")
+
+    def _value(self, lowered: Any, kind: str) -> int:
+        """Return the scalar that a lowered value of one element contains."""
+        if isinstance(lowered, int):
+            return lowered
+        self._check_version(lowered)
+        offset = self._offset(lowered)
+        key = LoadElement, lowered.memory, lowered.version, offset
+        if key not in self._available:
+            self._available[key] = self._scalar()
+            self._add(LoadElement(self._available[key], kind, lowered.memory, offset))
+        return self._available[key]
+
+    def _store(self, elements: InMemory, base: InMemory, value: int) -> InMemory:
+        """Write the only element of `elements`, which is in the memory of `base`; return the new `base`."""
+        self._check_version(base)
+        kind, _ = self.memories[base.memory]
+        self._add(StoreElement(base.memory, self._offset(elements), value, kind))
+        return self._changed(base)
+
+    def _changed(self, elements: InMemory) -> InMemory:
+        """Return the elements after a write to their memory."""
+        self.version_count += 1
+        self.versions[elements.memory] = self.version_count
+        return elements._replace(version=self.version_count)
+
+    # -- graphs ----------------------------------------------------------------------------------------------
+
+    def _graph(self, graph: Graph, inputs: Sequence[Any]) -> dict[Value, Any]:
+        """Lower the nodes of a graph; return its values."""
+        values = dict(zip(graph.inputs, inputs, strict=True))
+        for node in graph.nodes:
+            operands = [values[value] for value in node.inputs]
+            if node.op is ops.loop:
+                results = self._repeat(node, operands)
+            elif node.op is ops.case:
+                results = self._choose(node, operands)
+            else:
+                results = [self._node(node, operands)]
+            values.update(zip(node.outputs, results, strict=True))
+        return values
+
+    def _node(self, node: Node, operands: list[Any]) -> Any:
+        """Lower a node without nested graphs."""
+        op, type = node.op, node.output.type
+        kind = _check_type(type)
+        if op is ops.constant:
+            return self._constant(node, kind)
+        if op is ops.view:
+            return self._view(operands[0], node.attrs["view"])
+        if op is ops.gather:
+            return self._gather(operands, node)
+        if op is ops.scatter or op is ops.update:
+            return self._update(operands, node)
+        if type.size != 1:
+            raise NotSerial(f"{op.name} computes {type}")
+        if op is ops.full or op is ops.copy:
+            return self._value(operands[0], kind)
+        if ELEMENTWISE not in op.traits or op is ops.check_index or op.kernel is None:
+            raise NotSerial(f"it contains {op.name}")
+        kinds = [_check_type(value.type) for value in node.inputs]
+        args = tuple(self._value(x, k) for x, k in zip(operands, kinds, strict=True))
+        return self._emit(ApplyFunction, kind, op.kernel, args)
+
+    def _constant(self, node: Node, kind: str) -> int:
+        value = node.attrs["value"]
+        is_literal = kind == "bool" or id(node) in self.literals or (kind == "int64" and value in LITERALS)
+        key = kind, repr(value), is_literal
+        if key not in self._constants:
+            if is_literal:
+                self._constants[key] = self._number(LiteralNumber, kind, value)
+            else:
+                bits = np.asarray(value, kind).tobytes().ljust(8, b"\0")
+                slot = self._slot(KnownSlot(struct.unpack("q", bits)[0]))
+                self._constants[key] = self._number(SlotNumber, kind, slot)
+        return self._constants[key]
+
+    def _view(self, x: Any, view: View) -> Any:
+        if isinstance(x, int):
+            if view.size != 1:
+                raise NotSerial("it broadcasts a number")
+            return x
+        composed = x.view.compose(view)
+        if composed is None:
+            raise NotSerial("it reads a view of a view that has no strides")
+        return self._read(x._replace(view=composed))
+
+    def _read(self, x: InMemory) -> Any:
+        """Return elements; if it is a single one, the scalar that it contains now."""
+        return self._value(x, self.memories[x.memory][0]) if x.view.size == 1 else x
+
+    def _gather(self, operands: list[Any], node: Node) -> Any:
+        x, index = operands
+        axis, n_indices = node.attrs["axis"], node.inputs[1].type.size
+        if n_indices != 1:
+            raise NotSerial(f"it gathers {n_indices} elements")
+        i = self._value(index, "int64")
+        if isinstance(x, int):
+            return x
+        return self._read(_selected(x, i, axis, node.output.type.shape))
+
+    def _update(self, operands: list[Any], node: Node) -> Any:
+        base, x = operands[:2]
+        kind = _check_type(node.output.type)
+        if node.inputs[1].type.size != 1:
+            raise NotSerial("it writes several elements in one operation")
+        value = self._value(x, kind)
+        if isinstance(base, int):
+            return value
+        if node.op is ops.update:
+            view = base.view.compose(node.attrs["view"])
+            if view is None:
+                raise NotSerial("it writes to a view that has no strides")
+            return self._store(base._replace(view=view), base, value)
+        i, x_type = self._value(operands[2], "int64"), node.inputs[1].type
+        return self._store(_selected(base, i, node.attrs["axis"], x_type.shape), base, value)
+
+    # -- branches --------------------------------------------------------------------------------------------
+
+    def _choose(self, node: Node, operands: list[Any]) -> list[Any]:
+        which_type = node.inputs[0].type
+        which = self._value(operands[0], str(which_type.dtype))
+        before = list(self.versions)
+        ends: list[tuple[list[Any], list[int], list[Any]]] = []  # results, versions and statements
+        for branch in node.attrs["branches"]:
+            self.versions = list(before)
+            with self._block() as statements:
+                values = self._graph(branch, operands[1:])
+                results = [
+                    self._value(values[v], _check_type(v.type)) if v.type.size == 1 else values[v]
+                    for v in branch.outputs
+                ]
+            ends.append((results, self.versions, statements))
+        self.versions = before
+        changed = {m for _, versions, _ in ends for m, old in enumerate(before) if versions[m] != old}
+        scalars = [k for k, value in enumerate(node.outputs) if value.type.size == 1]
+        arrays = [k for k, value in enumerate(node.outputs) if value.type.size != 1]
+        lowered: dict[int, Any] = {k: self._scalar() for k in scalars}
+        for k in arrays:
+            _check_same([(values[k], versions) for values, versions, _ in ends], node.outputs[k])
+            lowered[k] = ends[0][0][k]
+        if not changed <= {lowered[k].memory for k in arrays}:
+            raise NotSerial("a branch overwrites elements that are read later")
+        branches = tuple(
+            StatementBlock(tuple(statements), tuple(values[k] for k in scalars))
+            for values, _, statements in ends
+        )
+        choice = tuple(lowered[k] for k in scalars)
+        self._add(Choose(choice, which, which_type.dtype == np.bool_, branches))
+        for memory in changed:
+            self.version_count += 1
+            self.versions[memory] = self.version_count
+        lowered.update((k, lowered[k]._replace(version=self.versions[lowered[k].memory])) for k in arrays)
+        return [lowered[k] for k in range(len(node.outputs))]
+
+    # -- loops -----------------------------------------------------------------------------------------------
+
+    def _repeat(self, node: Node, operands: list[Any]) -> list[Any]:
+        """Lower a loop; `operands` are the lowered ones, the count first. Return its outputs."""
+        attrs = node.attrs
+        body: Graph = attrs["body"]
+        written, count = targets(body), operands[0]
+        iteration, registers = self._scalar(), dict[int, Register]()
+        inputs: list[Any] = []
+        for i, (value, (start, step)) in enumerate(zip(body.inputs, attrs["moves"], strict=True)):
+            operand, kind, type = operands[1 + i], _check_type(value.type), value.type
+            if type.on_host and step:
+                registers[i] = Register(self._scalar(), kind, operand, step=self._integer(step))
+            elif not type.on_host and type.size == 1 and step == 0 and i in written:
+                if node.inputs[1 + i].type.size != 1:
+                    raise NotSerial("it carries an element of an array")
+                registers[i] = Register(self._scalar(), kind, self._value(operand, kind), value=0)
+            elif isinstance(operand, InMemory):
+                window = _window(operand, iteration, start, step, type.shape)
+                is_constant = type.size == 1 and i not in written and step == 0
+                inputs.append(self._value(window, kind) if is_constant else window)
+                continue
+            inputs.append(registers[i].variable if i in registers else operand)
+        self._check_distinct(inputs, written)
+        for i in written:  # their elements differ between the iterations
+            inputs[i] = self._changed(inputs[i]) if isinstance(inputs[i], InMemory) else inputs[i]
+        before = list(self.versions)
+        returned, ends = list[int](), set[int]()
+        with self._block() as statements:
+            inputs = [
+                self._value(x, _check_type(v.type)) if v.type.size == 1 and i not in written else x
+                for i, (x, v) in enumerate(zip(inputs, body.inputs, strict=True))
+            ]
+            values = self._graph(body, inputs)
+            for i, effect in zip(written, body.effects, strict=True):
+                if i in registers:
+                    scalar = self._value(values[effect.value], registers[i].dtype)
+                    registers[i] = registers[i]._replace(value=len(returned))
+                    returned.append(scalar)
+                else:
+                    ends.add(self._written(inputs[i], values[effect.value], effect.value).memory)
+        if not {m for m, old in enumerate(before) if self.versions[m] != old} <= ends:
+            raise NotSerial("an iteration overwrites elements that later ones read")
+        block = StatementBlock(tuple(statements), tuple(returned))
+        positions = {i: position for position, i in enumerate(registers)}
+        until = attrs.get("until")
+        ending = -1 if until is None else positions[written[until]]
+        self._add(Repeat(count, iteration, tuple(registers.values()), block, ending))
+        results: list[Any] = []
+        for i in written:
+            if i in registers:
+                results.append(registers[i].variable)
+            else:
+                operand = operands[1 + i]
+                results.append(operand._replace(version=self.versions[operand.memory]))
+        return results
+
+    def _check_distinct(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
+        """Raise if an input that iterations write has the memory of another one."""
+        memories = [x.memory for x in inputs if isinstance(x, InMemory)]
+        for i in written:
+            if isinstance(inputs[i], InMemory) and memories.count(inputs[i].memory) > 1:
+                raise NotSerial("a loop in it reads elements that another iteration overwrites")
+
+    def _written(self, window: InMemory, result: Any, value: Value) -> InMemory:
+        """Return the window with what an iteration stores in it."""
+        if value.type.size == 1 and not isinstance(result, InMemory):
+            current = window._replace(version=self.versions[window.memory])
+            return self._store(current, current, result)
+        if not isinstance(result, InMemory) or result._replace(version=0) != window._replace(version=0):
+            raise NotSerial("an iteration copies an array")
+        self._check_version(result)
+        return result
+
+
+def _selected(x: InMemory, i: int, axis: int, shape: tuple[int, ...]) -> InMemory:
+    """Return the elements at index `i` of an axis. `shape`: their shape, without that axis, or with extents
+    of 1 instead.
+    """
+    view = x.view.select(axis, 0)
+    for _ in range(len(shape) - len(view.shape)):
+        view = view.expand(axis)
+    return x._replace(terms=(*x.terms, (i, x.view.strides[axis])), view=view)
+
+
+def _window(x: InMemory, iteration: int, start: Any, step: Any, shape: tuple[int, ...]) -> InMemory:
+    """Return the window of an operand of a loop, in the shape of the body's input."""
+    if not x.view.is_contiguous():
+        raise NotSerial("a loop in it reads a view that is not contiguous")
+    if Moving in (type(start), type(step)):
+        raise NotSerial(MOVES)
+    terms = ((iteration, step),) if step else ()
+    return x._replace(view=View.of_shape(shape).moved(x.view.offset + start), terms=(*x.terms, *terms))
+
+
+def _check_same(choices: Sequence[tuple[InMemory, list[int]]], value: Value) -> None:
+    """Raise unless all branches of a `case` return the same elements. `choices`: the elements that each
+    branch returns, and the versions of all memories at its end.
+    """
+    first = choices[0][0]
+    for elements, versions in choices:
+        if elements._replace(version=0) != first._replace(version=0) or first.view.size != value.type.size:
+            raise NotSerial("a branch chooses between two arrays")
+        if versions[elements.memory] != elements.version:
+            raise NotSerial("a branch overwrites elements that are read later")
+
+
+@functools.cache
+def _kind(dtype: np.dtype) -> str:
+    if dtype.kind not in "biuf" or (dtype.itemsize == 2 and dtype.kind == "f"):
+        raise NotSerial(f"it computes {dtype}")
+    return str(dtype)
+
+
+def _check_type(type: ArrayType) -> str:
+    """Return the dtype of a type as text; raise if kernels do not support it."""
+    if isinstance(type.size, Moving):
+        raise NotSerial(MOVES)
+    return _kind(type.dtype)
+
+
+def _literal_constants(node: Node) -> set[int]:
+    """Return the ids of the constants in the graphs of a node that are to be part of the program."""
+    found: set[int] = set()
+
+    def visit(graph: Graph, origins: Mapping[Value, Any]) -> None:
+        origin_of: dict[Value, Any] = dict(origins)
+        for inner in graph.nodes:
+            operands = [origin_of.get(value) for value in inner.inputs]
+            if inner.op is ops.constant and inner.output.type.dtype.kind in "iu":
+                origin_of[inner.output] = inner
+            if inner.op is ops.full and operands[0] is not None:
+                origin_of[inner.output] = operands[0]
+            if inner.op.name in LITERAL_OPERANDS:
+                found.update(id(operand) for operand in operands if operand is not None)
+            for nested in nested_graphs(inner):
+                visit(nested, dict(zip(nested.inputs, operands[1:], strict=True)))
+
+    visit(node.attrs["body"], {})
+    return found

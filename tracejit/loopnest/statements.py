@@ -1,0 +1,138 @@
+"""The program of a serial kernel (see `serial`): statements over numbered scalars, as data.
+
+A statement computes the scalar `result`. Numbers that depend on shapes are in slots of the argument block.
+
+    v3 = x0[v1 * n4]          LoadElement(3, "float64", 0, Offset(-1, ((1, 4),)))
+    v5 = add(v3, v2)          ApplyFunction(5, "float64", "add", (3, 2))
+    x0[n6] = v5               StoreElement(0, Offset(6, ()), 5, "float64")
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Offset(NamedTuple):
+    """The offset of an element in its memory: slot `start` (-1: zero), and the sum of `terms`, which are
+    pairs of a scalar and the slot that contains its factor (-1: one).
+    """
+
+    start: int
+    terms: tuple[tuple[int, int], ...]
+
+
+class SlotNumber(NamedTuple):
+    """The number in a slot."""
+
+    result: int
+    dtype: str
+    slot: int
+
+
+class LiteralNumber(NamedTuple):
+    """A number that is part of the program."""
+
+    result: int
+    dtype: str
+    value: int | bool
+
+
+class ApplyFunction(NamedTuple):
+    """A scalar function of scalars."""
+
+    result: int
+    dtype: str
+    function: str
+    args: tuple[int, ...]
+
+
+class LoadElement(NamedTuple):
+    """The element at an offset in memory."""
+
+    result: int
+    dtype: str
+    memory: int
+    offset: Offset
+
+
+class StoreElement(NamedTuple):
+    """Writes a scalar to an offset in memory."""
+
+    memory: int
+    offset: Offset
+    value: int
+    dtype: str
+
+
+class StatementBlock(NamedTuple):
+    """Statements in order, and the scalars that they return."""
+
+    statements: tuple[Any, ...]
+    values: tuple[int, ...]
+
+
+class Choose(NamedTuple):
+    """Runs one of several blocks: 0 or 1 for the truth value `which`, or number `which`. `results` are the
+    values of the block.
+    """
+
+    results: tuple[int, ...]
+    which: int
+    is_bool: bool
+    branches: tuple[StatementBlock, ...]
+
+
+class Register(NamedTuple):
+    """A loop-carried scalar: `variable` is `first` in the first iteration, and the block's value `value` in
+    the following ones. An induction variable has no such value (-1), but grows by slot `step`.
+    """
+
+    variable: int
+    dtype: str
+    first: int
+    value: int = -1
+    step: int = -1
+
+
+class Repeat(NamedTuple):
+    """Runs a block `trip_count` times. `iteration` is the number of the iteration. `until`: the position of
+    the register that ends the loop when it becomes false, or -1.
+    """
+
+    trip_count: int
+    iteration: int
+    registers: tuple[Register, ...]
+    block: StatementBlock
+    until: int
+
+
+class OperandSlot(NamedTuple):
+    """A slot that contains the address of an operand's memory, or the number that it is."""
+
+    operand: int
+
+
+class KnownSlot(NamedTuple):
+    """A slot with a known int64, or the bits of another known number."""
+
+    value: int
+
+
+class SerialProgram(NamedTuple):
+    """A serial kernel.
+
+    memories:  the dtype and the slot of each memory.
+    constants: numbers, which no statement changes.
+    block:     the statements. The only `Repeat` that is not within another one is the loop.
+    """
+
+    memories: tuple[tuple[str, int], ...]
+    constants: tuple[SlotNumber | LiteralNumber, ...]
+    block: StatementBlock
+
+
+class LoweredSerial(NamedTuple):
+    """A serial kernel, and the slots of its argument block for concrete shapes."""
+
+    program: SerialProgram
+    slots: tuple[OperandSlot | KnownSlot, ...]
