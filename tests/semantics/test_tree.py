@@ -423,6 +423,21 @@ def test_paths_share_what_they_launch():
     assert "piecewise" not in text
 
 
+@pytest.mark.parametrize("convert", [tj.asarray, np.asarray])
+def test_paths_share_the_loop_before_their_first_difference(convert):
+    @tj.jit
+    def step(x, weights):
+        while float((x * weights).sum()) > 1:
+            x = x * 0.5
+        return x + 1 if float(x[0]) > 0.3 else x - 1
+
+    for first in (8, 1):
+        step(tj.asarray(np.array([first, 8 - first], np.float32)), convert(np.ones(2, np.float32)))
+    (entry,) = step._entries
+    one, other = [[node for node, _answers in path.segments] for path in entry.paths]
+    assert one == other
+
+
 def test_threads_share_paths():
     f = tj.jit(lambda x: x * 2 if x.sum() > 3 else x + 1, strict=True)
     wrong = []

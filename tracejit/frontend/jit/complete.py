@@ -31,19 +31,11 @@ from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.arguments import Arguments, dtype_and_shape
+from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.describe import ResultDescription
 from tracejit.frontend.signature.expressions import Const
 from tracejit.frontend.signature.meanings import Meanings
-from tracejit.frontend.signature.program import (
-    Check,
-    ReplayProgram,
-    Rule,
-    RunSegment,
-    StateLoop,
-)
-from tracejit.frontend.signature.runtime import release
+from tracejit.frontend.signature.program import Check, ReplayProgram, Rule, RunSegment, StateLoop
 from tracejit.frontend.signature.slots import Content, Slot
 from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.frontend.surroundings.surroundings import Surroundings
@@ -81,31 +73,26 @@ class Completion:
     computed: variables of the numbers that the body computed, or read from arrays.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        arguments: Arguments,
-        surroundings: Surroundings,
-        changes: list[tuple[Slot, Any]],
-    ) -> None:
-        self.trace, self.arguments, self.surroundings, self.changes = trace, arguments, surroundings, changes
-        self.program = arguments.program
-        self.computed = number_variables.variables_of(trace.numbers.steps)
+    def __init__(self, surroundings: Surroundings, changes: list[tuple[Slot, Any]]) -> None:
+        self.surroundings, self.changes = surroundings, changes
+        self.arguments = arguments = surroundings.arguments
+        self.trace, self.program = arguments.trace, arguments.program
+        self.computed = number_variables.variables_of(self.trace.numbers.steps)
         self.guards = Guards(surroundings, self.program)
         self.description = ResultDescription(
-            self.program, arguments, self.guards.var_of, surroundings.code.line_of, self.computed
+            arguments, self.guards.var_of, surroundings.code.line_of, self.computed
         )
+        self.looks = LookEmitter(arguments, self.computed)
 
     def complete(self, result: Any) -> None:
         """Add all steps of a replay after those that read the arguments, except for the launch."""
-        trace, program = self.trace, self.program
+        trace = self.trace
         if trace.numbers.raised is not None:
             what = "the body catches an error of arithmetic on a number found in an array"
             raise Unreplayable(what, "test the number before", trace.numbers.raised)
         self.guards.emit()
         self._read_arrays()
-        self.loops = LookEmitter(trace, self.arguments, self.computed)
-        self.loops.introduce()
+        self.looks.introduce()
         if trace.uses_device:
             self._check_device()
         constant = self._copy_in_imports()
@@ -114,7 +101,7 @@ class Completion:
         self._keep_constants(constant)
         if trace.looks.cuts:  # before anything is launched
             self._check_separate()
-        self.loops.emit(program)
+        self.looks.emit()
         if not trace.looks.cuts:
             self._check_separate()
 
@@ -171,24 +158,9 @@ class Completion:
         """Add the steps that read and check the arrays that the body accessed by name. Raises `Unreplayable`
         if it used an array that is neither one of these nor an argument.
         """
-        arguments, program = self.arguments, self.program
+        arguments = self.arguments
         for slot in self.guards.arrays:
-            array = slot.value
-            storage, view = array._storage, array._view
-            release(storage)
-            var = program.bind(slot.place, seen=array, path=slot.path)
-            known = arguments.arrays.get(storage)
-            says = slot.path, dtype_and_shape(array)
-            if known is not None:
-                program.require(Rule.STORAGE, var, known[0], says=says)
-                program.require(Rule.VIEW, var, Const(view))
-            else:
-                storage_var = program.array(var, storage, view, window=False, says=says)
-                arguments.arrays[storage] = (storage_var, None)
-                if storage in self.trace.windows:
-                    arguments.storages[storage] = storage_var
-            arguments.require_identities(array, var)
-            arguments.handles.setdefault(id(array), (array, var))
+            arguments.add_named(slot.value, slot.place, slot.path)
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 shown = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
@@ -271,7 +243,7 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
             segments.append((step.node, []))
             if isinstance(step, StateLoop) and len(step.states) > 1:
                 segments[-1][1].append(Answer(None, interned("end of loop", step.node), step.ends))
-        elif isinstance(step, Check) and segments and step.says is not None:
+        elif isinstance(step, Check) and segments:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)
             segments[-1][1].append(Answer(step.says, meanings[subject], value))

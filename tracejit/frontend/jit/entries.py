@@ -11,6 +11,7 @@ from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.requirements import Requirements
 from tracejit.ir.graph import Graph
+from tracejit.ir.structure import structure
 
 
 class Timing(NamedTuple):
@@ -88,12 +89,22 @@ class Path(Signature):
     def paths(self) -> "Sequence[Path]":
         return (self,)
 
+    def is_same(self, other: "Path") -> bool:
+        """Whether two paths without looks serve the same calls with the same graph."""
+        same_calls = self.requirements == other.requirements and self.pinned == other.pinned
+        return same_calls and structure(self.graph) == structure(other.graph)
+
+    @property
+    def launches(self) -> list[tuple[Graph, Any]]:
+        """The graphs of all launches and their schedules, in order."""
+        segments = [node.segment for node, _answers in self.segments]
+        segments += [loop.segment for loop in self.loops if loop.segment is not None]
+        return [*((each.graph, each.schedule) for each in segments), (self.graph, self.schedule)]
+
     @property
     def schedules(self) -> list[Any]:
         """The schedules of all launches, in order."""
-        schedules = [node.segment.schedule for node, _answers in self.segments]
-        schedules += [loop.segment.schedule for loop in self.loops if loop.segment is not None]
-        return [*schedules, self.schedule]
+        return [schedule for _graph, schedule in self.launches]
 
 
 @dataclass(eq=False, repr=False)

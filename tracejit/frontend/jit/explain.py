@@ -7,7 +7,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
 
 from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
@@ -81,17 +82,10 @@ def _describe(number: int, entry: Signature) -> list[str]:
     if isinstance(entry, TraceTree):
         lines.append(f"  {len(paths)} paths, by the values that the body looks at ({entry.traces} recorded):")
         lines += [f"    {_path(path)}" for path in paths]
-    parts: dict[int, tuple[Any, Any]] = {}
-    for path in paths:
-        for node, _answers in path.segments:
-            parts[id(node.segment.schedule)] = node.segment.graph, node.segment.schedule
-        for report in path.loops:
-            if report.segment is not None:
-                parts[id(report.segment.schedule)] = report.segment.graph, report.segment.schedule
-        parts[id(path.schedule)] = path.graph, path.schedule
+    launches = {id(schedule): (graph, schedule) for path in paths for graph, schedule in path.launches}
     lines += dict.fromkeys(f"  {_iterations(report)}" for path in paths for report in path.loops)
-    operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
-    schedules = [schedule for _graph, schedule in parts.values()]
+    graphs, schedules = zip(*launches.values(), strict=True)
+    operations = sum(len(graph.nodes) for graph in graphs)
     kernels = [kernel for schedule in schedules for kernel in schedule.kernels]
     lines.append(
         f"  {operations} operations became {len(kernels)} kernels; memory for intermediate arrays: "
@@ -103,10 +97,9 @@ def _describe(number: int, entry: Signature) -> list[str]:
         lines.append(f"  {kernel.name} [{kernel.key[:8]}, {kernel.origin}]  {places}")
     missed = [m for schedule in schedules for m in schedule.missed]
     lines += [f"  not fused ({m.kind}) at {m.location}: {m.reason}" for m in missed]
-    notes = [graph.notes.get("unrolled", {}) for graph, _schedule in parts.values()]
-    unrolled = {reason: line for note in notes for reason, line in note.items()}
+    unrolled = {reason: line for graph in graphs for reason, line in graph.notes.get("unrolled", {}).items()}
     lines += [f"  not rolled: {reason}, at {line}" for reason, line in list(unrolled.items())[:SHOWN]]
-    lines += [f"  {widened}" for graph, _schedule in parts.values() for widened in _widened(graph)]
+    lines += [f"  {widened}" for graph in graphs for widened in _widened(graph)]
     return lines
 
 
@@ -130,8 +123,8 @@ def _widened(graph: Graph) -> list[str]:
         f"{node.op.name} widened float32 to float64 at {node.location}"
         for node in graph.nodes
         if node.op is ops.astype
-        and str(node.inputs[0].type.dtype) == "float32"
-        and str(node.output.type.dtype) == "float64"
+        and node.inputs[0].type.dtype == np.float32
+        and node.output.type.dtype == np.float64
     ]
 
 

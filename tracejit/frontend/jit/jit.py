@@ -14,17 +14,10 @@
 
 import copy
 import functools
+import inspect
 import sys
 from collections.abc import Callable
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tracejit import engine
 from tracejit.config import config
@@ -41,6 +34,9 @@ from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.runtime import MISS, PIECEWISE
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
+
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Flags of functions whose bodies do not run when they are called."""
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -241,7 +237,7 @@ def jit(function: Any = None, *, strict: bool = False) -> Any:
     while isinstance(inner, functools.partial):
         inner = inner.func
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
-    if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
+    if code is not None and code.co_flags & SUSPENDED:
         name = getattr(inner, "__qualname__", type(inner).__name__)
         raise locate(
             ArgumentError(

@@ -15,13 +15,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Compute, Expr, Literal
-from tracejit.frontend.signature.program import (
-    Drawn,
-    Launch,
-    ReplayProgram,
-    RunSegment,
-    StorageAddress,
-)
+from tracejit.frontend.signature.program import Drawn, Launch, ReplayProgram, RunSegment, StorageAddress
 from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
 
@@ -41,25 +35,20 @@ def names_of(program: ReplayProgram) -> tuple[str, ...]:
     return tuple(map(name, program.launch.words))
 
 
-def launch_of(
-    program: ReplayProgram,
-    trace: Trace,
-    arguments: Arguments,
-    computed: Variables,
-    graph: Graph,
-    schedule: Any,
-) -> Launch:
+def launch_of(arguments: Arguments, computed: Variables, graph: Graph, schedule: Any) -> Launch:
     """Describe how a replay launches the last graph of a path."""
+    trace = arguments.trace
     draws = range(len(trace.draws.taken), len(trace.draws.totals))
-    is_awaited = bool(program.effects) and graph_can_fail(graph)
+    written = dict.fromkeys(arguments.arrays[window.storage][0] for window in trace.written())
+    is_awaited = bool(arguments.program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
-        storages=tuple(arguments.storages.values()),
         words=_words(trace.origins, arguments.arrays, computed),
-        draws=_draws(trace, draws, computed),
-        written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
         is_awaited=is_awaited,
+        draws=_draws(trace, draws, computed),
+        storages=tuple(arguments.storages.values()),
+        written=tuple(written),
     )
 
 
@@ -71,11 +60,9 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
     launch = Launch(
         call=check.launcher(schedule, graph),
         pack=schedule.pack.pack,
-        storages=(),
         words=_words(cut.origins, arrays, computed),
-        draws=_draws(trace, cut.draws, computed),
-        written=(),
         is_awaited=graph_can_fail(graph),
+        draws=_draws(trace, cut.draws, computed),
     )
     run = RunSegment(node, launch, tuple(arrays[storage][0] for storage in cut.results), computed[cut.source])
     for var in (*run.results, run.number):
@@ -98,10 +85,7 @@ def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, comp
     return Launch(
         call=check.launcher(segment.schedule, segment.graph),
         pack=segment.schedule.pack.pack,
-        storages=(),
         words=tuple(map(word, inputs)),
-        draws=(),
-        written=(),
         is_awaited=True,
     )
 

@@ -22,10 +22,8 @@ from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter, LoopReport
 from tracejit.frontend.jit.state_loops.regions import regions_of
 from tracejit.frontend.recording.segments import Cut, TreeNode
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Var
-from tracejit.frontend.signature.program import ReplayProgram
 
 
 class LookEmitter:
@@ -36,13 +34,13 @@ class LookEmitter:
                      first.
     """
 
-    def __init__(self, trace: Trace, arguments: Arguments, computed: Variables) -> None:
-        self.trace = trace
+    def __init__(self, arguments: Arguments, computed: Variables) -> None:
+        self.trace, self.program = arguments.trace, arguments.program
         self.arrays_at_end, self.numbers_at_end = arguments.arrays, computed
         self.arrays: ChainMap[Storage, Any] = ChainMap({}, arguments.arrays)
         self.numbers: ChainMap[Any, Var] = ChainMap({}, computed)
         self.reports: list[LoopReport] = []
-        self._loops = {region.first: LoopEmitter(trace, region) for region in regions_of(trace)}
+        self._loops = {region.first: LoopEmitter(self.trace, region) for region in regions_of(self.trace)}
 
     def introduce(self) -> None:
         """Add variables for the results of segments to the arrays at the end. Variables of loops' last states
@@ -54,11 +52,12 @@ class LookEmitter:
         for loop in self._loops.values():
             loop.introduce(self.arrays, self.numbers, self.arrays_at_end, self.numbers_at_end)
 
-    def emit(self, program: ReplayProgram) -> None:
+    def emit(self) -> None:
         """Append the steps, in the order of the body: computations, questions, launches of segments,
         loops.
         """
-        steps, looks = iter(self.trace.numbers.steps), self.trace.looks
+        trace, program = self.trace, self.program
+        steps, looks = iter(trace.numbers.steps), trace.looks
         node: TreeNode | None = None
         index = -1
         for step in steps:
@@ -67,7 +66,7 @@ class LookEmitter:
                 continue
             index += 1
             node = looks.segments.tree_node(node, step.segment)
-            program.steps.append(launch_records.run_of(step, node, self.trace, self.arrays, self.numbers))
+            program.steps.append(launch_records.run_of(step, node, trace, self.arrays, self.numbers))
             loop = self._loops.get(index)
             if loop is not None:
                 node = loop.emit(program, node, self.arrays, self.numbers)

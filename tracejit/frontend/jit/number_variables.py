@@ -15,12 +15,7 @@ from typing import Any
 
 from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.recording.sources import Computed, Question, Source
-from tracejit.frontend.signature.expressions import (
-    Compute,
-    Expr,
-    Literal,
-    Var,
-)
+from tracejit.frontend.signature.expressions import Compute, Expr, Literal, Var
 from tracejit.frontend.signature.program import ReplayProgram
 
 Variables = MutableMapping[Computed | Source, Var]

@@ -10,7 +10,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.dispatch import placed
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import Attributes, fill
-from tracejit.frontend.signature.arguments import is_record, parts_of, survey
+from tracejit.frontend.signature.arguments import arrays_in, device_of, is_record, parts_of
 from tracejit.ir.types import Device
 
 
@@ -18,7 +18,7 @@ def run_piecewise(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Run the body as eager code. NumPy arrays among the arguments become NDArrays, as in a recording."""
     if not any(isinstance(leaf, np.ndarray) for leaf in trees.leaves((args, kwargs))):
         return function(*args, **kwargs)
-    converted = _Converted(survey(args, kwargs).numpy_device)
+    converted = _Converted(device_of(arrays_in(args, kwargs)))
     try:
         result = function(
             *map(converted.convert, args), **{name: converted.convert(v) for name, v in kwargs.items()}

@@ -32,20 +32,8 @@ from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Body, Trace
 from tracejit.frontend.signature import perform
-from tracejit.frontend.signature.arguments import (
-    Arguments,
-    parameter_names,
-    shows_keywords,
-    survey,
-)
-from tracejit.frontend.signature.expressions import (
-    ARGS,
-    KWARGS,
-    Const,
-    Literal,
-    item,
-)
-from tracejit.frontend.signature.program import ReplayProgram, Rule
+from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.program import ReplayProgram
 from tracejit.frontend.signature.requirements import requirements_of
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE
 from tracejit.frontend.signature.slots import Slot
@@ -83,13 +71,11 @@ def record(
     segments: the segments of the function's paths; without them, a look at a value aborts the recording.
     required: the numbers that other traces of the function require.
     """
-    arrays = survey(args, kwargs)
     assumed = Assumptions(
         aliased=set(aliased),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
-        place=arrays.numpy_device,
         required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
@@ -98,10 +84,10 @@ def record(
             trace = Trace(name, assumed, dry=not launch, segments=segments)
             trace.looks.native_iterations = native_iterations
             try:
-                call = _TracedCall(trace, function, args, kwargs, assumed, arrays.shared)
+                call = _TracedCall(trace, function, args, kwargs)
                 result = call.run_body()
-                call.compiled = compiled
-                return call.conclude(result, launch=launch)._replace(aliased=assumed.aliased)
+                recorded = call.conclude(result, launch=launch, compiled=compiled)
+                return recorded._replace(aliased=assumed.aliased)
             except Unreplayable as end:
                 line = end.line or _line_of(function)
                 if trace.dry or (strict and not end.later):
@@ -120,54 +106,27 @@ def record(
                 trace.forget_functions()
 
 
-def cost_in_calls(trace: Trace) -> int:
-    """Return the cost of an aborted recording, as the number of piecewise calls that take as long: 1, or more
-    if the body is long.
-    """
-    return max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
-
-
 class _TracedCall:
     """The state of one recording.
 
     n_argument_steps: the number of program steps that read and check the arguments.
     changes:          slots that the body rebound, and their new values; None before it has run.
     launched:         whether the recorded graph has been launched.
-    compiled:         whether the graph is to be compiled.
-    cost_in_calls:    the cost of the recording, if it was aborted (see the function).
+    cost_in_calls:    the cost of a discarded recording, as the number of piecewise calls that take as long:
+                      1, or more if the body is long.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        assumed: Assumptions,
-        shared: set[Storage],
-    ) -> None:
+    def __init__(self, trace: Trace, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
-        self.program = program = ReplayProgram()
-        self.arguments = Arguments(trace, program, assumed.aliased | shared, assumed.reached, assumed.place)
-        program.require(Rule.LENGTH, ARGS, Literal(len(args)))
-        if kwargs:
-            if shows_keywords(function):
-                program.require(Rule.KEYS, KWARGS, Const(tuple(kwargs)))
-            else:
-                program.require(Rule.KEYS_IN_ANY_ORDER, KWARGS, Const(frozenset(kwargs)))
-        else:
-            program.require(Rule.EMPTY, KWARGS)
-        names = parameter_names(function, len(args))
-        wrap = self.arguments.wrap
-        self.args = [wrap(args[i], item(ARGS, i), name) for i, name in enumerate(names)]
-        self.kwargs = {k: wrap(v, item(KWARGS, k), k) for k, v in kwargs.items()}
-        self.n_argument_steps = len(program.steps)
-        self.surroundings = Surroundings(self.arguments, assumed.stores)
+        self.arguments = Arguments(trace)
+        self.program = self.arguments.program
+        self.args, self.kwargs = self.arguments.read(function, args, kwargs)
+        self.n_argument_steps = len(self.program.steps)
+        self.surroundings = Surroundings(self.arguments)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.launched = False
-        self.compiled = True
         self.cost_in_calls = 1
 
     def run_body(self) -> Any:
@@ -201,7 +160,7 @@ class _TracedCall:
         except BaseException as error:
             device = self._device_needed(error)
             self._undo_changes()
-            self._abort()
+            self._discard()
             if device is not None:
                 raise Restart(place=device) from None
             if isinstance(error, Exception):
@@ -236,21 +195,14 @@ class _TracedCall:
         if has_stand_ins and (isinstance(error, TypeError) or (error is not None and _is_librarys(error))):
             raise Restart(concrete=True) from None
 
-    def _abort(self) -> None:
-        """Abort the recording after an error. Without a launch, its effects are undone."""
+    def _discard(self) -> None:
+        """Discard the recording. Unless it has been launched, its effects are undone."""
+        trace = self.trace
         if not self.launched:
             self.surroundings.stand_ins.restore_arrays()
-            self.trace.draws.give_back()
-        self.cost_in_calls = cost_in_calls(self.trace)
-        self.trace.reset()
-
-    def conclude(self, result: Any, *, launch: bool) -> RecordedCall:
-        """`finish` the recording, and abort it after an error."""
-        try:
-            return self.finish(result, launch=launch)
-        except BaseException:
-            self._abort()
-            raise
+            trace.draws.give_back()
+        self.cost_in_calls = max(1, len(trace.nodes) // OPERATIONS, len(trace.looks.different) // LOOKS)
+        trace.reset()
 
     def _undo_changes(self) -> None:
         """Undo the changes of the body. An interrupt may come, after which this is called again."""
@@ -275,24 +227,28 @@ class _TracedCall:
 
     # -- replayable ------------------------------------------------------------------------------------------
 
-    def finish(self, result: Any, *, launch: bool) -> RecordedCall:
-        """Compile and launch the recorded graph, and build the entry for later calls."""
-        trace, program, arguments = self.trace, self.program, self.arguments
+    def conclude(self, result: Any, *, launch: bool, compiled: bool) -> RecordedCall:
+        """Compile and launch the recorded graph, build the entry for later calls, and discard the
+        recording.
+        """
+        try:
+            return self._conclude(result, launch=launch, compiled=compiled)
+        finally:
+            self._discard()
+
+    def _conclude(self, result: Any, *, launch: bool, compiled: bool) -> RecordedCall:
+        trace, program = self.trace, self.program
         assert self.changes is not None
-        completion = Completion(trace, arguments, self.surroundings, self.changes)
+        completion = Completion(self.surroundings, self.changes)
         completion.complete(result)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
-        if not self.compiled:
-            described = completion.described_call(graph)
-            self._forget()
-            return RecordedCall(described, None)
-        recorded = time.perf_counter()
+        if not compiled:
+            return RecordedCall(completion.described_call(graph), None)
+        at_recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
-        compiled = time.perf_counter()
-        program.launch = launch_records.launch_of(
-            program, trace, arguments, completion.computed, graph, schedule
-        )
+        at_compiled = time.perf_counter()
+        program.launch = launch_records.launch_of(self.arguments, completion.computed, graph, schedule)
         entry = Path(
             _no_replay,
             requirements_of(program),
@@ -302,17 +258,16 @@ class _TracedCall:
             schedule=schedule,
             names=launch_records.names_of(program),
             segments=segments_of(program) if trace.looks.cuts else (),
-            loops=tuple(completion.loops.reports),
+            loops=tuple(completion.looks.reports),
         )
         release_callbacks(graph, entry)
         if launch:  # now, so that it runs while Python compiles the replay function
             self._perform(graph)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
-            self._forget()
             return RecordedCall(None, entry)
-        entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
-        trace.reset()
+        at_end = time.perf_counter()
+        entry.timing = Timing(at_recorded - self.started, at_compiled - at_recorded, at_end - at_compiled)
         assert program.result is not None
         return RecordedCall(perform.make(program.result), entry)
 
@@ -326,11 +281,6 @@ class _TracedCall:
             raise no_memory(graph, error) from None
         self.launched = True
         perform.write_back(self.program)
-
-    def _forget(self) -> None:
-        """Drop the recording without computing anything."""
-        self.surroundings.stand_ins.restore_arrays()
-        self.trace.reset()
 
 
 RUNNERS.add(id(_TracedCall.run_body.__code__))

@@ -8,12 +8,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracejit import compile
 from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
-from tracejit.frontend.jit import explain, specs
-from tracejit.frontend.jit.entries import Path, Signature, Timing
+from tracejit.frontend.jit import explain, record, specs
+from tracejit.frontend.jit.entries import Path, RecordedCall, Signature, Timing
 from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
@@ -104,7 +105,25 @@ class Signatures:
         """Return the entry for these arguments (arrays, or `tj.spec`s for them). If it is new, the call is
         recorded without computing anything. For tools; `graph`, `schedule` and `kernels` show its content.
         """
-        return specs.entry_for(self, args, kwargs)
+        with self._lock:
+            recorded = self._record_without_launch(args, kwargs)
+            entry = recorded.entry
+            assert isinstance(entry, Path), "a body that cannot be replayed raises"
+            known = (path for path in self._entries if isinstance(path, Path) and path.is_same(entry))
+            path = next(known, entry)
+            if path is entry:
+                self._traces += 1
+                self._add(entry)
+            return path
+
+    def _record_without_launch(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, compiled: bool = True
+    ) -> RecordedCall:
+        """Record a call with these arguments, or specs for them. Nothing is computed or changed."""
+        args, kwargs = specs.without_specs(args, kwargs)
+        return record.record(
+            self.__wrapped__, args, kwargs, set(self._aliased), strict=True, launch=False, compiled=compiled
+        )
 
     def warm(self, *args: Any, **kwargs: Any) -> None:
         """Record and compile a call with these arguments, without computing or changing anything.
@@ -133,7 +152,7 @@ class Signatures:
         >>> plan.planned_bytes <= plan.naive_bytes
         True
         """
-        return specs.plan_for(self, args, kwargs)
+        return compile.plan_graph(self._record_without_launch(args, kwargs, compiled=False).result.graph)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """Return the recorded graph for these arguments; `print` shows it.

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tracejit import compile
-from tracejit.compile import Planned
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import promotion, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.jit import record
-from tracejit.frontend.jit.entries import Path
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU, ArrayType, Device
 from tracejit.ir.view import View
-
-if TYPE_CHECKING:
-    from tracejit.frontend.jit.signatures import Signatures
 
 
 class Spec:
@@ -99,34 +91,9 @@ def _stand_in(leaf: Any) -> Any:
     return NDArray(storage, View.of_shape(leaf.shape))
 
 
-def plan_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-    """Return the memory plan of a call. The call is recorded for it; nothing is run, compiled or cached."""
-    args, kwargs = trees.map(_stand_in, (args, kwargs))
-    recorded = record.record(
-        jitted.__wrapped__, args, kwargs, set(jitted._aliased), strict=True, launch=False, compiled=False
-    )
-    return compile.plan_graph(recorded.result.graph)
-
-
-def entry_for(jitted: Signatures, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
-    """Return the path of `jitted` for these arguments. A new one is recorded and compiled; nothing is run."""
-    if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):
-        args, kwargs = trees.map(_stand_in, (args, kwargs))
-    with jitted._lock:
-        function = jitted.__wrapped__
-        recorded = record.record(function, args, kwargs, set(jitted._aliased), strict=True, launch=False)
-        entry = recorded.entry
-        assert isinstance(entry, Path), "a body that cannot be replayed raises"
-        paths = [path for path in jitted._entries if isinstance(path, Path)]
-        known = next((path for path in paths if _is_same(path, entry)), None)
-        if known is not None:
-            return known
-        jitted._traces += 1
-        jitted._add(entry)
-        return entry
-
-
-def _is_same(known: Path, entry: Path) -> bool:
-    """Whether two paths serve the same calls with the same graph."""
-    same_calls = known.requirements == entry.requirements and known.pinned == entry.pinned
-    return same_calls and structure(known.graph) == structure(entry.graph)
+def without_specs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with arrays without memory for specs. Arguments without specs are the
+    same objects.
+    """
+    has_specs = any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs)))
+    return trees.map(_stand_in, (args, kwargs)) if has_specs else (args, kwargs)

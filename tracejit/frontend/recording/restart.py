@@ -21,7 +21,7 @@ from typing import Any
 from tracejit.frontend.python.bytecode import Mentions
 from tracejit.frontend.recording.sources import OF_LOOPS, number_key
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import Device
 
 RETURN = "return arrays, numbers and containers of them"
 
@@ -48,7 +48,8 @@ class Assumptions:
               None: all call sites.
     rolled:   loops over Python's `range` are recorded with a few iterations, because the recording of all is
               long.
-    place:    the device to which NumPy arrays among the arguments are copied.
+    place:    the device to which NumPy arrays among the arguments are copied. None: that of the arrays among
+              the arguments.
     stores:   the names that code of the body assigns. Set if code has read a number before other code was
               known to assign it. None: this has not happened.
     """
@@ -63,7 +64,7 @@ class Assumptions:
     aliased: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
     rolled: bool = False
-    place: Device = CPU
+    place: Device | None = None
     stores: Mentions | None = None
     required: Sequence[Mapping[Hashable, int]] = ()
 

@@ -7,7 +7,8 @@ Modules; each imports only modules to its right and below:
     arguments               the values passed to the body, and their checks in a replay
     text                    the replay function that is written from the records
     requirements, meanings  checks and values in a form that two signatures can be compared by
-    conditions, many        the text of each check; many arrays, checked by loops
+    expression_text         values, checks and results as Python
+    many                    many arrays, which loops check
     perform                 the steps from the launch on, performed for the recorded call
     slots                   variables that a body can access by name: attributes, items, cells, globals
     program                 records of the steps, in the order in which a replay performs them

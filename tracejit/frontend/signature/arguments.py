@@ -1,7 +1,7 @@
 """Arguments of a traced call: the values that the body is called with, and the checks of them in a replay.
 
-`Arguments.wrap` visits each argument once. It adds steps to the replay program (see `frontend.signature`) and
-returns the value that the body is called with:
+`Arguments.read` visits each argument once. It adds steps to the replay program (see `frontend.signature`),
+flushes the pending eager operations of arrays, and returns the values that the body is called with:
 
 - a container is rebuilt, so that rebinding is detected, and undone if the body raises;
 - a number becomes a proxy;
@@ -17,7 +17,7 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,8 @@ from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.expressions import (
+    ARGS,
+    KWARGS,
     Compute,
     Const,
     Expr,
@@ -48,10 +50,11 @@ from tracejit.frontend.signature.expressions import (
     Var,
     Word,
     attribute,
+    item,
 )
 from tracejit.frontend.signature.many import are_alike
 from tracejit.frontend.signature.program import ManyArrays, ReplayProgram, Rule
-from tracejit.frontend.signature.runtime import release
+from tracejit.frontend.signature.runtime import release, release_all
 from tracejit.ir.types import CPU, ArrayType, Device, name_of
 from tracejit.ops import copy_to
 
@@ -112,33 +115,25 @@ class Rebuilt(NamedTuple):
 
 
 class Arguments:
-    """The arguments of a call that is being traced.
+    """The arguments of a call that is being traced, and the other arrays that its body accesses.
 
+    program:      the replay program of the call; the arguments are its first steps.
     arrays:       storage in the trace -> the variable of the caller's storage, and the variable of the offset
                   in elements if that is a run-time value.
-    handles:      id of an array passed to the body -> that array, and the variable of the caller's array.
+    handles:      id of an array that the body gets -> that array, and the variable of the caller's array.
     windows:      id of a caller's array that is passed as a window -> its storage.
     containers:   id of the copy of a container -> the container (see `Rebuilt`).
     originals:    id of a container -> the same.
     numbers:      variables of numbers, in order.
     objects:      expression, path and object, for each object passed as itself.
     storages:     storages of the caller, in order, and their variables.
-    aliased:      storages that enter the trace in full instead of as windows.
-    reached:      ids of containers that are passed as themselves, as the body also accesses them by name.
-    numpy_device: the device on which the body has NumPy arrays (see `Survey`).
+    numpy_device: the device on which the body has NumPy arrays.
     transferred:  storages of the NumPy arrays that are copied to that device.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        program: ReplayProgram,
-        aliased: set[Storage],
-        reached: set[int],
-        numpy_device: Device = CPU,
-    ):
-        self.trace, self.program, self.aliased, self.reached = trace, program, aliased, reached
-        self.numpy_device = numpy_device
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.program = trace, ReplayProgram()
+        self.numpy_device = CPU
         self.transferred: set[Storage] = set()
         self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
         self.handles: dict[int, tuple[NDArray, Var]] = {}
@@ -148,10 +143,35 @@ class Arguments:
         self.numbers: list[Var] = []
         self.objects: list[tuple[Expr, str, Any]] = []
         self.storages: dict[Storage, Var] = {}
+        self._entire: set[Storage] = set()  # storages that enter the trace in full instead of as windows
         self._in_progress: set[int] = set()  # ids of containers that are being wrapped
-        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # arrays among the arguments, by storage
+        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the caller's arrays, by storage
 
-    def wrap(self, value: Any, expr: Expr, path: str) -> Any:
+    def read(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Add the steps that read and check the arguments of a call of `function`. Return the arguments that
+        the body gets.
+        """
+        assumed, program = self.trace.assumed, self.program
+        arrays = arrays_in(args, kwargs)
+        uses = Counter(array._storage for array in arrays)
+        self._entire = assumed.aliased | {storage for storage, count in uses.items() if count > 1}
+        self.numpy_device = assumed.place or device_of(arrays)
+        program.require(Rule.LENGTH, ARGS, Literal(len(args)))
+        if not kwargs:
+            program.require(Rule.EMPTY, KWARGS)
+        elif shows_keywords(function):
+            program.require(Rule.KEYS, KWARGS, Const(tuple(kwargs)))
+        else:
+            program.require(Rule.KEYS_IN_ANY_ORDER, KWARGS, Const(frozenset(kwargs)))
+        names = parameter_names(function, len(args))
+        return (
+            [self._wrap(args[i], item(ARGS, i), name) for i, name in enumerate(names)],
+            {name: self._wrap(value, item(KWARGS, name), name) for name, value in kwargs.items()},
+        )
+
+    def _wrap(self, value: Any, expr: Expr, path: str) -> Any:
         """Return the value that is passed to the body for `value`, which a replay reads as `expr`."""
         value = unproxied(value)
         kind, program = type(value), self.program
@@ -167,7 +187,7 @@ class Arguments:
             return self._numpy(value, var, path)
         parts = parts_of(value)
         has_comparable_keys = parts is None or not issubclass(parts[0], dict) or all(map(is_value, parts[1]))
-        if parts is not None and has_comparable_keys and id(value) not in self.reached:
+        if parts is not None and has_comparable_keys and id(value) not in self.trace.assumed.reached:
             return self._container(value, parts, var, path)
         return self._object(value, var, path)
 
@@ -226,7 +246,7 @@ class Arguments:
             wrapped = self._arrays(children, var, paths)
         else:
             wrapped = [
-                self.wrap(child, part_of(var, kind, key), name)
+                self._wrap(child, part_of(var, kind, key), name)
                 for key, child, name in zip(keys, children, paths, strict=True)
             ]
         copy = trees.rebuilt(value, kind, keys, wrapped)
@@ -242,7 +262,7 @@ class Arguments:
         storage, view, program = array._storage, array._view, self.program
         release(storage)
         known = self.storages.get(storage)
-        is_window = not view.is_identity(storage.type.shape) and storage not in self.aliased
+        is_window = not view.is_identity(storage.type.shape) and storage not in self._entire
         shown = dtype_and_shape(array) + ("" if view.is_contiguous() else f" with strides {view.strides}")
         storage_var = program.array(var, storage, view, window=is_window, says=(path, shown))
         if known is not None:
@@ -250,7 +270,7 @@ class Arguments:
             program.require(Rule.IS, storage_var, known, says=says)
         else:
             self.storages[storage] = storage_var
-        self.require_identities(array, var)
+        self._require_identities(array, var)
         if is_window:
             return self._window(array, var, storage_var)
         self.arrays.setdefault(storage, (storage_var, None))
@@ -260,6 +280,7 @@ class Arguments:
     def _arrays(self, arrays: list[NDArray], container: Var, paths: list[str]) -> list[NDArray]:
         """Wrap the arrays of a container that satisfy `many.are_alike`."""
         vars, storage_vars = [], []
+        release_all(array._storage for array in arrays)
         for array, path in zip(arrays, paths, strict=True):
             storage = array._storage
             var, storage_var = Var("v", array, path), Var("s", storage, path)
@@ -275,7 +296,24 @@ class Arguments:
         self.program.steps.append(ManyArrays(container, tuple(vars), tuple(storage_vars), kind, view, shown))
         return arrays
 
-    def require_identities(self, array: NDArray, var: Var) -> None:
+    def add_named(self, array: NDArray, expr: Expr, path: str) -> None:
+        """Add the steps that read and check an array that the body accesses by name."""
+        storage, view, program = array._storage, array._view, self.program
+        release(storage)
+        var = program.bind(expr, seen=array, path=path)
+        known, says = self.arrays.get(storage), (path, dtype_and_shape(array))
+        if known is not None:
+            program.require(Rule.STORAGE, var, known[0], says=says)
+            program.require(Rule.VIEW, var, Const(view))
+        else:
+            storage_var = program.array(var, storage, view, window=False, says=says)
+            self.arrays[storage] = storage_var, None
+            if storage in self.trace.windows:
+                self.storages[storage] = storage_var
+        self._require_identities(array, var)
+        self.handles.setdefault(id(array), (array, var))
+
+    def _require_identities(self, array: NDArray, var: Var) -> None:
         """Require that an array and each earlier array on its storage are the same object, or different
         objects, as in this call.
         """
@@ -288,10 +326,10 @@ class Arguments:
         """Return a window on an array, and bind the variable of its offset."""
         storage, view = array._storage, array._view
         low, high = view.span()
-        item = storage.type.dtype.itemsize
         shape = view.shape if view.is_contiguous() else (high - low,)
         type = ArrayType(shape, storage.type.dtype, storage.type.device)
-        window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
+        address = storage.address + low * type.dtype.itemsize
+        window = Storage.at(address, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
         start = Compute(SUBTRACT, attribute(var, "_view", "offset"), Literal(view.offset - low))
@@ -337,41 +375,25 @@ def part_of(holder: Expr, kind: type, key: Any) -> Expr:
     return attribute(holder, key)
 
 
-class Survey(NamedTuple):
-    """Facts about all arrays among the arguments, collected before the first one is wrapped.
-
-    shared:       storages of several arrays, which enter the trace in full instead of as windows.
-    numpy_device: the device on which the body has NumPy arrays: that of the first array in memory that Python
-                  cannot address, or the first CPU if there is none.
-    """
-
-    shared: set[Storage]
-    numpy_device: Device
-
-
-def survey(args: Any, kwargs: Any) -> Survey:
-    """Return the `Survey` of the arguments."""
-    seen: set[Storage] = set()
-    shared: set[Storage] = set()
-    numpy_device = CPU
-    for array in _arrays_in(args, kwargs):
-        storage = array._storage
-        (shared if storage in seen else seen).add(storage)
-        if numpy_device is CPU and not storage.type.device.is_addressable:
-            numpy_device = storage.type.device
-    return Survey(shared, numpy_device)
-
-
-def _arrays_in(args: Any, kwargs: Any) -> Iterator[NDArray]:
-    """Yield the arrays among the arguments, once for each occurrence; each container is visited once."""
-    pending, visited = [*args, *kwargs.values()], set()
+def arrays_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[NDArray]:
+    """Return the arrays among the arguments, once for each occurrence; each container is visited once."""
+    arrays, pending, visited = [], [*args, *kwargs.values()], set()
     for value in pending:
         if isinstance(value, NDArray):
-            yield value
+            arrays.append(value)
         elif id(value) not in visited:  # a container may contain itself
             visited.add(id(value))
             parts = trees.children_of(value)
             pending += () if parts is None else parts[2]
+    return arrays
+
+
+def device_of(arrays: list[NDArray]) -> Device:
+    """Return the device on which the body has NumPy arrays, given the arrays among the arguments: that of the
+    first one in memory that Python cannot address, or the first CPU if there is none.
+    """
+    devices = (array._storage.type.device for array in arrays)
+    return next((device for device in devices if not device.is_addressable), CPU)
 
 
 def shows_keywords(function: Any) -> bool:

@@ -29,22 +29,8 @@ from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Parts, Rebuilt, is_record, part_of, parts_of
-from tracejit.frontend.signature.expressions import (
-    Const,
-    Expr,
-    Literal,
-    Var,
-)
-from tracejit.frontend.signature.program import (
-    ArrayOn,
-    Container,
-    CopyOf,
-    Known,
-    Make,
-    Rebind,
-    Refill,
-    ReplayProgram,
-)
+from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
+from tracejit.frontend.signature.program import ArrayOn, Container, CopyOf, Known, Make, Rebind, Refill
 from tracejit.frontend.signature.slots import Attribute, Item, Slot
 from tracejit.frontend.signature.stand_ins import callers_value
 
@@ -69,13 +55,12 @@ class ResultDescription:
 
     def __init__(
         self,
-        program: ReplayProgram,
         arguments: Arguments,
         named_expr: Callable[[Any], Expr | None],
         line_of: Callable[[Slot], str | None],
         computed: dict[Computed | Source, Var],
     ) -> None:
-        self.program, self.arguments, self.computed = program, arguments, computed
+        self.program, self.arguments, self.computed = arguments.program, arguments, computed
         self.named_expr, self.line_of = named_expr, line_of
         self.referenced: set[Storage] = set()
         self.segment_results: dict[Storage, Storage] = {}

@@ -4,7 +4,7 @@
     n * 2          Compute(MULTIPLY, n, Literal(2))
 
 Each value has a `key`, which equal values share, and a `root`, the variable or constant from which a replay
-reads it. `text`, with `conditions` and `many`, writes them as Python.
+reads it. `expression_text` writes them as Python.
 """
 
 from __future__ import annotations

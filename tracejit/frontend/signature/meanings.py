@@ -13,6 +13,8 @@ takes constant time however deep they are.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.interned import Interned, interned
 from tracejit.frontend.signature.expressions import Const, Derived, Expr, Result, Var, attribute
@@ -39,16 +41,16 @@ class Meanings:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Var, Interned] = {}
+        self._known: dict[Var, Interned | tuple[Hashable, ...]] = {}  # tuples are interned when needed
 
     @classmethod
     def of(cls, program: ReplayProgram) -> Meanings:
         """Return the meanings of the variables that a program has bound so far."""
         meanings = cls()
-        for var, value in program.copies:
-            meanings._known[var] = meanings[value]
         for step in program.steps:
             meanings.add(step)
+        for var, value in program.copies:  # of variables that steps bind
+            meanings._known[var] = meanings[value]
         return meanings
 
     def __getitem__(self, value: Expr) -> Interned:
@@ -56,8 +58,10 @@ class Meanings:
             what = ("result", self[value.function]) if isinstance(value, Result) else value.what
             return interned(what, *(self[operand] for operand in value.operands))
         if isinstance(value, Var):
-            known = self._known.get(value)
-            return known if known is not None else interned("variable", value)
+            known = self._known.get(value, ("variable", value))
+            if isinstance(known, tuple):
+                known = self._known[value] = interned(*known)
+            return known
         return interned("object", Identity(value.value)) if isinstance(value, Const) else interned(value.key)
 
     def add(self, step: ProgramStep) -> None:
@@ -67,13 +71,11 @@ class Meanings:
             known[step.var] = self[step.value]
         elif isinstance(step, ArrayCheck):
             known[step.storage] = self[attribute(step.array, "_storage")]
-        elif isinstance(step, RunSegment | StateLoop):
-            if isinstance(step, RunSegment):
-                vars = *step.results, step.number
-            else:
-                vars = step.states[step.ends].vars
-            known |= {var: interned("of", step.node, k) for k, var in enumerate(vars)}
+        elif isinstance(step, RunSegment):
+            known |= {var: ("of", step.node, k) for k, var in enumerate((*step.results, step.number))}
+        elif isinstance(step, StateLoop):
+            known |= {var: ("of", step.node, k) for k, var in enumerate(step.states[step.ends].vars)}
         elif isinstance(step, ManyArrays):
             container = self[step.container]
             for kind, vars in (("array", step.arrays), ("storage", step.storages)):
-                known |= {var: interned(kind, container, k) for k, var in enumerate(vars)}
+                known |= {var: (kind, container, k) for k, var in enumerate(vars)}

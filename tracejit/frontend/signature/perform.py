@@ -16,12 +16,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, fill
 from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.signature.expressions import (
-    Const,
-    Expr,
-    Literal,
-    Var,
-)
+from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
 from tracejit.frontend.signature.program import (
     ArrayOn,
     Container,

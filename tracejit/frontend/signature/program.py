@@ -7,7 +7,7 @@ particular objects, literals, and values derived from these. A check is a `Rule`
     program.require(Rule.TYPE, n, Const(float))                  if not (type(n0) is K1): return MISS
     m = program.bind(Compute(MULTIPLY, n, Literal(2)), "m")      m2 = (n0 * (2))
 
-`text`, with `conditions` and `many`, writes the Python on the right; nothing parses it. Each variable
+`text` writes the Python on the right; nothing parses it. Each variable
 refers to the object that it was in the recorded call, so one description serves the recorded call
 (`perform`) and its replays.
 """
@@ -31,7 +31,7 @@ from tracejit.ir.view import View
 
 
 class Rule(enum.Enum):
-    """Requirements of checks on their operands; `conditions` writes each as a condition in Python."""
+    """Requirements of checks on their operands; `expression_text` writes each as a condition in Python."""
 
     IS = enum.auto()
     IS_NOT = enum.auto()
@@ -268,20 +268,20 @@ class Launch:
     """A call into native code: the last one of a path, or that of a segment.
 
     call, pack: functions of the schedule: `call` takes the argument block that `pack` returns.
-    storages:   the caller's storages; pending eager operations on one are launched before.
     words:      the values to pack, without the addresses of outputs.
-    draws:      random streams by their position in the call, and the number of words drawn from each.
-    written:    the caller's storages that it writes.
     is_awaited: whether effects depend on a launch that may fail, so that the replay waits for its success.
+    draws:      random streams by their position in the call, and the number of words drawn from each.
+    storages:   the caller's storages; pending eager operations on one are launched before. None for segments.
+    written:    the caller's storages that it writes. None for segments.
     """
 
     call: Any
     pack: Any
-    storages: tuple[Var, ...]
     words: tuple[StorageAddress | Drawn | Expr, ...]
-    draws: tuple[tuple[int, Any, Expr], ...]
-    written: tuple[Var, ...]
     is_awaited: bool
+    draws: tuple[tuple[int, Any, Expr], ...] = ()
+    storages: tuple[Var, ...] = ()
+    written: tuple[Var, ...] = ()
 
 
 @dataclass(eq=False)

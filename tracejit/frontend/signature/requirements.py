@@ -11,6 +11,7 @@ checks by the path of the value that they are about:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
@@ -19,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.python.identity import Identity
-from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var
+from tracejit.frontend.python.interned import Interned
+from tracejit.frontend.signature.expressions import Const, Expr, Literal
 from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
     ArrayCheck,
@@ -58,12 +60,14 @@ class Requirement:
     is_answer: bool = False
 
 
-Requirements = dict[Hashable, Requirement]
-"""Requirements by path and meaning of the value: two globals of one name may belong to two modules."""
+Requirements = dict[tuple[str, Interned], Requirement]
+"""Requirements by path and meaning of the value: two globals of one name may belong to two modules. For one
+of many arrays, the meaning is that of their container.
+"""
 
 
 def requirements_of(program: ReplayProgram) -> Requirements:
-    """Return the requirements of a program, those that are not shown as one.
+    """Return the requirements of a program.
 
     >>> from tracejit.frontend.signature.expressions import ARGS, item
     >>> program = ReplayProgram()
@@ -72,48 +76,40 @@ def requirements_of(program: ReplayProgram) -> Requirements:
     >>> [(each.path, each.shown) for each in requirements_of(program).values()]
     [('n', 'int')]
     """
-    said: dict[Hashable, tuple[str, str]] = {}
-    conditions: dict[Hashable, list[Hashable]] = {}
-    answers: set[Hashable] = set()
-    meanings = Meanings()
+    shown: dict[tuple[str, Interned], str] = {}
+    conditions: defaultdict[tuple[str, Interned], list[Hashable]] = defaultdict(list)
+    answers: set[tuple[str, Interned]] = set()
+    meanings = Meanings.of(program)
     after_look = False
 
-    def add(says: tuple[str, str] | None, subject: Expr | None, *condition: Hashable) -> None:
+    def add(says: tuple[str, str] | None, subject: Expr, *condition: Hashable) -> None:
         path, words = says or ("", "")
-        key: Hashable = path
-        if path and subject is not None:
-            key = path, meanings[subject]
+        key = path, meanings[subject]
         if after_look:
             answers.add(key)
-        said[key] = path, words
-        conditions.setdefault(key, []).append(condition)
+        shown[key] = words
+        conditions[key].append(condition)
 
     for step in program.steps:
         if isinstance(step, ManyArrays):
             for array in step.arrays:
-                add((array.path, step.shown), None, step.type, step.view)
-            continue
-        meanings.add(step)
-        if isinstance(step, RunSegment | StateLoop):
+                add((array.path, step.shown), step.container, step.type, step.view)
+        elif isinstance(step, RunSegment | StateLoop):
             after_look = True
         elif isinstance(step, ArrayCheck):
             add(step.says, step.array, step.type, step.view)
         elif isinstance(step, Check):
-            operands = (_comparable(operand, step.rule) for operand in step.operands[1:])
-            add(step.says, step.operands[0], step.rule, *operands)
+            subject, *others = step.operands
+            add(step.says, subject, step.rule, *(_comparable(each, step.rule, meanings) for each in others))
     return {
-        key: Requirement(path, words, tuple(conditions[key]), key in answers)
-        for key, (path, words) in said.items()
+        key: Requirement(key[0], words, tuple(conditions[key]), key in answers)
+        for key, words in shown.items()
     }
 
 
-def _comparable(operand: Expr, rule: Rule) -> Hashable:
+def _comparable(operand: Expr, rule: Rule, meanings: Meanings) -> Hashable:
     """Return a key for an operand of a check, which is equal for operands that require the same."""
-    if isinstance(operand, Var):
-        return operand.path
-    if not isinstance(operand, Const | Literal):
-        return operand.key
-    return _key_of(operand.value, rule)
+    return _key_of(operand.value, rule) if isinstance(operand, Const | Literal) else meanings[operand]
 
 
 def _key_of(value: Any, rule: Rule) -> Hashable:

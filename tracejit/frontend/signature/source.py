@@ -47,18 +47,18 @@ def function_of(
     actions: Sequence[str],
     names: dict[str, Any],
     name: str,
-    parameters: str = "args, kwargs",
+    parameters: Sequence[str],
 ) -> tuple[Callable[..., Any], str]:
-    """Return the function ``replay(args, kwargs)`` with these lines, and its source, which is registered with
+    """Return the function ``replay`` with these lines, and its source, which is registered with
     `linecache`.
 
     checks:     lines that run first; the function returns `MISS` for the errors that they may raise.
     actions:    the lines after the checks.
     names:      the function's global variables.
     name:       the name of the traced function.
-    parameters: the parameters of the function; that of a path with looks also has a `Memo`.
+    parameters: the names of its parameters.
     """
-    text = _text(checks, actions, parameters)
+    text = _text(checks, actions, ", ".join(parameters))
     for finalized in iter(_next_finalized, None):
         linecache.cache.pop(finalized, None)
     filename = f"<tracejit replay of {name} #{next(_serials)}>"

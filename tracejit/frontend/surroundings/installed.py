@@ -103,9 +103,8 @@ class InstalledStandIns:
         if captured is None:
             captured = self.captured[id(array)] = Captured(array, slot.path)
             is_supported = type(array) is np.ndarray and array.dtype in DTYPES
-            captured.is_watched = (
-                is_supported and id(array) not in self.arguments.reached and not self.numbers.concrete
-            )
+            is_reached = id(array) in self.arguments.trace.assumed.reached
+            captured.is_watched = is_supported and not is_reached and not self.numbers.concrete
             captured.is_data = not captured.is_watched
             if captured.is_data and captured.content is None:
                 slot.refusal = captured.too_large(slot.path)

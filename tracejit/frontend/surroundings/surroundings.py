@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from tracejit.frontend.python.bytecode import Mentions, is_made_by_dataclass
+from tracejit.frontend.python.bytecode import is_made_by_dataclass
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.surroundings import numpy_module
@@ -34,13 +34,13 @@ class Surroundings:
     4. `guards` check the slots that the body can have read according to `reads.was_read`.
     """
 
-    def __init__(self, arguments: Arguments, known_stores: Mentions | None) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
         self.code = ExecutedCode()
         self.reach = Reach(self.code, arguments.trace.numbers, arguments.originals)
         self.reads = Reads(self.code)
         self.stand_ins = InstalledStandIns(self.reach, arguments)
-        self.changes = Changes(self.reach, self.reads, known_stores)
+        self.changes = Changes(self.reach, self.reads, arguments.trace.assumed.stores)
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Visit the values named by a function that is about to run for the first time. Abort the recording

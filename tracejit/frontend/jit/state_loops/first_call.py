@@ -3,8 +3,8 @@
     for i in range(n):           a few iterations are recorded, some hundreds run one by one (`run_ahead`),
         if x[i] > best: ...      and all others as a native loop
 
-A recorded call knows a loop over looks after a few iterations. If the loop is long, waiting for iterations that
-are launched one by one takes more time than compiling the native loop, which replays need anyway.
+A recorded call knows a loop over looks after a few iterations. If the loop is long, waiting for iterations
+that are launched one by one takes more time than compiling the native loop, which replays need anyway.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class NativeIterations:
         self.carried = set(region.variables(self.state_id))
 
     def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...]]:
-        """Perform iterations from these values of the state's arrays and numbers on. Return the values when the
-        state is visited last, and the arrays that have been produced.
+        """Perform iterations from these values of the state's arrays and numbers on. Return the values when
+        the state is visited last, and the arrays that have been produced.
         """
         native = self.native
         known = dict(zip(self.state.arrays, values[0], strict=True))

@@ -5,7 +5,8 @@ header is an input of the body. If the second header has a different value at th
 loop-carried: the body stores the new value in the input. All other values that the body reads are older than
 the loop. Induction variables are inputs that grow. A value that is read at moving positions (`positions`) is
 an input that the body views through a moving window. A loop-carried array that is read and written at moving
-positions has one window, and all accesses must move with it.
+positions has one window if all accesses move with it. If not, its elements are accessed by indices, which are
+induction variables.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops import astype, constant, copy, full, update, view
+from tracejit.ops import astype, constant, copy, full, gather, scatter, update, view
 from tracejit.ops.loops import loop as loop_op
 from tracejit.passes.copier import Copier
 from tracejit.passes.gradient import Items, ReverseStep
@@ -173,9 +174,7 @@ class LoopBody(Copier):
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.produced = {value for node in nodes for value in node.outputs}
         self.slices = {
-            value: moving_slice
-            for value in carried
-            if (moving_slice := slice_of(value, nodes, carried, self.depth)) is not None
+            value: moving_slice for value in carried if (moving_slice := self._slice_of(value)) is not None
         }
         self.slice_starts: dict[Value, Any] = {}
         self.slice_inputs: dict[Any, Value] = {}
@@ -263,7 +262,7 @@ class LoopBody(Copier):
                     self.slice_starts[node.output] = slice_start
             elif moves(accessed):
                 if node.op is update or base in self.produced or base in self.carried:
-                    raise Unequal("a position moves in an array that each iteration creates")
+                    return self._element(node)
                 self.replaced[node.output] = self._moving_view(base, accessed)
                 return self.builder.nodes[start:]
         varying = [v for v in node.inputs if type(self.trace.nest.values.get(v)) is Varying]
@@ -280,6 +279,49 @@ class LoopBody(Copier):
             outputs = (self.builder.append(node.op, tuple(inputs), node.location, attrs),)
         self.replaced.update(zip(node.outputs, outputs, strict=True))
         return self.builder.nodes[start:]
+
+    def _slice_of(self, value: Value) -> MovingSlice | None:
+        """Return the slice in which the iteration accesses a loop-carried value. None if there is no such
+        slice: then elements at positions that move are accessed by indices.
+        """
+        try:
+            return slice_of(value, self.nodes, self.carried, self.depth)
+        except Unequal:
+            if self.trace.tapes:
+                raise
+            return None
+
+    def _element(self, node: Node) -> Items:
+        """Append an access to an element, at a position that moves, of an array that the iteration
+        changes.
+        """
+        accessed, base, emit = node.attrs["view"], node.inputs[0], self.builder.emit
+        start = len(self.builder.nodes)
+        if accessed.size != 1 or self.trace.tapes:
+            raise Unequal("a position moves in an array that each iteration creates")
+        low, step = fixed(accessed.offset, self.depth), slope_of(accessed.offset, self.depth)
+        number = NumberOperand(self._number_at(low), INT64)
+        index = self._input(ArrayType((), INT64, HOST), number, (0, step))
+        index = emit(full, index, shape=(), device=base.type.device)
+        flat = emit(view, self.copy_of(base), view=View.of_shape((base.type.size,)))
+        if node.op is view:
+            element = emit(gather, flat, index, axis=0, location=node.location)
+            self.replaced[node.output] = emit(view, element, view=View.of_shape(accessed.shape))
+            return self.builder.nodes[start:]
+        element = emit(view, self.copy_of(node.inputs[1]), view=View.of_shape(()))
+        written = emit(scatter, flat, element, index, axis=0, location=node.location)
+        self.replaced[node.output] = emit(view, written, view=View.of_shape(base.type.shape))
+        return self.builder.nodes[start:]
+
+    def _number_at(self, position: Any) -> Any:
+        """Return a position as a number that moves with the enclosing loops."""
+        if isinstance(position, int):
+            return position
+        number: Any = int(position.values[0])
+        for loop in self.trace.nest.loops:
+            slope = slope_of(position, loop.depth())
+            number = loop.moving(slope, number) if slope else number
+        return number
 
     def _moving_view(self, base: Value, accessed: View) -> Value:
         """Return a moving view of a value from before the loop. While a gradient is taken, all reads of the
