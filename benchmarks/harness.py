@@ -39,7 +39,7 @@ from benchmarks.peers import PEERS, environment, peer_of
 from benchmarks.workload import OURS, Arrays, Workload, largest_difference
 
 ROOT = pathlib.Path(__file__).parent.parent
-MOST_CALLS = 2000  # maximum number of calls in one turn
+MAX_CALLS = 2000  # maximum number of calls in one turn
 PATIENCE = 600.0  # time limit in seconds for the preparation of a side
 ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")  # an error's name in a traceback
 
@@ -319,7 +319,7 @@ class Run:
     def _count(worker: Worker, share: float) -> int:
         """The number of calls that fill the given share of the time."""
         once = statistics.median(worker.ask("burst", count=3, warm=1)["times"]) / 1e9
-        return max(1, min(MOST_CALLS, int(share / once)))
+        return max(1, min(MAX_CALLS, int(share / once)))
 
 
 def _summary(workload: Workload, columns: dict[str, Column]) -> dict[str, Any]:

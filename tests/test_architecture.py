@@ -1,9 +1,10 @@
 """The texts in docs/architecture.md are what the code prints today (TRACEJIT_ACCEPT=1 writes them), and its
-table says what layers import. Docstrings of packages list their modules in the order of imports, and pages
-mention paths that exist.
+table says what layers import. Docstrings of packages list their modules in the order of imports and say what
+they import, and pages mention paths that exist.
 """
 
 import ast
+import itertools
 import os
 import pathlib
 import re
@@ -71,13 +72,18 @@ def files():
     return kernels | rooms | {p.stem: [p] for p in (ROOT / "tracejit").glob("*.py")}
 
 
-def layers_of(path):
-    """The layers that a module imports, other than for types."""
+def without_types(path):
+    """The syntax tree of a module, without imports for types."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
-    for node in ast.walk(tree):
+    return tree
+
+
+def layers_of(path):
+    """The layers that a module imports, other than for types."""
+    for node in ast.walk(without_types(path)):
         match node:
             case ast.ImportFrom(module="tracejit"):
                 yield from (name.name for name in node.names)
@@ -147,6 +153,32 @@ def test_docstrings_of_packages_list_their_modules_in_the_order_of_imports(packa
         if order.index(other) < order.index(name)
     }
     assert not upwards
+
+
+IMPORTS = re.compile(r"The package imports (no other layer than|`\w+`(?:(?:, | and )`\w+`)*\.)")
+"""The sentence that lists all imports of a package, in alphabetical order."""
+
+
+def imports_of(package):
+    """The names of modules and packages that a package imports, except those for all layers: each is the name
+    below the closest package that contains both.
+    """
+    path = package.relative_to(ROOT).parts
+    path = path if path[0] == "tracejit" else ("tracejit", *path)
+    for file in package.rglob("*.py"):
+        for module in imported(ast.walk(without_types(file))):
+            differing = (name for name, own in itertools.zip_longest(module.split("."), path) if name != own)
+            name = next(differing, None) if module.startswith("tracejit.") else None
+            if name is not None and not f"{module}.".startswith(f"{'.'.join(path)}."):
+                yield from {name} - FOR_ALL
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_packages_import_what_their_docstrings_say(package):
+    docstring = " ".join((ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or "").split())
+    assert docstring.lower().count("the package imports ") == len(IMPORTS.findall(docstring))
+    for said in IMPORTS.findall(docstring):
+        assert re.findall(r"`(\w+)`", said) == sorted(set(imports_of(package)))
 
 
 def test_pages_mention_paths_that_exist():

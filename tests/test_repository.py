@@ -69,11 +69,26 @@ def test_docstrings_stand_alone():
     assert CONTINUING.search('def size(x):\n    """What `x` takes."""')
 
 
-def test_no_two_classes_have_one_name():
-    """One class for each word: whoever reads a name need not ask which one is meant."""
-    places = defaultdict(list)
+def test_limits_are_named_alike():
+    """A constant that limits something is MAX_... or MIN_..., with what it limits."""
+    other = re.compile(
+        r"^_?(?:MOST|LEAST|LARGEST|SMALLEST|LONGEST|SHORTEST)(?:_[A-Z0-9_]+)?\b.*=", re.MULTILINE
+    )
+    files = [file for top in ("tracejit", "kernels") for file in sorted((ROOT / top).rglob("*.py"))]
+    assert not [(str(file), line) for file in files for line in other.findall(file.read_text())]
+
+
+def test_no_two_types_have_one_name():
+    """One class, or one definition of a type alias, for each word."""
+    places = defaultdict(dict)  # by name: where each definition is
     for file in [*(ROOT / "tracejit").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")]:
-        for node in ast.walk(ast.parse(file.read_text())):
+        tree, where = ast.parse(file.read_text()), str(file.relative_to(ROOT))
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(file.relative_to(ROOT)))
+                places[node.name][f"class in line {node.lineno} of {where}"] = where
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                if re.fullmatch(r"[A-Z][a-z]\w*", name):
+                    places[name][ast.unparse(node.value)] = where
     assert not {name: found for name, found in places.items() if len(found) > 1}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tracejit import collector, ops
 from tracejit.assembly.copies import are_copyable
@@ -27,11 +27,9 @@ from tracejit.passes.components import Copies, Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import MissedFusion
 from tracejit.passes.memory.agreement import with_agreement
-from tracejit.passes.memory.legalize import is_legal, legalize, with_changes
+from tracejit.passes.memory.legalize import Aliases, is_legal, legalize, with_changes
 from tracejit.passes.memory.plan import MemoryPlan, PlannedTask, naive_bytes, plan
 from tracejit.targets import job, target_of
-
-Aliases = Sequence[Sequence[int]]
 
 TRIES = 3
 """The number of attempts at cutting loops, after which loops whose iterations still differ are not rolled."""

@@ -110,7 +110,7 @@ from tracejit.kernels.executor.threads import get, put
 
 FORWARD, BACKWARD, IN_PLACE = range(3)
 EXACT = 1 << 53  # integers up to this magnitude are exact as floats
-MOST_IN_PLACE = 1024  # most elements that are updated in place here: NumPy's loop is faster for more
+MAX_IN_PLACE = 1024  # elements that are updated in place here: NumPy's loop is faster for more
 
 # --- Inspection of objects ----------------------------------------------------------------------------------
 
@@ -620,7 +620,7 @@ def try_in_place(op, x, operand):
     if a == 0 or has_flag(a, WRITEABLE) == 0 or is_quiet() == 0:
         return 0
     size = float_size(a)
-    if size == 0 or size_of(a) > MOST_IN_PLACE:
+    if size == 0 or size_of(a) > MAX_IN_PLACE:
         return 0
     b = memory_of(operand)
     if b == 0:

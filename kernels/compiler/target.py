@@ -56,7 +56,7 @@ from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, dec
 NAME = "tracejit"
 """The name of this target in Numba's registry."""
 
-CACHED = 4096
+MAX_CACHE_ENTRIES = 4096
 """The maximum number of entries in each cache of types."""
 
 INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
@@ -73,7 +73,7 @@ class Kernels(CPU):
 
 def _limit(cache: dict[Any, Any]) -> None:
     """Clear a full cache: kernels keep introducing new constants."""
-    if len(cache) >= CACHED:
+    if len(cache) >= MAX_CACHE_ENTRIES:
         cache.clear()
 
 

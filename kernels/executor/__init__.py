@@ -12,6 +12,6 @@ Modules; each imports only modules to its right and below:
     threads          the lock, the clock, idle threads
     layout, blocks   byte offsets of the records; they import nothing, and Python uses them too
 
-The package imports `compiler` only. It knows tasks as addresses of functions and argument blocks, not what
-they compute.
+The package imports `compiler`. It knows tasks as addresses of functions and argument blocks, not what they
+compute.
 """

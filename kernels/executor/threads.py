@@ -48,7 +48,7 @@ from tracejit.kernels.executor.layout import (
 BILLION = 1_000_000_000
 REALTIME = 0  # the clock of pthread_cond_timedwait
 MONOTONIC = 6 if sys.platform == "darwin" else 1  # the clock of time.monotonic_ns
-LONGEST_SLEEP = 3600 * BILLION
+MAX_SLEEP = 3600 * BILLION
 
 mutex_init = external("pthread_mutex_init", int32(int64, int64))
 mutex_lock = external("pthread_mutex_lock", int32(int64))
@@ -218,7 +218,7 @@ def sleep(engine, thread, duration):
     for a signal.
     """
     clock_gettime(REALTIME, thread + THREAD_TIME)
-    end = get(thread + THREAD_TIME, 8) + min(duration, LONGEST_SLEEP)
+    end = get(thread + THREAD_TIME, 8) + min(duration, MAX_SLEEP)
     put(thread, THREAD_TIME, get(thread, THREAD_TIME) + end // BILLION)
     put(thread + THREAD_TIME, 8, end % BILLION)
     condition_timedwait(thread + THREAD_CONDITION, engine + ENGINE_LOCK, thread + THREAD_TIME)

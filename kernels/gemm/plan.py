@@ -24,12 +24,12 @@ from typing import NamedTuple
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.split import ceil_div
 
-LARGEST = 2**31 - 1
+MAX_BLAS_EXTENT = 2**31 - 1
 """Extents and leading strides are C ints."""
 
 PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilogue reads again
 PANEL_EXTENT = 512  # packing the other operand again costs BLAS about 24 rows' worth of arithmetic: below 5 %
-EPILOGUE_ROWS = 256  # most rows of a panel that an epilogue reads again: they should still be in the L2 cache
+MAX_EPILOGUE_ROWS = 256  # of a panel that an epilogue reads again: they should still be in the L2 cache
 SPLIT_WORK = 1 << 20  # floating-point operations below which a product is one unit (about 10 us)
 UNFUSED_WORK = 1 << 22  # operations from which on a single unit justifies an unfused task (about 40 us)
 CHUNK_WORK = 1 << 18  # operations of a chunk of units, for batches of tiny products
@@ -142,9 +142,9 @@ def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bo
         down = max(down, columns) if across == 1 or columns == 1 else 1
     if columns == 1:
         across = 1 if rows == 1 or down >= 1 else rows
-    if across == 1 and max(1, columns) <= down <= LARGEST:
+    if across == 1 and max(1, columns) <= down <= MAX_BLAS_EXTENT:
         return down, False
-    if down == 1 and max(1, rows) <= across <= LARGEST:
+    if down == 1 and max(1, rows) <= across <= MAX_BLAS_EXTENT:
         return across, True
     return None
 
@@ -161,12 +161,12 @@ def gemm_layout(
     a, b = matrix_layout((m, k), a_strides[-2:]), matrix_layout((k, n), b_strides[-2:])
     strides = zip(a_strides[:-2], b_strides[:-2], strict=True) if m * n * k else [(0, 0)] * len(batch)
     levels = _merge([(extent, *pair) for extent, pair in zip(batch, strides, strict=True)])
-    if a is None or b is None or len(levels) > 2 or max(m, n, k) > LARGEST:
+    if a is None or b is None or len(levels) > 2 or max(m, n, k) > MAX_BLAS_EXTENT:
         return None
     if len(levels) == 1 and levels[0][2] == 0 and not a[1] and levels[0][1] == m * a[0]:
         m, levels = m * levels[0][0], []
     (outer, a_outer, b_outer), (inner, a_inner, b_inner) = [(1, 0, 0)] * (2 - len(levels)) + levels
-    if m > LARGEST:
+    if m > MAX_BLAS_EXTENT:
         return None
     return GemmLayout(
         outer, inner, m, n, k, GemmOperand(*a, a_outer, a_inner), GemmOperand(*b, b_outer, b_inner)
@@ -201,7 +201,7 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     rows, columns = m, n
     if 2 * m * n * max(k, 1) >= SPLIT_WORK:
         if epilogue or m >= n:
-            rows = _panel(batch, m, n * itemsize, STEP, EPILOGUE_ROWS if epilogue else PANEL_EXTENT)
+            rows = _panel(batch, m, n * itemsize, STEP, MAX_EPILOGUE_ROWS if epilogue else PANEL_EXTENT)
         else:
             columns = _panel(batch, n, m * itemsize, TILE_BYTES // itemsize, PANEL_EXTENT)
     row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
@@ -238,7 +238,7 @@ def gram_plan(batch: int, n: int) -> GemmPlan:
     begin at the diagonal: the first panels have most columns.
     """
     rows = ceil_div(ceil_div(n, GRAM_PANELS), STEP) * STEP
-    rows = min(max(rows, GRAM_ROWS), EPILOGUE_ROWS)
+    rows = min(max(rows, GRAM_ROWS), MAX_EPILOGUE_ROWS)
     panels = ceil_div(n, rows)
     return GemmPlan(rows, panels, n, 1, batch * panels, 1)
 
@@ -247,7 +247,7 @@ def most_panel_bytes(line_bytes: int) -> int:
     """The largest size in bytes of a panel of a large product with an epilogue; `line_bytes`: bytes of
     a row.
     """
-    return max(EPILOGUE_ROWS * line_bytes, PANEL_BYTES)
+    return max(MAX_EPILOGUE_ROWS * line_bytes, PANEL_BYTES)
 
 
 def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> int:

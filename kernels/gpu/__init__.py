@@ -13,6 +13,6 @@ Modules; each imports only modules to its right and below:
     target                           the compiler's target for GPUs
     plan                             argument blocks and launches; needs no Numba
 
-Matrix products of GPUs are generated (`tracejit.codegen.gpu.product`). The package imports `executor`
-(layouts), `images`, `library`, `scalar`, `compiler` and `split`.
+Matrix products of GPUs are generated (`tracejit.codegen.gpu.product`). The package imports `compiler`,
+`executor`, `images`, `library`, `scalar` and `split`. Of `executor` it imports layouts only.
 """

@@ -41,10 +41,10 @@ BUSY_THREADS = 1 << 16
 BLOCKS = 1 << 14
 """The maximal number of blocks of a launch; with more units, each block processes several."""
 
-MOST_SCRATCH = 1 << 28
+MAX_SCRATCH = 1 << 28
 """The limit in bytes for the scratch memory of all blocks of a launch, unless a single block needs more."""
 
-MOST_SHARED = 48 << 10
+MAX_SHARED = 48 << 10
 """The number of bytes of shared memory that a block may have on every GPU."""
 
 MAX_TRANSFORM_BLOCKS = 1 << 11
@@ -283,7 +283,7 @@ def matrices_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], 
     call = per_block_call(name, dtype, words, math.prod(batch), ceil_div(rows * columns, 4))
     shared = call.threads * (SIZES["int64"] + SIZES["float64"])  # each thread's row and its element
     scratch = 0 if name == "cholesky" else rows * columns * SIZES[dtype]
-    blocks = max(1, min(call.blocks, MOST_SCRATCH // max(1, scratch)))
+    blocks = max(1, min(call.blocks, MAX_SCRATCH // max(1, scratch)))
     return call._replace(shared=shared, scratch=scratch, blocks=blocks)
 
 
@@ -305,7 +305,7 @@ def decomposition_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, A
     option = attrs.get("complete", False) or attrs.get("full", False) or attrs.get("upper", False)
     space = ceil_div(space, 16) * 16
     call = per_block_call(name, dtype, (rows, columns, int(option), space), math.prod(batch), busy)
-    blocks = max(1, min(call.blocks, MOST_SCRATCH // max(1, space)))
+    blocks = max(1, min(call.blocks, MAX_SCRATCH // max(1, space)))
     return call._replace(shared=8 * words_per_thread * call.threads, scratch=space, blocks=blocks)
 
 
@@ -318,14 +318,14 @@ def transform_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any],
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
     words = (length, inner, x[axis], result[axis], 1 if inverse else -1)
     nbytes = 6 * length * SIZES[dtype] // (1 if name == "rfft" else 2)  # roots and two buffers, as pairs
-    near = nbytes <= MOST_SHARED
+    near = nbytes <= MAX_SHARED
     call = per_block_call(
         f"{name}_{'near' if near else 'far'}", dtype, words, outer * inner, ceil_div(length, 2)
     )
     if near:
         return call._replace(blocks=min(call.blocks, MAX_TRANSFORM_BLOCKS), shared=nbytes)
     return call._replace(
-        blocks=max(1, min(call.blocks, MAX_TRANSFORM_BLOCKS, MOST_SCRATCH // nbytes)), scratch=nbytes
+        blocks=max(1, min(call.blocks, MAX_TRANSFORM_BLOCKS, MAX_SCRATCH // nbytes)), scratch=nbytes
     )
 
 

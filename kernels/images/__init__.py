@@ -15,5 +15,5 @@ Modules; each imports only modules to its right and below:
     winograd_plan, windows, window_blocks
                                         plans and argument blocks; need no Numba
 
-The package imports `gemm`, `streams`, `compiler` and `split`.
+The package imports `compiler`, `gemm`, `split` and `streams`.
 """

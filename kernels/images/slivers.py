@@ -21,12 +21,12 @@ from tracejit.kernels.gemm.plan import TILE_BYTES, VECTOR_BYTES
 from tracejit.kernels.images.vectors import copy_every_second, copy_neighbours
 from tracejit.kernels.images.window_blocks import Convolution as C
 
-LEAST_CHANNELS = 3
+MIN_CHANNELS = 3
 """Channels below which masks and addresses cost more time than they save (one channel: 1.3 times the
 time).
 """
 
-LEAST_POSITIONS = 14
+MIN_POSITIONS = 14
 """Positions in a row below which too many lanes of a chunk are idle (7: 1.15 times the time)."""
 
 
@@ -34,9 +34,7 @@ LEAST_POSITIONS = 14
 def are_gathered(block):
     """Whether gathering slivers is profitable; see the module docstring."""
     strides = slot(block, C.STRIDE_ACROSS) <= 2
-    return (
-        strides & (slot(block, C.CHANNELS) >= LEAST_CHANNELS) & (slot(block, C.OUT_WIDTH) >= LEAST_POSITIONS)
-    )
+    return strides & (slot(block, C.CHANNELS) >= MIN_CHANNELS) & (slot(block, C.OUT_WIDTH) >= MIN_POSITIONS)
 
 
 @subroutine

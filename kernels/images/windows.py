@@ -40,7 +40,7 @@ from tracejit.kernels.split import KernelCall, ceil_div
 
 Shape = Sequence[int]
 
-Split = tuple[tuple[int, int, int, int, int], int, int]
+WindowSplit = tuple[tuple[int, int, int, int, int], int, int]
 """Slots from ROWS to TOGETHER: rows of positions in a panel, panels, channels (or rows of columns) in a
 range, ranges, images in a unit (or rows of positions of a sum); then the number of units, and the bytes of
 scratch memory.
@@ -50,17 +50,17 @@ COLUMNS = 256  # positions in a panel: packing the other operand again then cost
 COLUMN_BYTES = 1 << 19  # bytes of columns that fit in half of a common L2 cache
 UNITS = 16  # target number of units of a call with enough work, for load balance
 SPLIT_COLUMNS = 64  # positions below which a panel is not split for load balance
-LEAST_UNITS = 4  # least units of a weight gradient, if its depth allows it
-DEPTHS = 256  # most rows of columns in a range of a weight gradient
-SUM_POSITIONS = 1024  # least positions in a sum: adding the sums then costs below 5 %
+MIN_UNITS = 4  # units of a weight gradient, if its depth allows it
+MAX_RANGE_DEPTH = 256  # rows of columns in a range of a weight gradient
+MIN_SUM_POSITIONS = 1024  # positions in a sum: adding the sums then costs below 5 %
 SUMS_BYTES = 1 << 23  # bytes of all sums
 SHARED_WEIGHTS = 1 << 16  # elements of weights from which on several small images share them in a unit
-SHARED_ROWS = 64  # least rows of weights in a unit: the reuse of a sliver of an image
-LEAST_CHANNELS = 16  # least channels in a range of an input gradient
+MIN_SHARED_ROWS = 64  # rows of weights in a unit: the reuse of a sliver of an image
+MIN_CHANNELS = 16  # channels in a range of an input gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
 LANES = 16  # channels in a vector: a cache line of float32
-LEAST_GROUPS = 6  # groups of one channel below which most lanes of channels would be idle
-LEAST_POSITIONS = 20  # positions in a row below which most lanes of rows would be idle
+MIN_GROUPS = 6  # groups of one channel below which most lanes of channels would be idle
+MIN_POSITIONS = 20  # positions in a row below which most lanes of rows would be idle
 PATCH_BYTES = 1 << 17  # bytes of a panel of an image in lanes, or of a plane
 PLANE_WORK = 1 << 15  # elements of windows in a unit of planes: about 10 us
 
@@ -92,7 +92,7 @@ class Sizes(NamedTuple):
 
 
 def convolution_call(
-    split: Callable[[Sizes], Split],
+    split: Callable[[Sizes], WindowSplit],
     name: str,
     x: Shape,
     w: Shape,
@@ -163,7 +163,7 @@ def _images_per_product(sizes: Sizes, panels: int, ranges: int) -> int:
     return max(1, min(least_images, sizes.images * sizes.groups * ranges // UNITS))
 
 
-def _forward(sizes: Sizes) -> Split:
+def _forward(sizes: Sizes) -> WindowSplit:
     depth = sizes.channels * sizes.window
     if _are_shared(sizes):
         return _sharing(sizes, sizes.filters)
@@ -182,11 +182,11 @@ def _are_shared(sizes: Sizes) -> bool:
     return sizes.direct and small and sizes.channels * sizes.filters > SHARED_WEIGHTS
 
 
-def _sharing(sizes: Sizes, extent: int) -> Split:
+def _sharing(sizes: Sizes, extent: int) -> WindowSplit:
     """A split into units of a range of the `extent` rows of the weights, and of as many images as leave
     enough units.
     """
-    tasks, most = sizes.images * sizes.groups, max(extent // SHARED_ROWS, 1)
+    tasks, most = sizes.images * sizes.groups, max(extent // MIN_SHARED_ROWS, 1)
     together = max(1, min(sizes.images, tasks * most // UNITS))
     sets = ceil_div(sizes.images, together) * sizes.groups
     ranges = min(most, ceil_div(UNITS, max(sets, 1)))
@@ -195,7 +195,7 @@ def _sharing(sizes: Sizes, extent: int) -> Split:
     return (sizes.out_height, 1, range_size, ranges, together), sets * ranges, 0
 
 
-def _input_gradient(sizes: Sizes) -> Split:
+def _input_gradient(sizes: Sizes) -> WindowSplit:
     """A split of the channels; a unit processes its panels one after another, as positions share elements of
     x.
     """
@@ -203,8 +203,8 @@ def _input_gradient(sizes: Sizes) -> Split:
         return _sharing(sizes, sizes.channels)
     least_parts = ceil_div(UNITS, max(sizes.images * sizes.groups, 1))
     least = ceil_div(COLUMNS, sizes.out_width) * sizes.row_bytes * sizes.window
-    most = sizes.channels if sizes.direct else max(LEAST_CHANNELS, 2 * COLUMN_BYTES // least)
-    range_size = min(sizes.channels, most, max(LEAST_CHANNELS, ceil_div(sizes.channels, least_parts)))
+    most = sizes.channels if sizes.direct else max(MIN_CHANNELS, 2 * COLUMN_BYTES // least)
+    range_size = min(sizes.channels, most, max(MIN_CHANNELS, ceil_div(sizes.channels, least_parts)))
     ranges = ceil_div(sizes.channels, range_size)
     rows, panels = _panels(sizes, range_size * sizes.window, 0)
     together = 1 if sizes.direct else _images_per_product(sizes, panels, ranges)
@@ -214,7 +214,7 @@ def _input_gradient(sizes: Sizes) -> Split:
     return (rows, panels, range_size, ranges, together), units, scratch
 
 
-def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> Split:
+def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> WindowSplit:
     """A split of the depth, so that no two units gather the same columns; each sum is over `sum_rows` rows of
     positions.
     """
@@ -232,10 +232,10 @@ def _depths(sizes: Sizes, sums: int) -> tuple[int, int]:
     entire tiles, or of half tiles if there are too few.
     """
     depth, range_width = sizes.channels * sizes.window, TILE_BYTES * sizes.out_width // sizes.row_bytes
-    if sizes.groups * sums * ceil_div(depth, range_width) < LEAST_UNITS:
+    if sizes.groups * sums * ceil_div(depth, range_width) < MIN_UNITS:
         range_width //= 2
     ranges = min(ceil_div(UNITS, sizes.groups * sums), ceil_div(depth, range_width))
-    ranges = max(ranges, ceil_div(depth, DEPTHS))
+    ranges = max(ranges, ceil_div(depth, MAX_RANGE_DEPTH))
     range_size = min(ceil_div(ceil_div(depth, ranges), range_width) * range_width, depth)
     return range_size, ceil_div(depth, range_size)
 
@@ -245,7 +245,7 @@ def _most_sums(sizes: Sizes) -> int:
     row_bytes = sizes.row_bytes // sizes.out_width * sizes.channels * sizes.window
     nbytes = sizes.groups * sizes.filters * row_bytes
     positions = sizes.images * sizes.out_height * sizes.out_width
-    return max(1, min(positions // SUM_POSITIONS, SUMS_BYTES // nbytes))
+    return max(1, min(positions // MIN_SUM_POSITIONS, SUMS_BYTES // nbytes))
 
 
 def weight_sum_rows(x: Shape, w: Shape, y: Shape, attrs: Mapping[str, Any], dtype: str) -> int:
@@ -267,14 +267,14 @@ def weight_sum_rows(x: Shape, w: Shape, y: Shape, attrs: Mapping[str, Any], dtyp
 
 def _is_in_lanes(name: str, sizes: Sizes, stride: Shape) -> bool:
     """Whether groups of one channel are vectorised over channels rather than over the positions of a row."""
-    narrow = sizes.out_width < LEAST_POSITIONS
+    narrow = sizes.out_width < MIN_POSITIONS
     to_weight = name == "conv2d_weight_gradient" and tuple(stride) != (1, 1)
-    return (narrow or to_weight) and sizes.groups >= LEAST_GROUPS
+    return (narrow or to_weight) and sizes.groups >= MIN_GROUPS
 
 
 def _depthwise(
     name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape, low: Shape
-) -> Split:
+) -> WindowSplit:
     """The split for groups of one channel and one filter: planes, by panels of rows; for a weight gradient:
     groups.
 
@@ -307,7 +307,9 @@ def _depthwise(
     return (rows, panels, range_size, 1, 1), ceil_div(planes, range_size) * panels, scratch
 
 
-def _channelwise(name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape) -> Split:
+def _channelwise(
+    name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape
+) -> WindowSplit:
     """The split for groups of one channel in lanes, by panels of rows of the result; for a weight gradient,
     of y.
 
@@ -370,7 +372,7 @@ class WindowOperator(NamedTuple):
     module: str
 
 
-def convolution(roles: str, split: Callable[[Sizes], Split]) -> WindowOperator:
+def convolution(roles: str, split: Callable[[Sizes], WindowSplit]) -> WindowOperator:
     """The table entry of a convolution, or of a gradient of one."""
 
     def call(name: str, by_role: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:

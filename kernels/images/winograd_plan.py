@@ -104,7 +104,7 @@ WINDOW_SIDE = 3
 BLOCK_TILES = 96  # tiles of a block, for which a sliver is read once; 64 channels of a block are 400 KB
 SUM_TILES = 96  # tiles of a block of sums, whose tiles are the depth of the products
 UNITS = 16  # target number of units of a call with enough work
-LEAST_SLIVERS = 2  # least slivers of a unit: images are transformed again for each range of filters
+MIN_SLIVERS = 2  # slivers of a unit: images are transformed again for each range of filters
 SUM_CHANNELS = 64  # channels of a unit of sums: y is transformed again for each range of channels
 SUMS_BYTES = 1 << 23  # bytes of the partial sums of all ranges of tiles
 WEIGHTS = 1 << 12  # windows of a unit that transforms weights
@@ -254,7 +254,7 @@ def _blocks_call(name: str, scheme: Scheme, shapes: Sequence[Shape], low: Shape,
     itemsize = ENTRIES[dtype][1]
     rows = _rows(scheme, y, BLOCK_TILES)
     blocks = ceil_div(tile_rows(scheme, y[0], y[2]), rows)
-    ranges = max(1, min(ceil_div(UNITS, blocks), slivers // LEAST_SLIVERS))
+    ranges = max(1, min(ceil_div(UNITS, blocks), slivers // MIN_SLIVERS))
     range_size = ceil_div(slivers, ranges)
     ranges = ceil_div(slivers, range_size)
     words = _words(x, y[1], low, y, (rows, blocks, range_size, ranges, 0), dtype)

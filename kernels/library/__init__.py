@@ -6,5 +6,5 @@ Modules; each imports only modules to its right and below:
     systems       ``solve`` and ``inv`` of small systems
     plan, blocks  calls and argument blocks, except those of ``gemm``; need no Numba
 
-The package imports `gemm`, `compiler` and `split`.
+The package imports `compiler`, `gemm` and `split`.
 """

@@ -11,6 +11,6 @@ Modules; each imports only modules to its right and below:
     link, notices           an emulated network link; short notices through rings, and blocks of memory
     layout                  byte offsets in shared memory; imports nothing, and Python uses it too
 
-The package imports `executor` and `compiler`. It knows nothing of MPI, which only `tracejit.distributed`
+The package imports `compiler` and `executor`. It knows nothing of MPI, which only `tracejit.distributed`
 uses.
 """

@@ -75,7 +75,7 @@ from tracejit.kernels.ranks.tasks import ENDS, begin_ready, run_all, take_over
 SPIN = 300_000  # of polling before a thread sleeps between polls
 POLL_INTERVAL = 300_000  # of sleep after each poll while kernels run
 FIRST_NAP = 20_000  # of the first sleep when no kernel runs; each further one is twice as long
-LONGEST_NAP = 1_000_000  # of the longest sleep
+MAX_NAP = 1_000_000  # of the longest sleep
 
 STRUCT_DATA = 40
 """The offset of the array's address in the structure to which `__array_struct__` points."""
@@ -157,7 +157,7 @@ def advance(board, thread, duration):
             poll(board)
         else:
             sleep_until(board, thread, min(time + nap, begun + duration))
-            nap = min(2 * nap, LONGEST_NAP)
+            nap = min(2 * nap, MAX_NAP)
         progress, time = step(board, thread), now(board)
         if progress > 0:
             last_progress, nap = time, FIRST_NAP

@@ -31,7 +31,7 @@ Modules; each imports only modules to its right and below:
     accumulate                         accumulators and indices of generated kernels
     declare, building_blocks           the decorator `scalar` and its table; polynomials, powers of two
 
-The package imports `compiler` only.
+The package imports `compiler`.
 """
 
 from tracejit.kernels.scalar import (

@@ -7,5 +7,5 @@ Modules; each imports only modules to its right and below:
     quotient          division by a loop-invariant number
     prefetch, stream  software prefetching; non-temporal stores
 
-The package imports `compiler` only. Generated kernels and those of `gemm` and `images` use it.
+The package imports `compiler`. Generated kernels and those of `gemm` and `images` use it.
 """

@@ -18,7 +18,7 @@ def test_memory_is_lent_once_and_used_again():
 
 
 def test_no_more_is_kept_than_a_bound(monkeypatch):
-    monkeypatch.setattr(scratch, "CACHED", 1024)
+    monkeypatch.setattr(scratch, "MAX_CACHED_BYTES", 1024)
     kept = scratch.Scratch()
     lent = [kept.acquire(np.empty(1024, np.uint8)) for _ in range(3)]
     kept.release(*lent)

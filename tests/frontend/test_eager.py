@@ -76,7 +76,7 @@ def test_a_long_loop_compiles_a_few_groups(compiled):
     for _ in range(1000):
         x += 1
     assert x.tolist() == [1001, 1002]
-    assert [len(graph.nodes) for graph in compiled] == [eager.NODE_LIMIT, 1000 % eager.NODE_LIMIT]
+    assert [len(graph.nodes) for graph in compiled] == [eager.MAX_NODES, 1000 % eager.MAX_NODES]
     assert not any(graph.outputs for graph in compiled)
 
 

@@ -158,7 +158,7 @@ def test_writes_around_a_gather_keep_their_order():
 
 
 def test_a_sum_of_bytes_takes_no_memory_for_the_cast(monkeypatch):
-    monkeypatch.setattr(eager, "BYTE_LIMIT", 1 << 16)
+    monkeypatch.setattr(eager, "MAX_BYTES", 1 << 16)
     sizes, allocate = [], storage.engine.pool.allocate
     x = tj.asarray(np.ones(1 << 16, np.uint8)).wait()
 

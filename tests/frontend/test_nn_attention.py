@@ -40,7 +40,7 @@ CASES = {
 @pytest.fixture(params=[1, module.BLOCK], ids=["blocks", "one_block"])
 def blocks(request, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", request.param)
-    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 3)
     if request.param == 1:
         monkeypatch.setattr(module, "_has_kernel", lambda *operands: False)
 
@@ -65,7 +65,7 @@ def test_against_the_definition(dtype, blocks, run):
 @pytest.mark.parametrize("case", CASES)
 def test_gradients(case, evaluator, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 1)
-    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 2)
     options = dict(CASES[case])
     mask = options.pop("mask", None)
     if mask is not None:
@@ -168,14 +168,14 @@ def test_blocks_that_are_computed_again_give_the_same_gradients(run, monkeypatch
     arrays = [tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE)]
     expected = trees.leaves(run(gradients, *arrays))
     monkeypatch.setattr(module, "BLOCK", 1)
-    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 2)
     for found, wanted in zip(trees.leaves(run(gradients, *arrays)), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_a_pull_back_may_be_used_again(monkeypatch, evaluator):
     monkeypatch.setattr(module, "BLOCK", 1)
-    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 3)
     q, k, v = (tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE))
     value, pull_back = tj.vjp(lambda q: tj.nn.attention(q, k, v), q)
     (first,) = pull_back(value)

@@ -33,7 +33,7 @@ from tracejit.kernels.compiler.memory import load as word
 from tracejit.kernels.gpu.target import BODY, TRIPLE
 from tracejit.kernels.gpu.words import BARRIER, REGISTERS, SHARED
 
-MOST_THREADS, STACK, CONTEXT = 1024, 1 << 16, 8192
+MAX_THREADS, STACK, CONTEXT = 1024, 1 << 16, 8192
 SHARED_BYTES, POISON = 48 << 10, 0xA5
 
 # Words of the state: what `REGISTERS` read, then these.
@@ -195,7 +195,7 @@ def object_code(kernel: Draft) -> bytes:
 @functools.cache
 def stacks() -> np.ndarray:
     """Memory for the contexts and stacks of all threads of the one block that runs."""
-    return np.empty((MOST_THREADS + 1) * CONTEXT + MOST_THREADS * STACK + 64, np.uint8)
+    return np.empty((MAX_THREADS + 1) * CONTEXT + MAX_THREADS * STACK + 64, np.uint8)
 
 
 class Simulated:
@@ -216,7 +216,7 @@ class Simulated:
     def __call__(self, block, launch, rng=None) -> None:
         """Run all blocks of threads; `block`: the address of the argument block."""
         threads = math.prod(launch.threads)
-        assert 1 <= threads <= MOST_THREADS
+        assert 1 <= threads <= MAX_THREADS
         assert 0 <= launch.shared <= SHARED_BYTES
         place = -(-stacks().ctypes.data // 64) * 64
         ended = np.zeros(threads, np.int64)

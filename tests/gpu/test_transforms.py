@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.kernels.gpu.plan import MAX_TRANSFORM_BLOCKS, MOST_SCRATCH, MOST_SHARED, gpu_call
+from tracejit.kernels.gpu.plan import MAX_SCRATCH, MAX_SHARED, MAX_TRANSFORM_BLOCKS, gpu_call
 
 COUNTS = [1, 2, 3, 4, 5, 8, 12, 30, 49, 64, 97, 210, 1024]
 
@@ -34,7 +34,7 @@ def test_any_number_of_elements(count, parts, gpu):
         close(tj.fft.irfft(complex, n=size, axis=1), np.fft.irfft(z, size, axis=1), size)
 
 
-@pytest.mark.parametrize("count", [MOST_SHARED // 24 + 8, 4099])
+@pytest.mark.parametrize("count", [MAX_SHARED // 24 + 8, 4099])
 def test_lines_that_do_not_fit_in_shared_memory(count, gpu):
     z = numbers(np.random.default_rng(0), "complex64", 3, count)
     assert gpu_call("fft", [z.shape] * 2, {"axes": (1,)}, "complex64").scratch > 0
@@ -91,5 +91,5 @@ def test_launches_are_within_bounds():
         shape = (1 << 16, count)
         call = gpu_call("fft", [shape, shape], {"axes": (1,), "inverse": False}, "complex128")
         assert 1 <= call.blocks <= MAX_TRANSFORM_BLOCKS
-        assert call.shared <= MOST_SHARED
-        assert call.blocks * call.scratch <= max(MOST_SCRATCH, call.scratch)
+        assert call.shared <= MAX_SHARED
+        assert call.blocks * call.scratch <= max(MAX_SCRATCH, call.scratch)

@@ -58,6 +58,13 @@ def test_a_graph_moves_to_another_device_with_parameters_and_draws(tmp_path):
     assert [one().device for one in bound] == [tj.cpu(0), tj.cpu(1)]
 
 
+def test_a_graph_whose_views_begin_at_a_difference_moves_to_another_device():
+    here = tj.export(lambda x: x[-1:] + x[:1], tj.spec("n"))
+    assert "[view=n - 1+" in str(here.text)
+    assert here.to("cpu:1").to("cpu:0").text == here.text
+    assert here.to("cpu:1")(tj.arange(4.0, device="cpu:1")).tolist() == [3.0]
+
+
 def test_a_graph_that_was_exported_for_another_device_has_its_parameters_there(tmp_path):
     moved = weight.to("cpu:1")
     with tj.device("cpu:1"):

@@ -26,10 +26,11 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend.python.bytecode import GENERATORS, codes, stack_steps
+from tracejit.frontend.python.bytecode import codes, is_generator
+from tracejit.frontend.python.code_positions import call_at
 from tracejit.frontend.python.kinds import OURS, OWNER, USERS, treat_like_users
+from tracejit.frontend.python.stack import pending, stack_steps
 from tracejit.frontend.recording.look_loops import states
-from tracejit.frontend.recording.look_loops.frames import called_at, pending
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
 
 CALLS = 8
@@ -567,8 +568,8 @@ def test_stacks_of_any_code_are_read(module):
     functions = [each for each in vars(module).values() if isinstance(each, types.FunctionType)]
     found = []
     for code in (code for function in functions for code in codes(function.__code__)):
-        for step in () if code.co_flags & GENERATORS else stack_steps(code):  # they are no part of a state
-            called_at(code, step.instruction.offset)
+        for step in () if is_generator(code) else stack_steps(code):  # they are no part of a state
+            call_at(code, step.instruction.offset)
             found.append(pending(code, step.instruction.offset))
             assert step.before is None or 0 <= step.before <= code.co_stacksize
     assert {(0, 0), (0, 1), None} <= set(found)

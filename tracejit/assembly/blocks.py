@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracejit import ops
-from tracejit.assembly.words import ValueAddress, Word
+from tracejit.assembly.words import LaunchWord, ValueAddress
 from tracejit.codegen.spec import IntegerSlot, Lowered
 from tracejit.ir.graph import Builder, Node
 
 
-def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
+def words_of(node: Node, lowered: Lowered) -> tuple[LaunchWord, ...]:
     """Return the argument block of a generated kernel."""
     operands = (*node.inputs, *node.outputs)
-    words: list[Word] = []
+    words: list[LaunchWord] = []
     for slot in lowered.slots:
         if isinstance(slot, IntegerSlot):
             words.append(slot.value)
@@ -24,7 +24,7 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
     return tuple(words)
 
 
-def row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
+def row(slots: Mapping[Any, LaunchWord], names: Any) -> tuple[LaunchWord, ...]:
     """Return the words of a block whose slots are named, in the order of `names`, an enumeration."""
     return tuple([slots[name] for name in _members(names)])
 

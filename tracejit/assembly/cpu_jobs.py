@@ -22,7 +22,7 @@ from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
 from tracejit.assembly.host_tasks import Callback, Communication, Routine
 from tracejit.assembly.loops import loop_job
 from tracejit.assembly.products import matmul, panel
-from tracejit.assembly.words import ExchangeTag, Job, ValueAddress, Word, kernel_name
+from tracejit.assembly.words import ExchangeTag, Job, LaunchWord, ValueAddress, kernel_name
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Lowered
 from tracejit.ir.graph import Node
@@ -115,7 +115,7 @@ def _hosted(node: Node) -> Job:
 
 
 def _communicating(node: Node) -> Job:
-    operands: tuple[Word, ...] = tuple(map(ValueAddress, (*node.inputs, *node.outputs)))
+    operands: tuple[LaunchWord, ...] = tuple(map(ValueAddress, (*node.inputs, *node.outputs)))
     words = (*operands, ExchangeTag()) if node.op in COLLECTIVE else operands
     plan = None if node.op is agree else transport().plan(node)
     call = Communication(node, plan)

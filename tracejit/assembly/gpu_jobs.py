@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.assembly.blocks import as_fused, words_of
 from tracejit.assembly.gpu_kernels import GpuKernel, kernel_of
-from tracejit.assembly.words import DeviceWork, Job, ValueAddress, Word, kernel_name
+from tracejit.assembly.words import DeviceWork, Job, LaunchWord, ValueAddress, kernel_name
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import EXTRA_SLOTS, LaunchDimensions
 from tracejit.codegen.gpu.launch import launch as launch_of
@@ -56,7 +56,7 @@ class PendingLaunch(NamedTuple):
     source: Callable[[], str]
     slots: int
     launch: LaunchDimensions
-    words: tuple[Word, ...]
+    words: tuple[LaunchWord, ...]
     units: int
     scratch: int
     fails: bool
@@ -115,7 +115,7 @@ def _product(node: Node, product: Product, gpu: Gpu) -> Job:
     dtype = name_of(a.type.dtype)
     size = a.type.dtype.itemsize
     variant = dtype, layout.a.transposed, layout.b.transposed
-    words: tuple[Word, ...] = (
+    words: tuple[LaunchWord, ...] = (
         *product_words(layout, product.add),
         ValueAddress(a, size * product.a_view.offset),
         ValueAddress(b, size * product.b_view.offset),
@@ -152,7 +152,7 @@ def _launched(
     key: Hashable,
     source: Callable[[], str],
     launch: LaunchDimensions,
-    words: tuple[Word, ...],
+    words: tuple[LaunchWord, ...],
     units: int,
     gpu: Gpu,
     scratch: int = 0,
@@ -174,7 +174,7 @@ def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
     gpu, kernel, launch = draft.gpu, draft.kernel(indirect=False), draft.launch
     gpu.reserve(draft.scratch)
     parameters = (*draft.words, draft.units, 0, 0)
-    block: tuple[Word, ...] = (
+    block: tuple[LaunchWord, ...] = (
         *(0, 0, 0, gpu.record.address),
         *(kernel.function, *launch.grid, *launch.threads, launch.shared),
         *[0] * 5,
@@ -249,7 +249,7 @@ def _copy(node: Node, gpu: Gpu) -> Job:
 
 
 def _issued(
-    name: str, words: tuple[Word, ...], gpu: Gpu, function: str, fails: bool, kernels: tuple[Any, ...]
+    name: str, words: tuple[LaunchWord, ...], gpu: Gpu, function: str, fails: bool, kernels: tuple[Any, ...]
 ) -> Job:
     prepare = partial(gpu.prepare, fails=fails)
     issued = DeviceWork(gpu.number, gpu.addresses[function], prepare, kernels, gpu.explain)

@@ -26,8 +26,8 @@ from tracejit.assembly.words import (
     Job,
     KernelAddress,
     LaunchMemory,
+    LaunchWord,
     ValueAddress,
-    Word,
     bits_of,
     known_numbers,
 )
@@ -134,7 +134,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         jobs = _jobs(body, job, SUBDIVISION)
     blocks = _BodyBlocks(node, memory)
     recipes: list[Recipe] = [LOOP]
-    rows: list[Word] = []
+    rows: list[LaunchWord] = []
     for task_job in jobs:
         start = 8 * len(blocks.words)
         blocks.add(task_job.words, len(recipes))
@@ -148,7 +148,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     arena_at = _aligned(8 * len(blocks.words))
     growths = [blocks.growths[kind] for kind in KINDS]
     check_interval = CHECK_COST // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
-    header: dict[int, Word] = {
+    header: dict[int, LaunchWord] = {
         Loop.COUNT: ValueAddress(node.inputs[0]),
         Loop.TASKS: len(jobs),
         **dict(zip((Loop.INTEGERS, Loop.FLOATS, Loop.DOUBLES), map(len, growths), strict=True)),
@@ -179,7 +179,7 @@ def _jobs(body: Graph, job: Callable[[PlannedTask], Job], subdivision: int) -> l
     return cache[subdivision]
 
 
-def _until(node: Node) -> Word:
+def _until(node: Node) -> LaunchWord:
     """Return the address of the condition that ends the loop."""
     until = node.attrs.get("until")
     return 0 if until is None else ValueAddress(node.inputs[1 + targets(node.attrs["body"])[until]])
@@ -229,9 +229,9 @@ class _BodyBlocks:
     """
 
     def __init__(self, node: Node, memory: MemoryPlan):
-        self.words: list[Word] = []
-        self.growths: dict[str, list[list[Word]]] = {kind: [] for kind in KINDS}
-        self.arena: list[Word] = []
+        self.words: list[LaunchWord] = []
+        self.growths: dict[str, list[list[LaunchWord]]] = {kind: [] for kind in KINDS}
+        self.arena: list[LaunchWord] = []
         self.inner_at = _aligned(memory.arena_bytes)
         self._locations = memory.locations
         self._numbers = known_numbers(memory.graph)
@@ -241,7 +241,7 @@ class _BodyBlocks:
         self._operands = list(zip(node.inputs[1:], moves, strict=True))
         self._input = {value: i for i, value in enumerate(memory.graph.inputs)}
 
-    def add(self, words: Sequence[Word], first: int) -> None:
+    def add(self, words: Sequence[LaunchWord], first: int) -> None:
         """Append the block of a task whose kernel 0 is kernel number `first` of the loop."""
         for word in words:
             if isinstance(word, ValueAddress):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracejit.assembly.blocks import row, words_of
 from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
-from tracejit.assembly.words import BlockOffset, Job, KernelAddress, ValueAddress, Word, kernel_name
+from tracejit.assembly.words import BlockOffset, Job, KernelAddress, LaunchWord, ValueAddress, kernel_name
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Lowered
 from tracejit.errors import VerificationError
@@ -45,7 +45,7 @@ def panel(node: Node, lowered: Lowered) -> Job:
     panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
     line = tuning_of(node.outputs[0].type.device).caches.line
     packed_at = lowered.scratch + ceil_div(panel, line) * line
-    epilogue_words: dict[Any, Word] = {
+    epilogue_words: dict[Any, LaunchWord] = {
         Gemm.EPILOGUE: KernelAddress(1),
         Gemm.EPILOGUE_BLOCK: BlockOffset(len(Gemm)),
         Gemm.IN_SCRATCH: in_scratch,
@@ -69,8 +69,12 @@ def matmul(node: Node) -> Job:
 
 
 def _gemm(
-    a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool = False, adds: bool = False
-) -> tuple[Recipe, dict[Any, Word], GemmPlan, int]:
+    a: tuple[Value, View],
+    b: tuple[Value, View],
+    c: LaunchWord,
+    has_epilogue: bool = False,
+    adds: bool = False,
+) -> tuple[Recipe, dict[Any, LaunchWord], GemmPlan, int]:
     """Return the kernel of the product of two views, its slots, its division into units, and the
     additional bytes of scratch memory that it needs. `adds`: the product is added to `c`.
     """
@@ -93,7 +97,7 @@ def _gemm(
         and a_view.offset == b_view.offset
     ):
         kernel, split = "gram", gram_plan(layout.batch, layout.n)
-    slots: dict[Any, Word] = dict(gemm_slots(layout, split, name_of(dtype)))
+    slots: dict[Any, LaunchWord] = dict(gemm_slots(layout, split, name_of(dtype)))
     slots |= {
         Gemm.A: ValueAddress(a_value, a_view.offset * dtype.itemsize),
         Gemm.B: ValueAddress(b_value, b_view.offset * dtype.itemsize),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracejit.assembly.cpu_kernels import serial_kernel
-from tracejit.assembly.words import Job, ValueAddress, Word
+from tracejit.assembly.words import Job, LaunchWord, ValueAddress
 from tracejit.ir.graph import Node
 from tracejit.loopnest.statements import LoweredSerial, OperandSlot
 
@@ -13,7 +13,7 @@ SCRATCH = 64
 
 def serial_job(node: Node, lowered: LoweredSerial) -> Job:
     """Return the job of a loop that is a serial kernel."""
-    words: list[Word] = []
+    words: list[LaunchWord] = []
     for slot in lowered.slots:
         if isinstance(slot, OperandSlot):
             words.append(ValueAddress(node.inputs[slot.operand]))

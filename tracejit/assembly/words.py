@@ -54,7 +54,7 @@ class ExchangeTag(NamedTuple):
     """The number by which ranks match messages. A launch has a separate number for each such word."""
 
 
-Word = int | ValueAddress | KernelAddress | BlockOffset | LaunchMemory | ExchangeTag
+LaunchWord = int | ValueAddress | KernelAddress | BlockOffset | LaunchMemory | ExchangeTag
 
 
 class DeviceWork(NamedTuple):
@@ -89,7 +89,7 @@ class Job(NamedTuple):
 
     name: str
     recipes: tuple[Recipe, ...]
-    words: tuple[Word, ...]
+    words: tuple[LaunchWord, ...]
     units: int
     chunk: int
     scratch: int = 0

@@ -9,7 +9,6 @@ Modules; each imports only modules to its right and below:
     spec            `KernelSpec`: the structure of a kernel, its slots and units
     objects         object code: compilation, linking, the kernel store; knows no IR
 
-The package imports `loopnest`, `tuning`, `ir` and `kernels`, but neither passes nor the engine. Only
-`targets` and the modules for one kind of device in `assembly` import the emitters. Numba is imported behind
-the gate in `objects.loader`.
+The package imports `ir`, `kernels`, `loopnest` and `tuning`. Only `targets` and the modules for one kind of
+device in `assembly` import the emitters. Numba is imported behind the gate in `objects.loader`.
 """

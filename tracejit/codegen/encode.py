@@ -19,12 +19,12 @@ from tracejit.codegen.spec import (
     BLOCK,
     Access,
     AddressSlot,
+    BlockSlot,
     Instruction,
     IntegerSlot,
     KernelSpec,
     NumberSlot,
     Section,
-    Slot,
     StrideClass,
 )
 from tracejit.codegen.text import is_compensated
@@ -75,7 +75,7 @@ class Encoder:
         self.domain: Domain = program.domain
         self.operands, self.outputs, self.columns, self.sweep = operands, outputs, columns, sweep
         self.traffic, self.innermost = traffic, innermost_dimension(program, loop_schedule)
-        self.slots: dict[str, Slot] = {f"n{d}": IntegerSlot(n) for d, n in enumerate(self.domain.shape)}
+        self.slots: dict[str, BlockSlot] = {f"n{d}": IntegerSlot(n) for d, n in enumerate(self.domain.shape)}
         self.pointers: dict[tuple[int, int], int] = {}
         self.pointer_types: list[str] = []
         self.layouts: dict[Stride, int] = {}
@@ -161,7 +161,7 @@ class Encoder:
 
     # -------------------------------------------------------------------------------------------- numbering
 
-    def new_slot(self, kind: str, slot: Slot) -> int:
+    def new_slot(self, kind: str, slot: BlockSlot) -> int:
         """Allocate a slot of the given kind and return its position."""
         position = self.counts[kind]
         self.counts[kind] += 1

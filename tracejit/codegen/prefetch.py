@@ -21,13 +21,13 @@ import numpy as np
 
 from tracejit.codegen.spec import Access, Instruction, Section
 
-Moves = Callable[[Access], bool]
+MovementTest = Callable[[Access], bool]
 """Tells whether an access moves along the innermost dimension and touches new memory in each iteration of the
 loop around the innermost one.
 """
 
 
-def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
+def rows_ahead(sections: Sequence[Section], moves: MovementTest) -> list[Section]:
     """Insert the prefetches of a kernel with several loops per row. Longer loops receive more of the
     prefetches; the last loop receives none.
     """
@@ -48,7 +48,7 @@ def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
     return [_with(prefetches.get(n, ()), section) for n, section in enumerate(sections)]
 
 
-def lines_ahead(sections: Sequence[Section], moves: Moves, lines: int) -> list[Section]:
+def lines_ahead(sections: Sequence[Section], moves: MovementTest, lines: int) -> list[Section]:
     """Insert the prefetches of a COLUMNS kernel, which reads up to `lines` lines side by side."""
     return [
         _with([_prefetch(a, dtype, lines) for a, dtype in _accesses(section, "load") if moves(a)], section)
@@ -58,7 +58,7 @@ def lines_ahead(sections: Sequence[Section], moves: Moves, lines: int) -> list[S
     ]
 
 
-def sweep_ahead(section: Section, moves: Moves, pointers: Sequence[tuple[int, int]]) -> Section:
+def sweep_ahead(section: Section, moves: MovementTest, pointers: Sequence[tuple[int, int]]) -> Section:
     """Insert the prefetches of a sweep. `pointers`: the operand and offset of each pointer."""
     loads = [(access, dtype) for access, dtype in _accesses(section, "load") if moves(access)]
     first = {}
@@ -68,7 +68,7 @@ def sweep_ahead(section: Section, moves: Moves, pointers: Sequence[tuple[int, in
     return _with(first.values(), section)
 
 
-def map_ahead(section: Section, moves: Moves, page: int) -> Section:
+def map_ahead(section: Section, moves: MovementTest, page: int) -> Section:
     """Insert the prefetches of a MAP kernel. `page`: the number of bytes beyond which a hardware
     prefetcher does not read ahead.
     """

@@ -51,7 +51,7 @@ class NumberSlot(NamedTuple):
     byte_offset: int = 0
 
 
-Slot = AddressSlot | IntegerSlot | NumberSlot
+BlockSlot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class StrideClass(NamedTuple):
@@ -177,12 +177,20 @@ class KernelSpec(NamedTuple):
         names += [f"jump{n}" for n in range(self.jumps)]
         for n, dtype in enumerate(self.numbers):
             names += [f"c{n}"] + [f"c{n}_imag"] * (dtype == "complex128")
-        names += [f"tile{n}_at" for n in range(len(self.tiles))]
-        names += [f"row{n}_at" for n in range(len(self.rows))]
-        names += [f"stage{n}_at" for n in range(len(self.stages))]
+        buffers, stages, accumulators = self.scratch_slot_names()
+        names += buffers + stages
         names += ["scratch_bytes"] * bool(self.rows and self.orientation == "rows")
-        names += [f"t{n}_at" for n in range(len(self.accumulators)) if self.orientation == "columns"]
-        return names
+        return names + accumulators
+
+    def scratch_slot_names(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the names of the slots for offsets in scratch memory: of tiles and rows, of stages, and of
+        accumulators.
+        """
+        tiles = [f"tile{n}_at" for n in range(len(self.tiles))]
+        rows = [f"row{n}_at" for n in range(len(self.rows))]
+        stages = [f"stage{n}_at" for n in range(len(self.stages))]
+        accumulators = [f"t{n}_at" for n in range(len(self.accumulators)) if self.orientation == "columns"]
+        return tiles + rows, stages, accumulators
 
 
 class Product(NamedTuple):
@@ -205,7 +213,7 @@ class Lowered(NamedTuple):
     """
 
     spec: KernelSpec
-    slots: tuple[Slot, ...]
+    slots: tuple[BlockSlot, ...]
     units: int
     chunk: int
     scratch: int

@@ -38,7 +38,7 @@ HALVES = ("float16", "bfloat16")
 HALF_TYPES = "tracejit.kernels.compiler.half"
 """The module that defines half-precision types, which Numba lacks on CPUs."""
 
-MOST_STEPS = 16
+MAX_STEPS = 16
 """The maximal number of steps in the loop of a COLUMNS kernel that reads several lines side by side."""
 
 
@@ -192,27 +192,27 @@ class SourceText(KernelText):
     # ---- slots and indices
 
     def load_slots(self, skip: Sequence[str] = ()) -> None:
-        """Emit one line for each slot of the block, except slots whose names end with an element of
-        `skip`.
-        """
+        """Emit one line for each slot of the block, except those named in `skip`."""
         spec = self.spec
         across = {
             f"s{n}_{spec.innermost}" for n, layout in enumerate(spec.layouts) if layout.stride == "step"
         }
         across = across if computes_much(spec) else set()
+        pointers = {f"x{n}": dtype for n, dtype in enumerate(spec.pointers)}
+        numbers = {f"c{n}": dtype for n, dtype in enumerate(spec.numbers)}
+        imaginary = [f"{name}_imag" for name in numbers]  # the second half of a complex number
         for position, name in enumerate(spec.slot_names()):
-            kind, number = name[0], name[1:]
-            if name.endswith((*skip, "_imag")):  # the second half of a complex number, read with the first
+            if name in skip or name in imaginary:
                 continue
             if name == f"x{spec.panel}":
                 self.pointer(
                     name, f"{self.panel_address(position)} - lo * panel_row", spec.pointers[spec.panel]
                 )
-            elif kind == "x" and number.isdigit():
-                dtype = self.type(memory_type(spec.pointers[int(number)]))
+            elif name in pointers:
+                dtype = self.type(memory_type(pointers[name]))
                 self.line(f"{name} = {self.memory('pointer_slot')}(block, {position}, {dtype})")
-            elif kind == "c" and number.isdigit():
-                dtype = self.type(memory_type(spec.numbers[int(number)]))
+            elif name in numbers:
+                dtype = self.type(memory_type(numbers[name]))
                 self.line(f"{name} = {self.memory('number_slot')}(block, {position}, {dtype})")
             elif name in across:
                 self.line(f"{name} = {self.memory('stride_slot')}(block, {position})")
@@ -351,7 +351,7 @@ def interleaved_lines(section: Section, most: int) -> int:
     steps = [step for step in section.steps if step.kind != "prefetch"]
     if not {step.kind for step in steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1
-    return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MOST_STEPS], default=1)
+    return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MAX_STEPS], default=1)
 
 
 def renumbered(steps: Sequence[Instruction], shift: int) -> list[Instruction]:

@@ -12,7 +12,7 @@ from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, Orientation
 from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
 
-Split = tuple[int, int, dict[str, int]]
+UnitSplit = tuple[int, int, dict[str, int]]
 """The number of units, the number of units per chunk, and the values of the kernel's slots that describe
 the division.
 """
@@ -29,7 +29,7 @@ def chunk_size(tuning: Tuning, units: int, target: int) -> int:
     )
 
 
-def split_map(program: LoopProgram, side: int) -> Split:
+def split_map(program: LoopProgram, side: int) -> UnitSplit:
     """Split into tiles over the last two dimensions. Their side is `side` unless it is 0. In the epilogue
     of a product, a tile is one row.
     """
@@ -53,14 +53,14 @@ def split_map(program: LoopProgram, side: int) -> Split:
     return units, chunk_size(program.tuning, units, budget // (rows * columns)), slots
 
 
-def split_sweep(sweep: Sweep) -> Split:
+def split_sweep(sweep: Sweep) -> UnitSplit:
     """Split into bands of rows, one per unit."""
     slots = {"bands": sweep.bands, "band": sweep.band, "up": sweep.up, "down": sweep.down}
     slots |= {"columns": sweep.run} if sweep.run else {}
     return sweep.bands, 1, slots
 
 
-def split_rows(program: LoopProgram, side: int) -> Split:
+def split_rows(program: LoopProgram, side: int) -> UnitSplit:
     """Split into kept indices and pieces, one per unit."""
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
@@ -81,7 +81,7 @@ def column_tile(program: LoopProgram) -> int:
     return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 
-def split_columns(program: LoopProgram, side: int) -> Split:
+def split_columns(program: LoopProgram, side: int) -> UnitSplit:
     """Split into tiles of the last kept dimension, one per unit, for each outer kept index and piece."""
     domain = program.domain
     columns = column_tile(program)
@@ -99,7 +99,7 @@ _SPLITS = {
 }
 
 
-def split(program: LoopProgram, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
+def split(program: LoopProgram, orientation: Orientation, side: int, sweep: Sweep | None) -> UnitSplit:
     """Split a kernel's domain into units. `side`: the side of its transposed tiles, or 0 if there are
     none.
     """

@@ -32,8 +32,9 @@ Modules; each imports only modules to its right and below:
     calls                           the entry points of the native code (`kernels.ranks`)
     scratch                         a cache of receive buffers
 
-The package imports the frontend, `optim`, `ops`, `ir`, the engine, `kernels.ranks` with the loader of its
-code, and the layouts of `kernels.executor`. Of the layers below, none imports it.
+The package imports `codegen`, `engine`, `frontend`, `ir`, `kernels`, `ops` and `optim`. Of `kernels` it
+imports `ranks`, which the loader of `codegen` loads, and layouts of `executor`. None of these layers
+imports it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording.location import user_location
 
-Parts = tuple[tuple[int, ...], ...]
+RankSubsets = tuple[tuple[int, ...], ...]
 
 
 class Group(Vouched):
@@ -33,7 +33,7 @@ class Group(Vouched):
 
     __slots__ = ("members", "parts")
 
-    def __init__(self, parts: Parts, own_rank: int) -> None:
+    def __init__(self, parts: RankSubsets, own_rank: int) -> None:
         self.parts = parts
         self.members = next(members for members in parts if own_rank in members)
 
@@ -79,7 +79,7 @@ def size_of(group: Group | None) -> int:
     return size() if group is None else group.size
 
 
-def divided(colors: list[int], parts: Parts) -> Parts:
+def divided(colors: list[int], parts: RankSubsets) -> RankSubsets:
     """Split each group of a partition by the colors of its members.
 
     The result is sorted, so equal partitions compare equal.

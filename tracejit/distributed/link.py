@@ -40,7 +40,7 @@ PACKET = 1 << 16
 """Bytes of a packet, after which a message of higher priority overtakes."""
 
 SECOND = 1_000_000_000
-LONGEST = 1e9  # seconds: upper bound of a latency and of a message's transmission
+MAX_SECONDS = 1e9  # seconds: upper bound of a latency and of a message's transmission
 
 
 class Link:
@@ -55,9 +55,9 @@ class Link:
         self._record = Record(LINK_BYTES)
         self.address = self._record.address
         for offset, value in (
-            (LINK_LATENCY, min(latency, LONGEST) * SECOND),
+            (LINK_LATENCY, min(latency, MAX_SECONDS) * SECOND),
             (LINK_BANDWIDTH, max(1.0, min(bandwidth, 1e18))),
-            (LINK_PACKET, max(1.0, min(PACKET / bandwidth, LONGEST) * SECOND)),
+            (LINK_PACKET, max(1.0, min(PACKET / bandwidth, MAX_SECONDS) * SECOND)),
         ):
             self._record.words[offset >> 3] = int(value)
         self._sending: list[tuple[Record, Callable[[], None]]] = []
@@ -68,7 +68,7 @@ class Link:
         message.words[MESSAGE_PRIORITY >> 3] = priority
         message.words[MESSAGE_SEAT >> 3] = -1
         self._sending.append((message, send))
-        seconds = min(nbytes / self._bandwidth, LONGEST)
+        seconds = min(nbytes / self._bandwidth, MAX_SECONDS)
         self._calls.add_to_link(self.address, message.address, int(seconds * SECOND))
 
     def pump(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-CACHED = 64 << 20  # maximum bytes of free buffers
+MAX_CACHED_BYTES = 64 << 20  # maximum bytes of free buffers
 
 
 class Scratch:
@@ -42,7 +42,7 @@ class Scratch:
         """Release arrays that `acquire` returned and that are no longer read or written."""
         for array in arrays:
             buffer = self._lent.pop(array.ctypes.data)
-            if self._free_bytes + buffer.nbytes <= CACHED:
+            if self._free_bytes + buffer.nbytes <= MAX_CACHED_BYTES:
                 self._free_bytes += buffer.nbytes
                 self._free.setdefault(buffer.nbytes, []).append(buffer)
 

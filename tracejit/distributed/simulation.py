@@ -37,7 +37,7 @@ SMALL, SMALL_PAIR = (
     1 << 20,
 )  # as in `transport`: up to these sizes complete arrays are sent to all ranks
 LAUNCHES = 8  # simulated steps; the result is the mean of the last four
-CHUNKS = 16  # maximum number of chunks of a phase's messages, after each of which urgent ones overtake
+MAX_CHUNKS = 16  # maximum number of chunks of a phase's messages, after each of which urgent ones overtake
 NEVER = math.inf
 
 
@@ -307,7 +307,7 @@ class _Rank:
         large = work.kind == "exchange" and work.nbytes > SMALL
         wakes = 4 if large else 2 * len(self._phases(work))  # also for two ranks, which have a single phase
         after = send_time + (wakes * self._costs.wake + self._processing_time(work)) / len(self._phases(work))
-        chunks = min(CHUNKS, self._ranks - 1)
+        chunks = min(MAX_CHUNKS, self._ranks - 1)
         for number in range(chunks):
             last = (
                 (lambda: self._enqueue(work, after, lambda: self._phase(task, remaining)))

@@ -26,7 +26,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.distributed.channel import Arrival, Channel
-from tracejit.distributed.control import Control, Votes
+from tracejit.distributed.control import Control, Steps, Votes
 from tracejit.distributed.native_exchange import NativeExchange
 from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.plans import ExchangePlan
@@ -61,8 +61,6 @@ SLEEPS = (20e-6, 1e-3)  # seconds: the first and the longest sleep
 CHECK_INTERVAL = (
     1e-2  # seconds of waiting in native code before Python checks whether other ranks have failed
 )
-
-Steps = Generator[list[Any], None, None]
 
 yield_processor = getattr(os, "sched_yield", lambda: time.sleep(0))  # a sleep uses a timer, about 50 us
 

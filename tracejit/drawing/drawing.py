@@ -6,7 +6,7 @@ import os
 from html import escape
 
 from tracejit.drawing.layout import lay_out
-from tracejit.drawing.picture import Lines, Picture, PictureNames, by_function, by_kernel, by_line
+from tracejit.drawing.picture import LineLookup, Picture, PictureNames, by_function, by_kernel, by_line
 from tracejit.drawing.svg import side_by_side
 from tracejit.drawing.user_lines import line_of
 from tracejit.errors import ArgumentError
@@ -39,7 +39,7 @@ class Drawing:
         name: str,
         graph: Graph,
         names: PictureNames,
-        lines: Lines = line_of,
+        lines: LineLookup = line_of,
         *,
         shown: Graph | None = None,
         extents: str = "",

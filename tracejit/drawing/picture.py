@@ -17,14 +17,14 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 
 WIDTH = 56  # characters of a row
-ROWS = 6  # maximum rows of operators in a box
-TYPES = 3  # maximum number of result types in a box
-CARD_ROWS = 9  # maximum rows of a card of inputs or results
-NAME_WIDTH = 40  # maximum characters of a name in a card
+MAX_ROWS = 6  # maximum rows of operators in a box
+MAX_TYPES = 3  # maximum number of result types in a box
+MAX_CARD_ROWS = 9  # maximum rows of a card of inputs or results
+MAX_NAME_WIDTH = 40  # maximum characters of a name in a card
 HIDDEN = frozenset({"constant", "full", "empty", "iota"})
 """Operators that create constant arrays, which are not shown."""
 
-Lines = Callable[[str | None], Line]
+LineLookup = Callable[[str | None], Line]
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class PictureNames:
     parameters: frozenset[str] = frozenset()
 
 
-def by_line(graph: Graph, names: PictureNames, lines: Lines) -> Picture:
+def by_line(graph: Graph, names: PictureNames, lines: LineLookup) -> Picture:
     """Create a picture with a box for each run of operators of the same line."""
     runs: list[list[Node]] = []
     for node in graph.nodes:
@@ -116,9 +116,9 @@ def by_function(picture: Picture, fallback: str) -> tuple[Picture, list[tuple[Bo
     for number, group in enumerate(groups, 1):
         name = f"{group[0].function or fallback}"
         summary = Box("line", f"{number}. {name}", f"{len(group)} step{'s' * (len(group) != 1)}")
-        summary.rows = [(_cut(box.title, WIDTH), "") for box in group[:ROWS]]
-        if len(group) > ROWS:
-            summary.rows.append((f"and {len(group) - ROWS} more", ""))
+        summary.rows = [(_cut(box.title, WIDTH), "") for box in group[:MAX_ROWS]]
+        if len(group) > MAX_ROWS:
+            summary.rows.append((f"and {len(group) - MAX_ROWS} more", ""))
         box_of.update(dict.fromkeys(group, summary))
         cards = {b for a, b in picture.edges if a in group} | {a for a, b in picture.edges if b in group}
         members = [b for b in picture.boxes if b in group or (b in cards and b.kind != "line")]
@@ -144,7 +144,7 @@ def _wrapped(names: Iterator[str]) -> list[str]:
             runs.append((name, 1))
     text = " ".join(name if count == 1 else f"{count}*{name}" for name, count in runs)
     rows = textwrap.wrap(text, WIDTH)
-    return rows if len(rows) <= ROWS else [*rows[: ROWS - 1], f"... ({len(runs)} in all)"]
+    return rows if len(rows) <= MAX_ROWS else [*rows[: MAX_ROWS - 1], f"... ({len(runs)} in all)"]
 
 
 def _cut(text: str, width: int = WIDTH - 4) -> str:
@@ -153,9 +153,9 @@ def _cut(text: str, width: int = WIDTH - 4) -> str:
 
 def _limited(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Limit the rows of a card; the last row is then the number of omitted ones."""
-    if len(rows) <= CARD_ROWS:
+    if len(rows) <= MAX_CARD_ROWS:
         return rows
-    return [*rows[: CARD_ROWS - 1], (f"and {len(rows) - CARD_ROWS + 1} more", "")]
+    return [*rows[: MAX_CARD_ROWS - 1], (f"and {len(rows) - MAX_CARD_ROWS + 1} more", "")]
 
 
 class _EdgeBuilder:
@@ -199,7 +199,7 @@ class _EdgeBuilder:
         for box, values in self.leaving.items():
             if box.kind in ("line", "kernel"):
                 types = list(dict.fromkeys(f"→ {type_text(v.type)}" for v in values))
-                box.rows += [("", text) for text in types[:TYPES]]
+                box.rows += [("", text) for text in types[:MAX_TYPES]]
         return Picture(boxes, list(self.edges))
 
     def _connect(self, operand: Value, box: Box, card: dict[Value, None]) -> None:
@@ -213,7 +213,7 @@ class _EdgeBuilder:
 
     def _card(self, values: Sequence[Value], box: Box) -> Box:
         """Create the card of the graph inputs that a box uses."""
-        rows = [(_cut(self.inputs[value], NAME_WIDTH), type_text(value.type)) for value in values]
+        rows = [(_cut(self.inputs[value], MAX_NAME_WIDTH), type_text(value.type)) for value in values]
         kinds = {self.inputs[value] in self.names.parameters for value in values}
         card = Box("parameter" if kinds == {True} else "input", "", rows=_limited(list(dict.fromkeys(rows))))
         self.edges[card, box] = None
@@ -225,7 +225,7 @@ class _EdgeBuilder:
         """Create the card of returned or written values; None if there are none."""
         box = Box(kind, title)
         for value, name in values:
-            box.rows.append((_cut(name, NAME_WIDTH), type_text(value.type)))
+            box.rows.append((_cut(name, MAX_NAME_WIDTH), type_text(value.type)))
             self._connect(value, box, cards.setdefault(box, {}))
         box.rows = _limited(box.rows)
         return box if box.rows else None

@@ -24,8 +24,7 @@ Modules; each imports only modules to its right and below:
     native, available_processors, task  records and entry points of the native executor; processors; steps
                                         of a program
 
-Tasks are opaque: the package imports `kernels` (`kernels.executor` above all), and never `ir`, `ops`,
-`loopnest`, `passes` or `codegen`.
+The package imports `kernels`. Tasks are opaque to it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ COLOURS, COLOUR = 8, 33 * 1024 + 64
 bytes. Otherwise arrays that a kernel reads together would compete for the same cache sets.
 """
 
-CACHE_LIMIT = 1 << 30  # unused bytes above which they are freed before more memory is requested
+MAX_CACHED_BYTES = 1 << 30  # unused bytes above which they are freed before more memory is requested
 
 MAX_ARENA_RATIO = 4
 """The maximum ratio of an arena's size to the request. If a small launch occupied a large arena, a concurrent
@@ -196,7 +196,7 @@ class Pool:
         reap()
         size = shelf.size
         with LOCK:
-            if self._cached() > CACHE_LIMIT:
+            if self._cached() > MAX_CACHED_BYTES:
                 self.trim()
             address, memory = self.allocate_block(size)
             slot = new_slot()

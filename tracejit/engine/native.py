@@ -34,7 +34,7 @@ from tracejit.kernels.executor.layout import (
 
 LINE = 64  # bytes of a cache line
 
-Loader = Callable[[], Mapping[str, int]]
+ExecutorLoader = Callable[[], Mapping[str, int]]
 
 
 class Record:
@@ -83,11 +83,11 @@ ENGINE.words[ENGINE_TEAM >> 3] = TEAM.address
 LOCK = make_rlock()
 """Guards the engine's Python state outside the fast paths. A fork acquires it, so it is free in a child."""
 
-_loader: Loader | None = None
+_loader: ExecutorLoader | None = None
 _calls: ExecutorCalls | None = None
 
 
-def install(loader: Loader) -> None:
+def install(loader: ExecutorLoader) -> None:
     """Set the loader of the executor: `loader()` returns the addresses of all entry points by name.
 
     It is called once, at the first use. Installing another loader afterwards has no effect.

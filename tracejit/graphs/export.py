@@ -1,8 +1,8 @@
 """`tj.export`: records a function as a graph that can be saved.
 
 The function is recorded as by `tj.jit`, on arrays without memory; nothing is computed. With named extents it
-is recorded several times, for different extents, and the texts are merged into one (`general`). The merged
-text is parsed for each of these extents, which must reproduce the recorded text.
+is recorded several times, for different extents, and the recordings are merged into one (`general`). The text
+of the merged recording is parsed for each of these extents, which must reproduce what was recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracejit.frontend.jit.specs import Spec
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
 from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
-from tracejit.graphs.general import NAMES, merge_texts, points_for
+from tracejit.graphs.general import MAX_EXTENT_NAMES, RecordedExport, are_equal, merge, points_for
 from tracejit.graphs.kept import KeptGraph
 from tracejit.graphs.recorded_call import ContractBuilder, content_of
 from tracejit.ir.extents import Extents, Polynomial
@@ -75,8 +75,8 @@ def _extent_names(named: Sequence[tuple[str, Any]]) -> list[str]:
     clashes = extent_names & {path for path, _ in named}
     if clashes:
         raise refuse(f"export: {min(clashes)} names an argument and an extent; give the extent another name")
-    if len(extent_names) > NAMES:
-        raise refuse(f"export: {len(extent_names)} extents have names, at most {NAMES} may")
+    if len(extent_names) > MAX_EXTENT_NAMES:
+        raise refuse(f"export: {len(extent_names)} extents have names, at most {MAX_EXTENT_NAMES} may")
     return sorted(extent_names)
 
 
@@ -112,20 +112,19 @@ class _Export:
         self.parameters: dict[str, Storage] = {}
 
     def graph(self) -> KeptGraph:
-        """Record the function for all points, and merge the texts."""
-        texts = [self._text(point) for point in self.points]
-        text = merge_texts(self.points, texts)
-        for point, expected in zip(self.points, texts, strict=True):
-            contract, graph = read_contract(text, point)
-            if write_contract(contract, graph) != expected:
+        """Record the function for all points, and merge the recordings."""
+        recordings = [self._record(point) for point in self.points]
+        text = write_contract(*merge(self.points, recordings))
+        for point, recording in zip(self.points, recordings, strict=True):
+            if not are_equal(read_contract(text, point), recording):
                 raise AssertionError(f"the text of {self.name} does not say what was recorded for {point}")
         arrays = {
             name: NDArray.from_numpy(content_of(s)).to(s.type.device) for name, s in self.parameters.items()
         }
         return KeptGraph(text, arrays)
 
-    def _text(self, point: Extents) -> str:
-        """Record the function for some extents and return its text; stores its parameters."""
+    def _record(self, point: Extents) -> RecordedExport:
+        """Record the function for some extents; stores its parameters."""
         args, kwargs = trees.map(lambda leaf: _placeholder(leaf, point), (self.args, self.kwargs))
         names = [*parameter_names(self.function, len(args)), *kwargs]
         try:
@@ -144,14 +143,14 @@ class _Export:
         for name, storage in self.parameters.items():
             self._check_same(name, storage, parameters.get(name), contract, graph)
         self.parameters = parameters
-        return write_contract(contract, graph)
+        return contract, graph
 
     def _check_same(
         self, name: str, one: Storage, other: Storage | None, contract: Contract, graph: Graph
     ) -> None:
         """Raise if a parameter differs between extents, because the function creates it with NumPy."""
         if one is other or other is None:
-            return  # `merge_texts` reports a missing parameter
+            return  # `merge` reports a missing parameter
         first, second = content_of(one), content_of(other)
         if first.dtype != second.dtype or first.shape != second.shape or first.tobytes() != second.tobytes():
             origins = zip(graph.inputs, contract.inputs, strict=True)

@@ -33,7 +33,7 @@ from tracejit.graphs.kept import KeptGraph
 from tracejit.ir.text import write_type
 from tracejit.ir.types import ArrayType
 
-Path = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 BITS = (8, 16, 32, 64)
 NAMES = {
@@ -44,10 +44,10 @@ NAMES = {
 }
 """The names of dtypes in safetensors files."""
 BLANK = "0" * 64  # replaces the checksum while it is computed
-LONGEST = 100_000_000  # maximum bytes of a header, as in other readers of such files
+MAX_HEADER_BYTES = 100_000_000  # maximum bytes of a header, as in other readers of such files
 
 
-def save_graph(path: Path, text: str, parameters: Mapping[str, NDArray]) -> None:
+def save_graph(path: FilePath, text: str, parameters: Mapping[str, NDArray]) -> None:
     """Write a graph to a file, atomically."""
     arrays = {name: _storable(array.numpy()) for name, array in parameters.items()}
     head = _header(text, arrays, BLANK)
@@ -97,7 +97,7 @@ def _header(text: str, arrays: Mapping[str, np.ndarray], checksum: str) -> bytes
     return struct.pack("<Q", len(encoded)) + encoded
 
 
-def load_graph(path: Path) -> KeptGraph:
+def load_graph(path: FilePath) -> KeptGraph:
     """Load a graph from a file that `KeptGraph.save` wrote.
 
     Neither the function nor its source is needed. Raises FileNotFoundError, or ArgumentError if the file is
@@ -124,7 +124,7 @@ def _read(file: BinaryIO) -> KeptGraph:
     if len(start) < 8:
         raise ArgumentError("the file is cut off")
     (length,) = struct.unpack("<Q", start)
-    if length > min(size - 8, LONGEST):
+    if length > min(size - 8, MAX_HEADER_BYTES):
         raise ArgumentError("this is no safetensors file, or it is cut off")
     encoded = file.read(length)
     header = _parsed(encoded)

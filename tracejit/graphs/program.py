@@ -38,7 +38,7 @@ from tracejit.graphs.contract import (
     refuse,
     write_contract,
 )
-from tracejit.graphs.general import NAMES, points_for
+from tracejit.graphs.general import MAX_EXTENT_NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, fill_tree
 from tracejit.graphs.safety import with_checked_indices
@@ -73,7 +73,7 @@ class GraphProgram(Vouched):
         self._instances: dict[tuple[int, ...], SizedGraph] = {}
         contract, graph = read_contract(text)
         if is_foreign:  # before its content is used
-            check_contract(*read_contract(text, points_for(contract.extents[:NAMES])[0]))
+            check_contract(*read_contract(text, points_for(contract.extents[:MAX_EXTENT_NAMES])[0]))
         self.named = SizedGraph(contract, graph)
 
         def body(parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

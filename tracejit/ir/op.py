@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Trait(enum.Enum):
@@ -60,6 +60,19 @@ class Accumulation(enum.Enum):
 IN_ORDER, ANY_ORDER, COMPENSATED, HIGHEST, LOWEST = Accumulation
 
 
+class UsageExample(NamedTuple):
+    """A call of an elementwise function: ``UsageExample(([1, 2], 3), "[4, 5]", "int64")``.
+
+    operands: lists for arrays, and numbers.
+    elements: those of the result, as printed.
+    dtype:    the name of that of the result.
+    """
+
+    operands: tuple[Any, ...]
+    elements: str
+    dtype: str
+
+
 @dataclass(eq=False, repr=False)
 class Op:
     """One operator.
@@ -83,7 +96,7 @@ class Op:
                None: memory-bound.
     along:     the reduction on which an operator along one axis (attrs: axis) is based: `max` for argmax.
     doc:       one line of documentation.
-    example:   operands and result of a public elementwise function: ``"[1, 2]; 3 -> [4, 5] int64"``.
+    example:   a call of a public elementwise function, for its docstring.
     arity:     operands of a public elementwise function, else 0.
     admits:    the dtypes for which an elementwise operator (or a reduction) is defined.
     promotion: how the public function casts its operands: "same" to NumPy's common dtype, "float" to NumPy's
@@ -101,7 +114,7 @@ class Op:
     arity: int = 0
     admits: frozenset[Any] = frozenset()
     promotion: str | None = None
-    example: str = ""
+    example: UsageExample | None = None
     work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
     along: str = ""
     batch: Callable[..., Any] | None = None

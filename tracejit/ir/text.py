@@ -46,10 +46,11 @@ from tracejit.ir.view import View
 
 def write_graph(graph: Graph, indent: str = "") -> str:
     """Write a graph, with the user's lines; raise ArgumentError if an attribute is not plain data."""
-    return graph_text(graph, write_type, lambda node, name: _write_node(node, name, indent + "  "), indent)
+    return graph_text(graph, write_type, lambda node, name: write_node(node, name, indent + "  "), indent)
 
 
-def _write_node(node: Node, name: ValueNames, indent: str) -> str:
+def write_node(node: Node, name: ValueNames, indent: str = "") -> str:
+    """Write a node. indent: of the lines of nested graphs."""
     inputs = ", ".join(map(name, node.inputs))
     outputs = ", ".join(f"{name(v)}: {write_type(v.type)}" for v in node.outputs)
     text = f"{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"
@@ -117,7 +118,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
 
 # ------------------------------------------------------------------------------------------------ reading
 
-TOKEN = re.compile(
+_TOKEN = re.compile(
     r'\s*(?P<token>"(?:[^"\\\n]|\\.)*"|%\d+|-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf\b|nan\b)|-?\d+'
     r"|[A-Za-z_]\w*|<-|[][(){}:,=*+@-])",
     re.ASCII,
@@ -126,7 +127,7 @@ TOKEN = re.compile(
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?(?:\d.*[.e].*|inf|nan)")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-DIGITS = 40  # maximum digits of an integer; those of graphs have fewer
+MAX_DIGITS = 40  # maximum digits of an integer; those of graphs have fewer
 _DTYPES = {str(dtype): dtype for dtype in DTYPES}
 _DEVICE = re.compile("|".join((*KINDS, HOST_NAME)))
 
@@ -142,7 +143,7 @@ def tokens_of(text: str) -> list[Token]:
     tokens: list[Token] = []
     position, end = 0, len(text.rstrip())
     while position < end:
-        match = TOKEN.match(text, position)
+        match = _TOKEN.match(text, position)
         if match is None:
             raise ArgumentError(f"line {_line(text, position)} is no text of a graph")
         position = match.end()
@@ -221,8 +222,8 @@ class Parser:
     # -- integers --------------------------------------------------------------------------------------------
 
     def _number(self) -> int:
-        if len(self.peek()) > DIGITS:
-            self.fail(f"an integer of at most {DIGITS} digits")
+        if len(self.peek()) > MAX_DIGITS:
+            self.fail(f"an integer of at most {MAX_DIGITS} digits")
         return int(self.next(_INTEGER, "an integer"))
 
     def _term(self) -> Polynomial:

@@ -235,7 +235,8 @@ class View:
         return np.ndarray(self.shape, base.dtype, base, self.offset * item, strides)
 
     def __str__(self) -> str:
-        return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
+        shape, strides = (",".join(map(str, numbers)) for numbers in (self.shape, self.strides))
+        return f"{self.offset}+[{shape}]:[{strides}]"
 
 
 class LazyView(View):

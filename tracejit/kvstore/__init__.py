@@ -16,7 +16,7 @@ Modules; each imports only modules to its right and below:
     store        arrays by key; push and pull
     compression  gradients in two bits, with a residual
 
-The package imports `distributed`, `optim`, the frontend, `ops` and `ir`; only the public namespace imports
+The package imports `distributed`, `frontend`, `ir`, `ops` and `optim`. Only the public namespace imports
 it.
 """
 

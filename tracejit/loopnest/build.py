@@ -25,7 +25,7 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op, Trait
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.loopnest.layout import Layout, is_fold, layouts, reduced_axes
+from tracejit.loopnest.layout import DomainLayout, is_fold, layouts, reduced_axes
 from tracejit.loopnest.program import (
     APPLY,
     CHECK,
@@ -69,7 +69,7 @@ def trace(body: Graph) -> LoopProgram:
     raise Unfusable(reasons[0])
 
 
-def _traced(body: Graph, layout: Layout) -> LoopProgram:
+def _traced(body: Graph, layout: DomainLayout) -> LoopProgram:
     """Return the program over one layout."""
     tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))

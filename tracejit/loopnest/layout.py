@@ -101,11 +101,11 @@ def _split(extents: tuple[int, ...], strides: tuple[int, ...], shapes: tuple[tup
     return View(0, tuple(new_extents), tuple(new_strides))
 
 
-Layout = tuple[Domain, View, View]
+DomainLayout = tuple[Domain, View, View]
 """A domain, and the natural views over it of values of the full size and of the kept size."""
 
 
-def layouts(body: Graph) -> Iterator[Layout]:
+def layouts(body: Graph) -> Iterator[DomainLayout]:
     """Yield the layouts that a kernel of `body` may have, best first.
 
     Without a reduction, any shape of the right size in the body is a layout if all index maps are affine
@@ -128,7 +128,7 @@ def layouts(body: Graph) -> Iterator[Layout]:
         yield Domain(natural.shape, ()), natural, natural
 
 
-def _reduction_layout(body: Graph, fold: Node) -> Layout:
+def _reduction_layout(body: Graph, fold: Node) -> DomainLayout:
     """Return the layout of a body whose first reduction is `fold`."""
     (x,) = fold.inputs
     axes, pieces = reduced_axes(fold), fold.attrs.get("pieces", 0)

@@ -28,7 +28,7 @@ def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
     return Region(one, shape).is_apart(Region(other, shape))
 
 
-Box = list[tuple[int, int]]
+IndexBox = list[tuple[int, int]]
 
 
 class Region:
@@ -41,14 +41,14 @@ class Region:
     def __init__(self, view: View, shape: Sequence[int]):
         self.view, self.shape = view, shape
 
-    def box(self) -> Box | None:
+    def box(self) -> IndexBox | None:
         """Return the `bounds`, computed on demand: the views of a loop may have different bounds in each
         iteration.
         """
         try:
             return self._box
         except AttributeError:
-            self._box: Box | None = bounds(self.view, self.shape)
+            self._box: IndexBox | None = bounds(self.view, self.shape)
             return self._box
 
     def is_apart(self, other: Region) -> bool:
@@ -57,14 +57,14 @@ class Region:
         return bool(high <= other_low or other_high <= low) or are_apart(self.box(), other.box())
 
 
-def are_apart(one: Box | None, other: Box | None) -> bool:
+def are_apart(one: IndexBox | None, other: IndexBox | None) -> bool:
     """Return whether two results of `bounds` are known to share no element."""
     if one is None or other is None:
         return False
     return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(one, other, strict=True))
 
 
-def bounds(view: View, shape: Sequence[int]) -> Box | None:
+def bounds(view: View, shape: Sequence[int]) -> IndexBox | None:
     """Return the lowest and highest index along each axis of the base array, or None if an axis of the
     view runs diagonally through the axes of the base, so that a box does not describe it.
     """
@@ -117,7 +117,7 @@ class Regions:
 
     def __init__(self, shape: Sequence[int]):
         self.shape = shape
-        self._spans: list[tuple[int, int, Box | None]] = []  # span and `bounds` of each view, sorted
+        self._spans: list[tuple[int, int, IndexBox | None]] = []  # span and `bounds` of each view, sorted
         self._longest = 0
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Regions:
         for span in others._spans:
             self._insert(span)
 
-    def _insert(self, span: tuple[int, int, Box | None]) -> None:
+    def _insert(self, span: tuple[int, int, IndexBox | None]) -> None:
         self._spans.insert(bisect.bisect_left(self._spans, span[0], key=_first), span)
         self._longest = max(self._longest, span[1] - span[0])
 

@@ -19,10 +19,10 @@ from tracejit.loopnest.program import LOAD, Level, LoopProgram, OutputStore, Ter
 from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, LoopSchedule
 from tracejit.loopnest.sweep import Sweep
 
-LEAST_SIDE = 8
+MIN_SIDE = 8
 """The extent below which an operand is read without transposition."""
 
-Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
+PrefetchPattern = Literal["nothing", "sweep", "lines", "rows", "map"]
 """Prefetching strategies (see `tracejit.codegen.prefetch`)."""
 
 
@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
     streamed: frozenset[OutputStore]
     transposed: frozenset[Term]
     lines: int
-    prefetch: Prefetch
+    prefetch: PrefetchPattern
 
 
 def traffic(
@@ -99,7 +99,7 @@ def _transposed(
         return frozenset()
     transposed: set[Term] = set()
     accesses: set[tuple[int, View, Level]] = set()
-    if min(program.domain.kept[-2:]) < LEAST_SIDE:
+    if min(program.domain.kept[-2:]) < MIN_SIDE:
         return frozenset()
     for term in (term for section in loop_schedule.sections for term in section.compute):
         if term.kind is LOAD and len(accesses) < program.tuning.units.transposed_operands:
@@ -114,7 +114,7 @@ def _transposed(
 
 def _prefetch(
     program: LoopProgram, loop_schedule: LoopSchedule, sweep: Sweep | None, *, is_cached: bool, is_tiled: bool
-) -> Prefetch:
+) -> PrefetchPattern:
     """Return the kernel's prefetching strategy. All but sweeps prefetch only operands that do not fit in a
     cache.
     """

@@ -17,7 +17,7 @@ Modules; each imports only modules to its right and below:
     init, walk                initial weights; the contents of a module, by name
     common, windows           conversion and checks of operands; window arguments
 
-The package imports the frontend, `ops`, `ir` and `tuning`, and neither passes nor the engine.
+The package imports `frontend`, `ir`, `ops` and `tuning`.
 """
 
 from tracejit.nn import init as init

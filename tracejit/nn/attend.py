@@ -48,7 +48,7 @@ from tracejit.tuning import tuning_of
 BLOCK = 1 << 20
 """Maximum number of scores in a block of rows, which then fit into a cache of a few megabytes."""
 
-MOST_BLOCKS = 32
+MAX_BLOCKS = 32
 """Maximum number of blocks of rows. A traced function contains every block."""
 
 
@@ -239,7 +239,7 @@ def _blocks(q: Any, k: Any) -> list[tuple[int, int]]:
     queries = q.shape[-2]
     batch = math.prod(dispatch.broadcast_shape("nn.attention", [q.shape[:-2], k.shape[:-2]]))
     fitting = BLOCK // max(batch * k.shape[-2], 1)
-    rows = max(fitting // 16 * 16, -(-queries // MOST_BLOCKS), 1)
+    rows = max(fitting // 16 * 16, -(-queries // MAX_BLOCKS), 1)
     return [(start, min(start + rows, queries)) for start in range(0, queries, rows)] or [(0, 0)]
 
 

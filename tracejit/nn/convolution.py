@@ -24,12 +24,12 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import by_channel, check_dimensions, floats
-from tracejit.nn.windows import Pairs, check_batch, padded, padding_pairs, per_dimension
+from tracejit.nn.windows import PaddingPairs, check_batch, padded, padding_pairs, per_dimension
 
 
 def _padding(
     name: str, padding: Any, weight: Any, stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> Pairs:
+) -> PaddingPairs:
     """Return the padding as pairs; "same" preserves the extents, with the extra element of an odd total at
     the end.
     """

@@ -22,7 +22,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import full
 from tracejit.frontend.recording.location import user_location
 
-Pairs = tuple[tuple[int, int], ...]
+PaddingPairs = tuple[tuple[int, int], ...]
 
 EXPECTED = {1: "an integer", 2: "an integer or a pair", 3: "an integer or three"}
 
@@ -40,7 +40,7 @@ def per_dimension(name: str, value: Any, count: int) -> tuple[int, ...]:
     return tuple(integer(name, n) for n in _each(name, value, count))
 
 
-def padding_pairs(name: str, value: Any, count: int) -> Pairs:
+def padding_pairs(name: str, value: Any, count: int) -> PaddingPairs:
     """Return the numbers of elements before the first and after the last, for each of `count` dimensions."""
     pairs = []
     for side in _each(name, value, count):
@@ -59,7 +59,7 @@ def check_batch(name: str, x: Any, count: int) -> None:
         )
 
 
-def padded(x: Any, padding: Pairs, value: Any = 0) -> Any:
+def padded(x: Any, padding: PaddingPairs, value: Any = 0) -> Any:
     """Pad the last dimensions of `x` with `value`, one pair of widths for each dimension."""
     if not any(n for pair in padding for n in pair):
         return x

@@ -17,8 +17,9 @@ each imports only modules to its right and below:
     batching, rules, symbolic         helpers: batching rules; checks and factories of declarations; values
                                       in gradient rules
 
-The package imports `ir` and plans of `kernels`. A declaration has a typing rule, NumPy's meaning, a gradient,
-a batching rule, a scalar kernel and traits. It knows no passes and no code generation.
+The package imports `ir` and `kernels`. Of `kernels` it imports plans only. A declaration has a typing rule,
+NumPy's meaning, a gradient, a batching rule, a scalar kernel and traits. It knows no passes and no code
+generation.
 """
 
 from tracejit.ir.op import OPS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.ir.op import COMMUTATIVE, EXACT, OPS, PRODUCT, QUOTIENT, SLOW
+from tracejit.ir.op import COMMUTATIVE, EXACT, OPS, PRODUCT, QUOTIENT, SLOW, UsageExample
 from tracejit.ir.types import is_floating
 from tracejit.ops.rules import (
     ALL,
@@ -71,7 +71,7 @@ add = binary(
     (_pass_through, _pass_through),
     COMMUTATIVE,
     EXACT,
-    example="[1, 2]; 0.5 -> [1.5, 2.5] float64",
+    example=UsageExample(([1, 2], 0.5), "[1.5, 2.5]", "float64"),
 )
 subtract = binary(
     "subtract",
@@ -80,7 +80,7 @@ subtract = binary(
     "Difference.",
     (_pass_through, lambda ct, x1, x2, y: -ct),
     EXACT,
-    example="[1, 2]; [1, 1] -> [0, 1] int64",
+    example=UsageExample(([1, 2], [1, 1]), "[0, 1]", "int64"),
 )
 multiply = binary(
     "multiply",
@@ -91,7 +91,7 @@ multiply = binary(
     COMMUTATIVE,
     EXACT,
     PRODUCT,
-    example="[1, 2]; 0.5 -> [0.5, 1. ] float64",
+    example=UsageExample(([1, 2], 0.5), "[0.5, 1. ]", "float64"),
 )
 divide = binary(
     "divide",
@@ -102,7 +102,7 @@ divide = binary(
     EXACT,
     SLOW,
     QUOTIENT,
-    example="[1, 2]; 4 -> [0.25, 0.5 ] float64",
+    example=UsageExample(([1, 2], 4), "[0.25, 0.5 ]", "float64"),
 )
 floor_divide = binary(
     "floor_divide",
@@ -111,7 +111,7 @@ floor_divide = binary(
     "Quotient rounded down.",
     (None, None),
     EXACT,
-    example="[7, -7]; 2 -> [ 3, -4] int64",
+    example=UsageExample(([7, -7], 2), "[ 3, -4]", "int64"),
 )
 remainder = binary(
     "remainder",
@@ -120,7 +120,7 @@ remainder = binary(
     "Remainder with the sign of the divisor.",
     (_pass_through, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
     EXACT,
-    example="[7, -7]; 3 -> [1, 2] int64",
+    example=UsageExample(([7, -7], 3), "[1, 2]", "int64"),
 )
 maximum = binary(
     "maximum",
@@ -132,7 +132,7 @@ maximum = binary(
         lambda ct, x1, x2, y: _selected_cotangent(ct, x2 > x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
-    example="[1, 5]; 3 -> [3, 5] int64",
+    example=UsageExample(([1, 5], 3), "[3, 5]", "int64"),
 )
 minimum = binary(
     "minimum",
@@ -144,7 +144,7 @@ minimum = binary(
         lambda ct, x1, x2, y: _selected_cotangent(ct, x2 < x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
-    example="[1, 5]; 3 -> [1, 3] int64",
+    example=UsageExample(([1, 5], 3), "[1, 3]", "int64"),
 )
 negative = unary(
     "negative",
@@ -153,7 +153,7 @@ negative = unary(
     "The operand negated.",
     lambda ct, x, y: -ct,
     EXACT,
-    example="[1, -2] -> [-1, 2] int64",
+    example=UsageExample(([1, -2],), "[-1, 2]", "int64"),
 )
 abs = unary(
     "abs",
@@ -163,7 +163,7 @@ abs = unary(
     _abs_gradient,
     EXACT,
     result=lambda dtype: np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype,
-    example="[1, -2] -> [1, 2] int64",
+    example=UsageExample(([1, -2],), "[1, 2]", "int64"),
 )
 sign: Operator = unary(
     "sign",
@@ -172,7 +172,7 @@ sign: Operator = unary(
     "-1, 0 or 1; nan for nan; x / abs(x) for complex numbers.",
     _sign_gradient,
     EXACT,
-    example="[-3, 0, 2] -> [-1, 0, 1] int64",
+    example=UsageExample(([-3, 0, 2],), "[-1, 0, 1]", "int64"),
 )
 square = unary(
     "square",
@@ -182,7 +182,7 @@ square = unary(
     lambda ct, x, y: 2 * ct * x,
     EXACT,
     PRODUCT,
-    example="[2, 3] -> [4, 9] int64",
+    example=UsageExample(([2, 3],), "[4, 9]", "int64"),
 )
 sqrt = unary(
     "sqrt",
@@ -192,7 +192,7 @@ sqrt = unary(
     lambda ct, x, y: 0.5 * ct / y,
     EXACT,
     SLOW,
-    example="[4.0, 9.0] -> [2., 3.] float32",
+    example=UsageExample(([4.0, 9.0],), "[2., 3.]", "float32"),
 )
 # Not EXACT: for the integer 0, NumPy's result depends on the processor; kernels return 0.
 reciprocal = unary(
@@ -202,7 +202,7 @@ reciprocal = unary(
     "One over the operand.",
     lambda ct, x, y: -(ct * y * y),
     SLOW,
-    example="[2.0, 4.0] -> [0.5 , 0.25] float32",
+    example=UsageExample(([2.0, 4.0],), "[0.5 , 0.25]", "float32"),
 )
 
 # ---- rounding
@@ -214,7 +214,7 @@ floor = unary(
     "The operand rounded down to an integer.",
     None,
     EXACT,
-    example="[1.5, -1.5] -> [ 1., -2.] float32",
+    example=UsageExample(([1.5, -1.5],), "[ 1., -2.]", "float32"),
 )
 ceil = unary(
     "ceil",
@@ -223,7 +223,7 @@ ceil = unary(
     "The operand rounded up to an integer.",
     None,
     EXACT,
-    example="[1.5, -1.5] -> [ 2., -1.] float32",
+    example=UsageExample(([1.5, -1.5],), "[ 2., -1.]", "float32"),
 )
 trunc = unary(
     "trunc",
@@ -232,7 +232,7 @@ trunc = unary(
     "The operand rounded towards zero to an integer.",
     None,
     EXACT,
-    example="[1.5, -1.5] -> [ 1., -1.] float32",
+    example=UsageExample(([1.5, -1.5],), "[ 1., -1.]", "float32"),
 )
 round = unary(
     "round", _round, REAL_NUMBERS, "The operand rounded to the nearest integer, ties to even.", None, EXACT
@@ -247,7 +247,7 @@ copysign = binary(
     "The magnitude of the first operand with the sign of the second.",
     (lambda ct, x1, x2, y: where(equal(signbit(x1), signbit(y)), ct, -ct), None),
     EXACT,
-    example="[1.0, 2.0]; -1.0 -> [-1., -2.] float32",
+    example=UsageExample(([1.0, 2.0], -1.0), "[-1., -2.]", "float32"),
 )
 signbit: Operator = unary(
     "signbit",
@@ -257,7 +257,7 @@ signbit: Operator = unary(
     None,
     EXACT,
     result=BOOL_DTYPE,
-    example="[-0.0, 1.0] -> [ True, False] bool",
+    example=UsageExample(([-0.0, 1.0],), "[ True, False]", "bool"),
 )
 nextafter = binary(
     "nextafter",
@@ -266,7 +266,7 @@ nextafter = binary(
     "The next number after the first operand towards the second.",
     (None, None),
     EXACT,
-    example="[1.0]; 2.0 -> [1.00000...] float32",
+    example=UsageExample(([1.0], 2.0), "[1.00000...]", "float32"),
 )
 isfinite = unary(
     "isfinite",
@@ -276,7 +276,7 @@ isfinite = unary(
     None,
     EXACT,
     result=BOOL_DTYPE,
-    example="[1.0, tj.inf] -> [ True, False] bool",
+    example=UsageExample(([1.0, np.inf],), "[ True, False]", "bool"),
 )
 isinf = unary(
     "isinf",
@@ -286,7 +286,7 @@ isinf = unary(
     None,
     EXACT,
     result=BOOL_DTYPE,
-    example="[1.0, tj.inf] -> [False, True] bool",
+    example=UsageExample(([1.0, np.inf],), "[False, True]", "bool"),
 )
 isnan = unary(
     "isnan",
@@ -296,13 +296,18 @@ isnan = unary(
     None,
     EXACT,
     result=BOOL_DTYPE,
-    example="[1.0, tj.nan] -> [False, True] bool",
+    example=UsageExample(([1.0, np.nan],), "[False, True]", "bool"),
 )
 
 # ---- comparison
 
 equal: Operator = comparison(
-    "equal", np.equal, "x1 == x2.", COMMUTATIVE, admits=ALL, example="[1, 2]; 2 -> [False, True] bool"
+    "equal",
+    np.equal,
+    "x1 == x2.",
+    COMMUTATIVE,
+    admits=ALL,
+    example=UsageExample(([1, 2], 2), "[False, True]", "bool"),
 )
 not_equal = comparison(
     "not_equal",
@@ -310,13 +315,17 @@ not_equal = comparison(
     "x1 != x2.",
     COMMUTATIVE,
     admits=ALL,
-    example="[1, 2]; 2 -> [ True, False] bool",
+    example=UsageExample(([1, 2], 2), "[ True, False]", "bool"),
 )
-less = comparison("less", np.less, "x1 < x2.", example="[1, 2]; 2 -> [ True, False] bool")
-less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.", example="[1, 2]; 2 -> [ True, True] bool")
-greater = comparison("greater", np.greater, "x1 > x2.", example="[1, 2]; 1 -> [False, True] bool")
+less = comparison("less", np.less, "x1 < x2.", example=UsageExample(([1, 2], 2), "[ True, False]", "bool"))
+less_equal = comparison(
+    "less_equal", np.less_equal, "x1 <= x2.", example=UsageExample(([1, 2], 2), "[ True, True]", "bool")
+)
+greater = comparison(
+    "greater", np.greater, "x1 > x2.", example=UsageExample(([1, 2], 1), "[False, True]", "bool")
+)
 greater_equal = comparison(
-    "greater_equal", np.greater_equal, "x1 >= x2.", example="[1, 2]; 2 -> [False, True] bool"
+    "greater_equal", np.greater_equal, "x1 >= x2.", example=UsageExample(([1, 2], 2), "[False, True]", "bool")
 )
 
 # ---- truth and bits
@@ -329,7 +338,7 @@ logical_and = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[True, False]; True -> [ True, False] bool",
+    example=UsageExample(([True, False], True), "[ True, False]", "bool"),
 )
 logical_or = binary(
     "logical_or",
@@ -339,7 +348,7 @@ logical_or = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[True, False]; False -> [ True, False] bool",
+    example=UsageExample(([True, False], False), "[ True, False]", "bool"),
 )
 logical_xor = binary(
     "logical_xor",
@@ -349,7 +358,7 @@ logical_xor = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[True, False]; True -> [False, True] bool",
+    example=UsageExample(([True, False], True), "[False, True]", "bool"),
 )
 logical_not = unary(
     "logical_not",
@@ -358,7 +367,7 @@ logical_not = unary(
     "Whether the operand is false.",
     None,
     EXACT,
-    example="[True, False] -> [False, True] bool",
+    example=UsageExample(([True, False],), "[False, True]", "bool"),
 )
 
 bitwise_and = binary(
@@ -369,7 +378,7 @@ bitwise_and = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[6, 5]; 3 -> [2, 1] int64",
+    example=UsageExample(([6, 5], 3), "[2, 1]", "int64"),
 )
 bitwise_or = binary(
     "bitwise_or",
@@ -379,7 +388,7 @@ bitwise_or = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[6, 5]; 3 -> [7, 7] int64",
+    example=UsageExample(([6, 5], 3), "[7, 7]", "int64"),
 )
 bitwise_xor = binary(
     "bitwise_xor",
@@ -389,7 +398,7 @@ bitwise_xor = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[6, 5]; 3 -> [5, 6] int64",
+    example=UsageExample(([6, 5], 3), "[5, 6]", "int64"),
 )
 bitwise_invert = unary(
     "bitwise_invert",
@@ -398,7 +407,7 @@ bitwise_invert = unary(
     "The operand with all bits inverted.",
     None,
     EXACT,
-    example="[0, 5] -> [-1, -6] int64",
+    example=UsageExample(([0, 5],), "[-1, -6]", "int64"),
 )
 bitwise_left_shift = binary(
     "bitwise_left_shift",
@@ -407,7 +416,7 @@ bitwise_left_shift = binary(
     "The bits shifted left; 0 if the shift is at least the width.",
     (None, None),
     EXACT,
-    example="[1, 3]; 2 -> [ 4, 12] int64",
+    example=UsageExample(([1, 3], 2), "[ 4, 12]", "int64"),
 )
 bitwise_right_shift = binary(
     "bitwise_right_shift",
@@ -416,5 +425,5 @@ bitwise_right_shift = binary(
     "The bits shifted right with sign extension; 0 or -1 if the shift is at least the width.",
     (None, None),
     EXACT,
-    example="[8, -8]; 2 -> [ 2, -2] int64",
+    example=UsageExample(([8, -8], 2), "[ 2, -2]", "int64"),
 )

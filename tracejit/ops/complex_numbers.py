@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.ir.op import Trait
+from tracejit.ir.op import Trait, UsageExample
 from tracejit.ops.rules import COMPLEX, FULL_PRECISION, elementwise
 from tracejit.ops.symbolic import Operator, Sym
 
@@ -47,7 +47,7 @@ complex: Operator = elementwise(
     (lambda ct, x1, x2, y: real(ct), lambda ct, x1, x2, y: -imag(ct)),
     EXACT,
     result=complex_dtype,
-    example="[1.0, 2.0]; [0.0, -1.0] -> [1.+0.j, 2.-1.j] complex64",
+    example=UsageExample(([1.0, 2.0], [0.0, -1.0]), "[1.+0.j, 2.-1.j]", "complex64"),
 )
 real: Operator = elementwise(
     "real",

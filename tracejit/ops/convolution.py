@@ -46,11 +46,11 @@ from tracejit.ops.rules import (
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
-Pair = tuple[int, int]
-Padding = tuple[Pair, Pair]
+IntPair = tuple[int, int]
+Padding = tuple[IntPair, IntPair]
 
 
-def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
+def windows_along(extent: int, window: int, stride: int, padding: IntPair, dilation: int = 1) -> int:
     """The number of windows that fit along one dimension; 0 or less if none does.
 
     >>> windows_along(5, 3, 2, (1, 1))
@@ -73,7 +73,7 @@ def check_images(name: str, types: Sequence[ArrayType]) -> None:
     check_one_device(name, types)
 
 
-def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
+def check_steps(name: str, padding: Padding, **steps: IntPair) -> None:
     """Check that `steps` (stride, dilation, window) are pairs of positive integers; check the padding."""
     for kind, pair in steps.items():
         if len(pair) != 2 or any(n < 1 for n in pair):
@@ -85,7 +85,7 @@ def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
 
 
 def _check(
-    name: str, types: Sequence[ArrayType], stride: Pair, padding: Padding, dilation: Pair, groups: int
+    name: str, types: Sequence[ArrayType], stride: IntPair, padding: Padding, dilation: IntPair, groups: int
 ) -> None:
     check_count(name, types, 2)
     check_images(name, types)
@@ -98,9 +98,9 @@ def _result_shape(
     name: str,
     x: Sequence[int],
     w: Sequence[int],
-    stride: Pair,
+    stride: IntPair,
     padding: Padding,
-    dilation: Pair,
+    dilation: IntPair,
     groups: int,
 ) -> tuple[int, ...]:
     """The shape of the result of a convolution of shapes `x` and `w`; raises ShapeError if there is none."""
@@ -127,7 +127,7 @@ def _infer_convolution(*types: ArrayType, **attrs: Any) -> ArrayType:
     return ArrayType(_result_shape("conv2d", x.shape, w.shape, **attrs), x.dtype, x.device)
 
 
-def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> ArrayType:
+def _infer_input_gradient(*types: ArrayType, extents: IntPair, **attrs: Any) -> ArrayType:
     name = "conv2d_input_gradient"
     _check(name, types, **attrs)
     y, w = types
@@ -136,7 +136,7 @@ def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> Arr
     return ArrayType(shape, y.dtype, y.device)
 
 
-def _infer_weight_gradient(*types: ArrayType, window: Pair, **attrs: Any) -> ArrayType:
+def _infer_weight_gradient(*types: ArrayType, window: IntPair, **attrs: Any) -> ArrayType:
     name = "conv2d_weight_gradient"
     _check(name, types, **attrs)
     x, y = types
@@ -167,7 +167,9 @@ def padded(x: np.ndarray, padding: Padding, value: float = 0) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, 0), *padding), constant_values=value)
 
 
-def _windows(x: np.ndarray, window: Sequence[int], stride: Pair, padding: Padding, dilation: Pair) -> Any:
+def _windows(
+    x: np.ndarray, window: Sequence[int], stride: IntPair, padding: Padding, dilation: IntPair
+) -> Any:
     """All windows of `x`: (batch, channels, out height, out width, height, width)."""
     spans = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded(x, padding), spans, axis=(2, 3))
@@ -180,7 +182,7 @@ def _grouped(x: np.ndarray, axis: int, groups: int) -> np.ndarray:
 
 
 def _evaluate_convolution(
-    x: np.ndarray, w: np.ndarray, *, stride: Pair, padding: Padding, dilation: Pair, groups: int
+    x: np.ndarray, w: np.ndarray, *, stride: IntPair, padding: Padding, dilation: IntPair, groups: int
 ) -> np.ndarray:
     windows = _grouped(_windows(x, w.shape[2:], stride, padding, dilation), 1, groups)
     y = np.einsum("ngcijkl,gockl->ngoij", windows, _grouped(w, 0, groups), optimize=True)
@@ -191,10 +193,10 @@ def _evaluate_input_gradient(
     y: np.ndarray,
     w: np.ndarray,
     *,
-    extents: Pair,
-    stride: Pair,
+    extents: IntPair,
+    stride: IntPair,
     padding: Padding,
-    dilation: Pair,
+    dilation: IntPair,
     groups: int,
 ) -> np.ndarray:
     (top, bottom), (left, right) = padding
@@ -212,10 +214,10 @@ def _evaluate_weight_gradient(
     x: np.ndarray,
     y: np.ndarray,
     *,
-    window: Pair,
-    stride: Pair,
+    window: IntPair,
+    stride: IntPair,
     padding: Padding,
-    dilation: Pair,
+    dilation: IntPair,
     groups: int,
 ) -> np.ndarray:
     windows = _windows(x, window, stride, padding, dilation)

@@ -47,7 +47,7 @@ from tracejit.ops.rules import (
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 
-Gradient = Callable[[SymNode, Sequence[Any]], list[Sym | None]]
+FactorizationGradient = Callable[[SymNode, Sequence[Any]], list[Sym | None]]
 
 # ---- typing rules, reference evaluation with NumPy
 
@@ -156,7 +156,7 @@ def _raising(name: str, evaluate: Callable[..., Any]) -> Callable[..., Any]:
 # ---- gradients
 
 
-def _conjugated(rule: Gradient) -> Gradient:
+def _conjugated(rule: FactorizationGradient) -> FactorizationGradient:
     """Return an `Op.gradient` from a rule in the convention of the sources, dL/dx + i dL/dy."""
 
     def gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
@@ -347,7 +347,11 @@ def _eigenvalues_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym 
 
 
 def _routine(
-    name: str, infer: Callable[..., Any], evaluate: Callable[..., Any], rule: Gradient | None, doc: str
+    name: str,
+    infer: Callable[..., Any],
+    evaluate: Callable[..., Any],
+    rule: FactorizationGradient | None,
+    doc: str,
 ) -> Operator:
     cannot_fail = name in ("slogdet", "qr")  # LAPACK has a result for every matrix
     op = Operator(

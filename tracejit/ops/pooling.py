@@ -31,12 +31,14 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode
-from tracejit.ops.convolution import Padding, Pair, check_images, check_steps, padded, windows_along
+from tracejit.ops.convolution import IntPair, Padding, check_images, check_steps, padded, windows_along
 from tracejit.ops.rules import FLOATING, check_count, describe_types
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 
-def _pooled(name: str, x: Sequence[int], window: Pair, stride: Pair, padding: Padding) -> tuple[int, ...]:
+def _pooled(
+    name: str, x: Sequence[int], window: IntPair, stride: IntPair, padding: Padding
+) -> tuple[int, ...]:
     """The shape of the result of pooling an array of shape `x`; raises ShapeError if no window fits."""
     check_steps(name, padding, window=window, stride=stride)
     if any(max(pair) >= n for pair, n in zip(padding, window, strict=True)):
@@ -50,7 +52,7 @@ def _pooled(name: str, x: Sequence[int], window: Pair, stride: Pair, padding: Pa
 
 
 def _infer_pool(name: str) -> Any:
-    def infer(*types: ArrayType, window: Pair, stride: Pair, padding: Padding) -> ArrayType:
+    def infer(*types: ArrayType, window: IntPair, stride: IntPair, padding: Padding) -> ArrayType:
         check_count(name, types, 1)
         check_images(name, types)
         (x,) = types
@@ -78,7 +80,7 @@ def _infer_max_pool_select(*types: ArrayType, **attrs: Any) -> ArrayType:
     return ArrayType(_pooled("max_pool_select", x.shape, **attrs), x.dtype, x.device)
 
 
-def _infer_average_pool_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> ArrayType:
+def _infer_average_pool_gradient(*types: ArrayType, extents: IntPair, **attrs: Any) -> ArrayType:
     check_count("average_pool_gradient", types, 1)
     check_images("average_pool_gradient", types)
     (y,) = types
@@ -92,7 +94,7 @@ def _infer_average_pool_gradient(*types: ArrayType, extents: Pair, **attrs: Any)
 # ---- reference evaluation with NumPy
 
 
-def _windows(x: np.ndarray, window: Pair, stride: Pair) -> np.ndarray:
+def _windows(x: np.ndarray, window: IntPair, stride: IntPair) -> np.ndarray:
     """All windows of `x`, each flattened: (batch, channels, out height, out width, elements)."""
     windows = np.lib.stride_tricks.sliding_window_view(x, window, axis=(2, 3))[
         :, :, :: stride[0], :: stride[1]
@@ -100,7 +102,7 @@ def _windows(x: np.ndarray, window: Pair, stride: Pair) -> np.ndarray:
     return windows.reshape(*windows.shape[:4], window[0] * window[1])
 
 
-def _first_largest(x: np.ndarray, window: Pair, stride: Pair, padding: Padding) -> np.ndarray:
+def _first_largest(x: np.ndarray, window: IntPair, stride: IntPair, padding: Padding) -> np.ndarray:
     """The index, into the flattened `x`, of the first largest element of each window."""
     values = _windows(padded(x, padding, -np.inf), window, stride)
     indices = np.arange(x.size).reshape(x.shape)
@@ -119,12 +121,14 @@ def _evaluate_max_pool_gradient(x: np.ndarray, y: np.ndarray, **attrs: Any) -> n
     return result
 
 
-def _evaluate_average_pool(x: np.ndarray, *, window: Pair, stride: Pair, padding: Padding) -> np.ndarray:
+def _evaluate_average_pool(
+    x: np.ndarray, *, window: IntPair, stride: IntPair, padding: Padding
+) -> np.ndarray:
     return _windows(padded(x, padding), window, stride).mean(axis=-1, dtype=x.dtype)
 
 
 def _evaluate_average_pool_gradient(
-    y: np.ndarray, *, extents: Pair, window: Pair, stride: Pair, padding: Padding
+    y: np.ndarray, *, extents: IntPair, window: IntPair, stride: IntPair, padding: Padding
 ) -> np.ndarray:
     (top, bottom), (left, right) = padding
     x = np.zeros((*y.shape[:2], extents[0] + top + bottom, extents[1] + left + right), y.dtype)

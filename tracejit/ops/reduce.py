@@ -41,8 +41,8 @@ from tracejit.ops.rules import (
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 
-Gradient = Callable[[Sym, Sym, Sym, tuple[int, ...]], Sym]
-Identity = Callable[[np.dtype], Any]
+ReductionGradient = Callable[[Sym, Sym, Sym, tuple[int, ...]], Sym]
+IdentityRule = Callable[[np.dtype], Any]
 
 
 def _lowest(dtype: np.dtype) -> Any:
@@ -72,7 +72,7 @@ def _rule(name: str, admits: frozenset[np.dtype], needs_elements: bool) -> Calla
     return infer
 
 
-def _evaluation(ufunc: np.ufunc, identity: Identity) -> Callable[..., np.ndarray]:
+def _evaluation(ufunc: np.ufunc, identity: IdentityRule) -> Callable[..., np.ndarray]:
     def evaluate(x: np.ndarray, *, axes: tuple[int, ...], pieces: int = 0) -> np.ndarray:
         if not pieces:
             return ufunc.reduce(x, axis=axes, dtype=x.dtype) if axes else np.copy(x)
@@ -90,7 +90,7 @@ def _evaluation(ufunc: np.ufunc, identity: Identity) -> Callable[..., np.ndarray
     return evaluate
 
 
-def _gradient(name: str, rule: Gradient) -> Callable[..., list[Sym | None]]:
+def _gradient(name: str, rule: ReductionGradient) -> Callable[..., list[Sym | None]]:
     def gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
         (x,), (ct,) = node.inputs, cotangents
         if node.attrs.get("pieces"):
@@ -105,11 +105,11 @@ def _gradient(name: str, rule: Gradient) -> Callable[..., list[Sym | None]]:
 def reduction(
     name: str,
     ufunc: np.ufunc,
-    identity: Identity,
+    identity: IdentityRule,
     admits: frozenset[np.dtype],
     kernel: str,
     doc: str,
-    gradient: Gradient | None,
+    gradient: ReductionGradient | None,
     *traits: Trait,
     needs_elements: bool = False,
     accumulation: Accumulation = IN_ORDER,
@@ -266,7 +266,7 @@ def scan(
     ufunc: np.ufunc,
     doc: str,
     gradient: Callable[[Sym, Sym, Sym, int], Sym],
-    identity: Identity | None = None,
+    identity: IdentityRule | None = None,
 ) -> Operator:
     """Declare and register the inclusive scan of a reduction; the gradient is ``gradient(ct, x, y, axis)``.
 

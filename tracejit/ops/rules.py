@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, DeviceError, DTypeError, ShapeError
-from tracejit.ir.op import Trait, register
+from tracejit.ir.op import Trait, UsageExample, register
 from tracejit.ir.types import DTYPES, HALVES, HOST, ArrayType, Device, is_floating
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -43,7 +43,7 @@ INT64 = np.dtype("int64")
 UINT64 = np.dtype("uint64")
 
 GradientRule = Callable[..., Sym | None]
-Result = np.dtype | Callable[[np.dtype], np.dtype] | None
+ResultDtype = np.dtype | Callable[[np.dtype], np.dtype] | None
 
 
 def describe_types(types: Sequence[ArrayType]) -> str:
@@ -137,7 +137,7 @@ def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def elementwise_rule(
-    name: str, arity: int, admits: frozenset[np.dtype], result: Result = None
+    name: str, arity: int, admits: frozenset[np.dtype], result: ResultDtype = None
 ) -> Callable[..., ArrayType]:
     """Return the typing rule of an elementwise operator.
 
@@ -190,9 +190,9 @@ def elementwise(
     doc: str,
     rules: Sequence[GradientRule | None],
     *traits: Trait,
-    result: Result = None,
+    result: ResultDtype = None,
     kernel: str | None = None,
-    example: str = "",
+    example: UsageExample | None = None,
 ) -> Operator:
     """Declare and register a public elementwise operator. Its promotion follows from the admitted dtypes.
 
@@ -252,7 +252,7 @@ def comparison(
     doc: str,
     *traits: Trait,
     admits: frozenset[np.dtype] = REAL,
-    example: str = "",
+    example: UsageExample | None = None,
 ) -> Operator:
     """Declare an elementwise comparison of two operands, whose result is bool."""
     bool_dtype = np.dtype("bool")

@@ -69,7 +69,7 @@ def _ambient() -> Scope:
 class Operator(Op):
     """An `Op` that can be applied to symbolic values: ``sin(x)``, ``gather(x, index, axis=0)``."""
 
-    def __call__(self, *operands: Operand, **attrs: Any) -> Any:
+    def __call__(self, *operands: SymOperand, **attrs: Any) -> Any:
         return emit(self, *operands, **attrs)
 
 
@@ -106,31 +106,31 @@ class Sym:
         """Whether the value is floating-point or complex, and so can have a cotangent."""
         return is_inexact(self.dtype)
 
-    def __add__(self, other: Operand) -> Sym:
+    def __add__(self, other: SymOperand) -> Sym:
         return _apply("add", self, other)
 
-    def __radd__(self, other: Operand) -> Sym:
+    def __radd__(self, other: SymOperand) -> Sym:
         return _apply("add", other, self)
 
-    def __sub__(self, other: Operand) -> Sym:
+    def __sub__(self, other: SymOperand) -> Sym:
         return _apply("subtract", self, other)
 
-    def __rsub__(self, other: Operand) -> Sym:
+    def __rsub__(self, other: SymOperand) -> Sym:
         return _apply("subtract", other, self)
 
-    def __mul__(self, other: Operand) -> Sym:
+    def __mul__(self, other: SymOperand) -> Sym:
         return _apply("multiply", self, other)
 
-    def __rmul__(self, other: Operand) -> Sym:
+    def __rmul__(self, other: SymOperand) -> Sym:
         return _apply("multiply", other, self)
 
-    def __truediv__(self, other: Operand) -> Sym:
+    def __truediv__(self, other: SymOperand) -> Sym:
         return _apply("divide", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Sym:
+    def __rtruediv__(self, other: SymOperand) -> Sym:
         return _apply("divide", other, self)
 
-    def __pow__(self, other: Operand) -> Sym:
+    def __pow__(self, other: SymOperand) -> Sym:
         return _apply("pow", self, other)
 
     def __neg__(self) -> Sym:
@@ -139,16 +139,16 @@ class Sym:
     def __matmul__(self, other: Sym) -> Sym:
         return _apply("matmul", self, other)
 
-    def __lt__(self, other: Operand) -> Sym:
+    def __lt__(self, other: SymOperand) -> Sym:
         return _apply("less", self, other)
 
-    def __le__(self, other: Operand) -> Sym:
+    def __le__(self, other: SymOperand) -> Sym:
         return _apply("less_equal", self, other)
 
-    def __gt__(self, other: Operand) -> Sym:
+    def __gt__(self, other: SymOperand) -> Sym:
         return _apply("greater", self, other)
 
-    def __ge__(self, other: Operand) -> Sym:
+    def __ge__(self, other: SymOperand) -> Sym:
         return _apply("greater_equal", self, other)
 
     def astype(self, dtype: np.dtype) -> Sym:
@@ -199,7 +199,7 @@ class Sym:
         return _apply("full", self, shape=tuple(shape), device=device)
 
 
-Operand = Sym | bool | int | float
+SymOperand = Sym | bool | int | float
 
 
 class SymNode:
@@ -217,7 +217,7 @@ class SymNode:
         return sym
 
 
-def emit(op: Op, *operands: Operand, **attrs: Any) -> Any:
+def emit(op: Op, *operands: SymOperand, **attrs: Any) -> Any:
     """Append one node to the ambient builder; return its output as a Sym (a tuple for several outputs)."""
     scope = _ambient()
     dtype = next((x.dtype for x in reversed(operands) if isinstance(x, Sym)), None)
@@ -226,7 +226,7 @@ def emit(op: Op, *operands: Operand, **attrs: Any) -> Any:
     return tuple(map(Sym, results)) if isinstance(results, tuple) else Sym(results)
 
 
-def _apply(name: str, *operands: Operand, **attrs: Any) -> Any:
+def _apply(name: str, *operands: SymOperand, **attrs: Any) -> Any:
     return emit(OPS[name], *operands, **attrs)
 
 

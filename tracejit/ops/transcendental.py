@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tracejit.ir.op import Trait
+from tracejit.ir.op import Trait, UsageExample
 from tracejit.ir.types import HALVES
 from tracejit.ops.arithmetic import equal, isinf, logical_and, sqrt
 from tracejit.ops.rules import FLOATING, INEXACT, NUMERIC, binary, unary
@@ -30,7 +30,7 @@ exp = unary(
     "e to the power of the operand.",
     lambda ct, x, y: ct * y,
     EXPENSIVE,
-    example="[0.0, 1.0] -> [1. , 2.71828...] float32",
+    example=UsageExample(([0.0, 1.0],), "[1. , 2.71828...]", "float32"),
 )
 exp2 = unary(
     "exp2",
@@ -39,7 +39,7 @@ exp2 = unary(
     "2 to the power of the operand.",
     lambda ct, x, y: ct * y * LN2,
     EXPENSIVE,
-    example="[0.0, 3.0] -> [1., 8.] float32",
+    example=UsageExample(([0.0, 3.0],), "[1., 8.]", "float32"),
 )
 expm1 = unary(
     "expm1",
@@ -48,7 +48,7 @@ expm1 = unary(
     "exp(x) - 1, accurate near 0.",
     lambda ct, x, y: ct * (y + 1),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0. , 1.71828...] float32",
+    example=UsageExample(([0.0, 1.0],), "[0. , 1.71828...]", "float32"),
 )
 log = unary(
     "log",
@@ -57,7 +57,7 @@ log = unary(
     "Natural logarithm.",
     lambda ct, x, y: ct / x,
     EXPENSIVE,
-    example="[1.0, 10.0] -> [0. , 2.30258...] float32",
+    example=UsageExample(([1.0, 10.0],), "[0. , 2.30258...]", "float32"),
 )
 log2 = unary(
     "log2",
@@ -66,7 +66,7 @@ log2 = unary(
     "Logarithm to base 2.",
     lambda ct, x, y: ct / (x * LN2),
     EXPENSIVE,
-    example="[1.0, 8.0] -> [0., 3.] float32",
+    example=UsageExample(([1.0, 8.0],), "[0., 3.]", "float32"),
 )
 log10 = unary(
     "log10",
@@ -75,7 +75,7 @@ log10 = unary(
     "Logarithm to base 10.",
     lambda ct, x, y: ct / (x * LN10),
     EXPENSIVE,
-    example="[1.0, 1000.0] -> [0., 3.] float32",
+    example=UsageExample(([1.0, 1000.0],), "[0., 3.]", "float32"),
 )
 log1p = unary(
     "log1p",
@@ -84,7 +84,7 @@ log1p = unary(
     "log(1 + x), accurate near 0.",
     lambda ct, x, y: ct / (x + 1),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0. , 0.69314...] float32",
+    example=UsageExample(([0.0, 1.0],), "[0. , 0.69314...]", "float32"),
 )
 
 # ---- trigonometric, hyperbolic
@@ -96,7 +96,7 @@ sin = unary(
     "Sine, in radians.",
     lambda ct, x, y: ct * cos(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.47942...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.47942...]", "float32"),
 )
 cos: Operator = unary(
     "cos",
@@ -105,7 +105,7 @@ cos: Operator = unary(
     "Cosine, in radians.",
     lambda ct, x, y: -(ct * sin(x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [1. , 0.87758...] float32",
+    example=UsageExample(([0.0, 0.5],), "[1. , 0.87758...]", "float32"),
 )
 tan = unary(
     "tan",
@@ -114,7 +114,7 @@ tan = unary(
     "Tangent, in radians.",
     lambda ct, x, y: ct * (y * y + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.54630...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.54630...]", "float32"),
 )
 asin = unary(
     "asin",
@@ -123,7 +123,7 @@ asin = unary(
     "Inverse sine.",
     lambda ct, x, y: ct / _cosine(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.52359...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.52359...]", "float32"),
 )
 acos = unary(
     "acos",
@@ -132,7 +132,7 @@ acos = unary(
     "Inverse cosine.",
     lambda ct, x, y: -(ct / _cosine(x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [1.57079..., 1.04719...] float32",
+    example=UsageExample(([0.0, 0.5],), "[1.57079..., 1.04719...]", "float32"),
 )
 atan = unary(
     "atan",
@@ -141,7 +141,7 @@ atan = unary(
     "Inverse tangent.",
     lambda ct, x, y: ct / (x * x + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.46364...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.46364...]", "float32"),
 )
 sinh = unary(
     "sinh",
@@ -150,7 +150,7 @@ sinh = unary(
     "Hyperbolic sine.",
     lambda ct, x, y: ct * cosh(x),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0. , 1.17520...] float32",
+    example=UsageExample(([0.0, 1.0],), "[0. , 1.17520...]", "float32"),
 )
 cosh: Operator = unary(
     "cosh",
@@ -159,7 +159,7 @@ cosh: Operator = unary(
     "Hyperbolic cosine.",
     lambda ct, x, y: ct * sinh(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [1. , 1.12762...] float32",
+    example=UsageExample(([0.0, 0.5],), "[1. , 1.12762...]", "float32"),
 )
 tanh = unary(
     "tanh",
@@ -168,7 +168,7 @@ tanh = unary(
     "Hyperbolic tangent.",
     lambda ct, x, y: ct * (1 - y * y),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.46211...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.46211...]", "float32"),
 )
 asinh = unary(
     "asinh",
@@ -177,7 +177,7 @@ asinh = unary(
     "Inverse hyperbolic sine.",
     lambda ct, x, y: ct / sqrt(x * x + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.48121...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.48121...]", "float32"),
 )
 acosh = unary(
     "acosh",
@@ -186,7 +186,7 @@ acosh = unary(
     "Inverse hyperbolic cosine.",
     lambda ct, x, y: ct / (sqrt(x - 1) * sqrt(x + 1)),
     EXPENSIVE,
-    example="[1.0, 2.0] -> [0. , 1.31695...] float32",
+    example=UsageExample(([1.0, 2.0],), "[0. , 1.31695...]", "float32"),
 )
 atanh = unary(
     "atanh",
@@ -195,7 +195,7 @@ atanh = unary(
     "Inverse hyperbolic tangent.",
     lambda ct, x, y: ct / ((1 - x) * (1 + x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.54930...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.54930...]", "float32"),
 )
 
 
@@ -259,7 +259,7 @@ atan2 = binary(
         lambda ct, x1, x2, y: -_atan2_gradient(ct, x1, x1, x2),
     ),
     EXPENSIVE,
-    example="[0.0, 1.0]; 1.0 -> [0. , 0.78539...] float32",
+    example=UsageExample(([0.0, 1.0], 1.0), "[0. , 0.78539...]", "float32"),
 )
 hypot = binary(
     "hypot",
@@ -269,7 +269,7 @@ hypot = binary(
     (lambda ct, x1, x2, y: _hypot_gradient(ct, x1, y), lambda ct, x1, x2, y: _hypot_gradient(ct, x2, y)),
     COMMUTATIVE,
     EXPENSIVE,
-    example="[3.0, 5.0]; [4.0, 12.0] -> [ 5., 13.] float32",
+    example=UsageExample(([3.0, 5.0], [4.0, 12.0]), "[ 5., 13.]", "float32"),
 )
 logaddexp = binary(
     "logaddexp",
@@ -282,7 +282,7 @@ logaddexp = binary(
     ),
     COMMUTATIVE,
     EXPENSIVE,
-    example="[0.0, 1.0]; 0.0 -> [0.69314..., 1.31326...] float32",
+    example=UsageExample(([0.0, 1.0], 0.0), "[0.69314..., 1.31326...]", "float32"),
 )
 
 # ---- neural networks
@@ -306,7 +306,7 @@ sigmoid = unary(
     "The logistic function.",
     lambda ct, x, y: ct * y * (1 - y),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0.5 , 0.62245...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0.5 , 0.62245...]", "float32"),
 )
 erf = unary(
     "erf",
@@ -315,5 +315,5 @@ erf = unary(
     "The error function.",
     lambda ct, x, y: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0. , 0.52049...] float32",
+    example=UsageExample(([0.0, 0.5],), "[0. , 0.52049...]", "float32"),
 )

@@ -41,7 +41,7 @@ from tracejit.kernels.images.winograd_plan import (
     weights_shape,
 )
 from tracejit.kernels.split import ceil_div
-from tracejit.ops.convolution import Padding, Pair, check_images, check_result, check_steps, windows_along
+from tracejit.ops.convolution import IntPair, Padding, check_images, check_result, check_steps, windows_along
 from tracejit.ops.rules import FULL_PRECISION, check_array, check_count, check_dtype, check_one_dtype
 from tracejit.ops.symbolic import Operator
 
@@ -101,7 +101,7 @@ def _infer_convolution(*types: ArrayType, padding: Padding, filters: int, stride
     return ArrayType((x.shape[0], filters, *_output_extents(name, x, padding, stride)), x.dtype, x.device)
 
 
-def _infer_input_gradient(*types: ArrayType, padding: Padding, extents: Pair, filters: int) -> ArrayType:
+def _infer_input_gradient(*types: ArrayType, padding: Padding, extents: IntPair, filters: int) -> ArrayType:
     name = "winograd_input_gradient"
     _check_operands(name, SPREAD, types, filters)
     y = types[0]
@@ -203,7 +203,7 @@ def _evaluate_convolution(
 
 
 def _evaluate_input_gradient(
-    y: np.ndarray, u: np.ndarray, *, padding: Padding, extents: Pair, filters: int
+    y: np.ndarray, u: np.ndarray, *, padding: Padding, extents: IntPair, filters: int
 ) -> np.ndarray:
     return _evaluate_tiles(SPREAD, y, u, (0, 0), extents, filters)
 

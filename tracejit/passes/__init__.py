@@ -16,6 +16,6 @@ Modules; each imports only modules to its right and below:
     attention_patterns, diagonals, products, producers
                                    pattern matching for passes and the frontend
 
-The package imports `loopnest`, `tuning`, `ops`, `ir` and plans of `kernels`. It generates no code, and knows
-neither `codegen` nor the engine.
+The package imports `ir`, `kernels`, `loopnest`, `ops` and `tuning`. Of `kernels` it imports plans only. It
+generates no code, and knows neither `codegen` nor the engine.
 """

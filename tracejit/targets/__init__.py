@@ -20,7 +20,8 @@ Modules; each imports only modules to its right and below:
     gpu     NVIDIA GPUs: kernels are PTX, which is issued to a stream
     record  `Target`, the record of a kind of device
 
-The package imports `assembly`, `codegen`, `engine`, `passes` (planned tasks) and `tuning`.
+The package imports `assembly`, `codegen`, `engine`, `ir`, `passes` and `tuning`. Of `passes` it uses
+planned tasks.
 """
 
 from __future__ import annotations

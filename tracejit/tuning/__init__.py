@@ -16,7 +16,7 @@ Modules; each imports only modules to its right and below:
     cpu     CPUs, measured on x86 servers
     record  `Tuning`, the parameters of a kind of device
 
-The package imports `ir` only.
+The package imports `ir`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import (
-    EPILOGUE_ROWS,
-    LARGEST,
+    MAX_BLAS_EXTENT,
+    MAX_EPILOGUE_ROWS,
     PANEL_EXTENT,
     GemmLayout,
     GemmOperand,
@@ -102,7 +102,7 @@ def test_what_blas_cannot_read_is_refused():
     assert gemm_layout((4, 8), elements(x[::2]), (8, 8), elements(x)) is not None
     assert gemm_layout((8, 4), elements(x[:, ::2]), (4, 8), elements(x[:4])) is None
     assert gemm_layout((8, 8), elements(x), (8, 8), (0, 1)) is None  # one row broadcast to many
-    assert gemm_layout((LARGEST + 1, 8), (8, 1), (8, 8), (8, 1)) is None
+    assert gemm_layout((MAX_BLAS_EXTENT + 1, 8), (8, 1), (8, 8), (8, 1)) is None
 
 
 def test_plan_covers_every_element_once_and_balances_two_workers():
@@ -120,7 +120,7 @@ def test_plan_covers_every_element_once_and_balances_two_workers():
             assert plan.units == batch
         elif extent >= 64:
             assert plan.units % 2 == 0 or plan.units >= 7
-            enough = EPILOGUE_ROWS if trial % 2 == 0 else PANEL_EXTENT
+            enough = MAX_EPILOGUE_ROWS if trial % 2 == 0 else PANEL_EXTENT
             assert panel >= min(extent, enough) // 2 - 16
 
 

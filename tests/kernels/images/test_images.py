@@ -102,7 +102,7 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
         monkeypatch.setattr(windows, "COLUMNS", 8)
         monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
         monkeypatch.setattr(windows, "TILE_BYTES", 8)
-        monkeypatch.setattr(windows, "LEAST_CHANNELS", 1)
+        monkeypatch.setattr(windows, "MIN_CHANNELS", 1)
         monkeypatch.setattr(windows, "PLANE_WORK", 100)
     arrays, attrs = operands(name, rng, dtype)
     expected = OPS[name].evaluate(*arrays, **attrs)
@@ -140,8 +140,8 @@ def test_columns_in_slivers_equal_numpy(kernels, dtype, seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_single_channels_equal_numpy(kernels, name, dtype, lanes, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
-    monkeypatch.setattr(windows, "LEAST_GROUPS", 1 if lanes == "channels" else 100)
-    monkeypatch.setattr(windows, "LEAST_POSITIONS", 1000)
+    monkeypatch.setattr(windows, "MIN_GROUPS", 1 if lanes == "channels" else 100)
+    monkeypatch.setattr(windows, "MIN_POSITIONS", 1000)
     if seed % 2:  # one row in a panel
         monkeypatch.setattr(windows, "PATCH_BYTES", 1)
     attrs, extents, window = attributes(name, rng)
@@ -186,7 +186,7 @@ def test_a_window_of_one_element_reads_images_in_place(kernels):
 @pytest.mark.parametrize("name", WINDOWS)
 def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, least, dtype, monkeypatch):
     rng = np.random.default_rng(3)
-    monkeypatch.setattr(windows, "LEAST_GROUPS", least)  # of single channels in lanes
+    monkeypatch.setattr(windows, "MIN_GROUPS", least)  # of single channels in lanes
     x = rng.normal(size=(5, 12, 40, 30)).astype(dtype)
     pairs = {"stride": (1, 2), "padding": ((1, 0), (1, 1))}
     attrs = pairs | ({"dilation": (1, 1), "groups": groups} if name in CONVOLUTIONS else {"window": (3, 3)})

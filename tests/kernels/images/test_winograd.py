@@ -80,7 +80,7 @@ def test_tiles_give_the_convolution_and_its_gradients(addresses, dtype, stride, 
         monkeypatch.setattr(winograd_plan, "BLOCK_TILES", 1)
         monkeypatch.setattr(winograd_plan, "SUM_TILES", 4)
         monkeypatch.setattr(winograd_plan, "SUM_CHANNELS", 16)
-        monkeypatch.setattr(winograd_plan, "LEAST_SLIVERS", 1)
+        monkeypatch.setattr(winograd_plan, "MIN_SLIVERS", 1)
         monkeypatch.setattr(winograd_plan, "WEIGHTS", 256)
     padding = tuple(tuple(int(n) for n in rng.integers(0, 3, 2)) for _ in range(2))
     if stride > 1:

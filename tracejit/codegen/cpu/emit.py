@@ -17,7 +17,7 @@ def emit_cpu(spec: KernelSpec) -> str:
     """Return the source of ``kernel(block, lo, hi, scratch) -> status``."""
     kernel = LoopText(spec)
     kernel.depth = 1
-    kernel.load_slots(skip=("_bytes",))
+    kernel.load_slots(skip=["scratch_bytes"])
     kernel.scratch_pointers()
     for step in spec.prologue:
         kernel.step(step)

@@ -30,7 +30,7 @@ from tracejit.codegen.spec import Instruction, KernelSpec, Section
 from tracejit.codegen.text import SourceText, is_compensated, memory_type, renumbered
 from tracejit.errors import DeviceError
 
-MOST_STEPS = 24
+MAX_STEPS = 24
 """The maximal number of steps in a loop that processes several elements per iteration."""
 
 
@@ -44,8 +44,8 @@ def emit_gpu(spec: KernelSpec) -> str:
         )
     kernel = _Kernel(spec)
     kernel.depth = 1
-    stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
-    kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
+    buffers, stages, accumulators = spec.scratch_slot_names()
+    kernel.load_slots(skip=stages if spec.orientation == "rows" else buffers + stages + accumulators)
     fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
     for position, name in enumerate(EXTRA_SLOTS, len(spec.slot_names())):
         if name == "units" or (name == "scratch" and spec.rows) or (name == "failure" and fails):
@@ -173,7 +173,7 @@ class _Kernel(SourceText):
         emits the lines that set the loop's indices.
         """
         n_steps = len(section.steps)
-        n_elements = ELEMENTS_PER_THREAD if n_steps <= MOST_STEPS else 2 if n_steps <= 2 * MOST_STEPS else 1
+        n_elements = ELEMENTS_PER_THREAD if n_steps <= MAX_STEPS else 2 if n_steps <= 2 * MAX_STEPS else 1
         self.line(f"at = {thread if first == '0' else f'{first} + {thread}'}")
         if not last.isidentifier():
             self.line(f"stop = {last}")

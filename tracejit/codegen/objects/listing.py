@@ -23,6 +23,8 @@ VECTOR = re.compile(r"<(\d+) x (?:float|double|i(?:8|16|32|64))>")
 def vector_width(llvm_ir: str) -> int:
     """Return the number of elements in the widest vector that LLVM IR computes with, or 1 for scalar code.
 
+    LLVM chooses the width and prints it only in the text of its IR.
+
     >>> vector_width("%5 = fadd <16 x float> %3, %4"), vector_width("%5 = fadd float %3, %4")
     (16, 1)
     """

@@ -41,7 +41,7 @@ from tracejit.forking import make_lock
 
 __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 
-LARGEST = 1 << 26  # maximal size of an entry in bytes; kernels have a few thousand
+MAX_ENTRY_BYTES = 1 << 26  # maximal size of an entry in bytes; kernels have a few thousand
 REMEMBERED = 4096  # number of misses, and of entries in memory without a folder, that are retained
 
 REMEDY = "set TRACEJIT_CACHE_DIR to a private folder that can be written"
@@ -282,12 +282,12 @@ class Store:
                 raise DamagedEntryError("foreign: not a file")
             if exposure := _reason_to_distrust(status):
                 raise DamagedEntryError(f"foreign: {exposure}")
-            if status.st_size > LARGEST:
+            if status.st_size > MAX_ENTRY_BYTES:
                 raise DamagedEntryError(
-                    f"damaged: {status.st_size:,} bytes, entries have {LARGEST:,} at most"
+                    f"damaged: {status.st_size:,} bytes, entries have {MAX_ENTRY_BYTES:,} at most"
                 )
             with open(handle, "rb", closefd=False) as file:
-                data = file.read(LARGEST)
+                data = file.read(MAX_ENTRY_BYTES)
         finally:
             os.close(handle)
         entry = decode(key, data)

@@ -7,5 +7,5 @@ Modules; each imports only modules to its right and below:
     memory  memory of GPUs, in size classes
     driver  the driver as a table of function addresses
 
-The package imports `memory`, `threads` and `native` of the engine. It calls the driver only, no CUDA library.
+The package imports `kernels`, `memory`, `native` and `threads`. It calls the driver only, no CUDA library.
 """

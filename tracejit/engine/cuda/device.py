@@ -48,11 +48,11 @@ FUNCTIONS = {
 }
 """The driver functions that the executor calls, by the offset of their address in the device's record."""
 
-Loader = Callable[[], Any]
-_loader: Loader | None = None
+KernelLoader = Callable[[], Any]
+_loader: KernelLoader | None = None
 
 
-def install(loader: Loader) -> None:
+def install(loader: KernelLoader) -> None:
     """Set the loader of the native functions for GPUs, which returns their addresses by name."""
     global _loader
     _loader = loader

@@ -55,18 +55,18 @@ class DirectCall(NamedTuple):
     direct: Direct | None
 
 
-Operand = np.ndarray | Number
+DirectOperand = np.ndarray | Number
 
-Compute = Callable[..., "np.ndarray | None"]
+DirectFunction = Callable[..., "np.ndarray | None"]
 """``compute(*operands)`` returns the result of one operation as a new array in C order, or None if the
 operation has to be recorded. Raises the errors of the operator's typing rule, with the user's line."""
 
-_computers: dict[Hashable, Compute] = {}
+_computers: dict[Hashable, DirectFunction] = {}
 _lock = make_lock()
 
 
-def compute(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> np.ndarray | None:
-    """Compute ``op(*operands, **attrs)``, see `Compute`.
+def compute(op: Op, operands: tuple[DirectOperand, ...], attrs: Mapping[str, Any]) -> np.ndarray | None:
+    """Compute ``op(*operands, **attrs)``, see `DirectFunction`.
 
     Elementwise operators broadcast their operands, which must have the dtype in which the operator computes.
     """
@@ -78,7 +78,7 @@ def compute(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> 
         return None
 
 
-def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> Compute:
+def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> DirectFunction:
     """Return the function that computes an operator with these attributes. Frequent callers cache it."""
     key = (op, *attrs.items(), arity)
     function = _computers.get(key)
@@ -87,7 +87,7 @@ def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> Compute:
     return function
 
 
-def _unary(calls: _Calls) -> Compute:
+def _unary(calls: _Calls) -> DirectFunction:
     def compute(x: np.ndarray) -> np.ndarray | None:
         if config.check:
             return None  # only launches are checked against NumPy
@@ -102,10 +102,12 @@ def _unary(calls: _Calls) -> Compute:
     return compute
 
 
-def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, DirectCall], None] | None = None) -> Compute:
+def _binary(
+    calls: _Calls, keep: Callable[[np.ndarray, Any, DirectCall], None] | None = None
+) -> DirectFunction:
     """Return the function for two operands; `keep` is notified of every call that runs."""
 
-    def compute(x1: Operand, x2: Operand) -> np.ndarray | None:
+    def compute(x1: DirectOperand, x2: DirectOperand) -> np.ndarray | None:
         if config.check:
             return None
         form: Hashable
@@ -131,8 +133,8 @@ def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, DirectCall], None] |
     return compute
 
 
-def _any(calls: _Calls) -> Compute:
-    def compute(*operands: Operand) -> np.ndarray | None:
+def _any(calls: _Calls) -> DirectFunction:
+    def compute(*operands: DirectOperand) -> np.ndarray | None:
         if config.check:
             return None
         form = tuple([(x.dtype, x.shape, x.strides) if type(x) is np.ndarray else x.dtype for x in operands])
@@ -153,7 +155,7 @@ class _Calls(dict[Hashable, "DirectCall | None"]):
         super().__init__()
         self.op, self.attrs = op, attrs
 
-    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
+    def add(self, form: Hashable, operands: tuple[DirectOperand, ...]) -> DirectCall | None:
         """Compile and cache the call for operands of a new form; None if there is none."""
         call = None
         if UNSUPPORTED.isdisjoint(self.op.traits) and all(map(_has_regular_strides, operands)):
@@ -184,7 +186,7 @@ class _Calls(dict[Hashable, "DirectCall | None"]):
 class _Products(_Calls):
     """The direct calls of products of vectors and matrices. Vectors are rows or columns in the graph."""
 
-    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> DirectCall | None:
+    def add(self, form: Hashable, operands: tuple[DirectOperand, ...]) -> DirectCall | None:
         a, b = operands
         assert isinstance(a, np.ndarray)
         assert isinstance(b, np.ndarray)
@@ -194,16 +196,16 @@ class _Products(_Calls):
         return call
 
 
-def _has_regular_strides(x: Operand) -> bool:
+def _has_regular_strides(x: DirectOperand) -> bool:
     """Whether the strides of an operand are non-negative multiples of the element size."""
     return isinstance(x, Number) or all(s >= 0 and s % x.itemsize == 0 for s in x.strides)
 
 
-def _has_elements(operands: tuple[Operand, ...]) -> bool:
+def _has_elements(operands: tuple[DirectOperand, ...]) -> bool:
     return all(isinstance(x, Number) or x.size > 0 for x in operands)
 
 
-def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> Graph | None:
+def _graph(op: Op, operands: tuple[DirectOperand, ...], attrs: Mapping[str, Any]) -> Graph | None:
     """Build a graph of one operator on operands of these forms; None if the operation is not small."""
     builder = Builder()
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
@@ -226,7 +228,7 @@ def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> G
     return builder.graph([result])
 
 
-def _input(builder: Builder, x: Operand, shape: tuple[int, ...] | None) -> Value:
+def _input(builder: Builder, x: DirectOperand, shape: tuple[int, ...] | None) -> Value:
     """Return an operand as a value: an input for the memory that it spans, viewed, broadcast to `shape`."""
     if isinstance(x, Number):
         return builder.input(number_type(x.dtype))
@@ -248,4 +250,4 @@ def _compiled(graph: Graph) -> DirectCall | None:
 
 
 product = _binary(_Products(matmul, {}), machine_code.keep_product)
-"""The matrix product of two arrays of one dtype and one or two dimensions, see `Compute`."""
+"""The matrix product of two arrays of one dtype and one or two dimensions, see `DirectFunction`."""

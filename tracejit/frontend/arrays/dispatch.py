@@ -18,7 +18,7 @@ from tracejit.errors import ArgumentError, DeviceError, DTypeError, ShapeError, 
 from tracejit.frontend.arrays import dlpack, immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import default_device
-from tracejit.frontend.arrays.promotion import Operand
+from tracejit.frontend.arrays.promotion import PromotionOperand
 from tracejit.frontend.arrays.views import dropped
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
@@ -38,7 +38,7 @@ from tracejit.ops import view as view_op
 from tracejit.ops.complex_numbers import part_dtype
 
 
-def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
+def _check_number(name: str, x: PromotionOperand, dtype: np.dtype) -> None:
     """Raise DTypeError if `x` is a number that does not fit `dtype`.
 
     For an integer dtype, the check of a traced number is a look.
@@ -53,13 +53,13 @@ def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
         raise promotion.too_wide(name, x, dtype)
 
 
-def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
+def apply(op: Op, *operands: PromotionOperand, **attrs: Any) -> Any:
     """Perform ``op(*operands)`` on promoted and broadcast operands, immediately or by recording it."""
     computed = None if attrs else immediate.apply(op, *operands)
     return record(op, *operands, **attrs) if computed is None else computed
 
 
-def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
+def record(op: Op, *operands: PromotionOperand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
@@ -84,7 +84,7 @@ def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
     return ArrayCore.new(recording.new(result))
 
 
-def _record(op: Op, operands: Sequence[Operand], attrs: dict[str, Any], wrap: Wrap = wrap) -> Any:
+def _record(op: Op, operands: Sequence[PromotionOperand], attrs: dict[str, Any], wrap: Wrap = wrap) -> Any:
     """Implement `record` for converted operands; `wrap` converts the result."""
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
@@ -131,7 +131,9 @@ def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> 
         thread.trace.refuse_number(f"{op.name}: a float64 number widens an array")
 
 
-def _too_wide(operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> tuple[Any, np.dtype] | None:
+def _too_wide(
+    operands: Sequence[PromotionOperand], dtypes: Sequence[np.dtype]
+) -> tuple[Any, np.dtype] | None:
     """Return a number that does not fit the dtype to which it is cast, and this dtype; None if all fit."""
     for x, dtype in zip(operands, dtypes, strict=True):
         if type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
@@ -142,7 +144,7 @@ def _too_wide(operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> tuple[
 
 
 def _compare_wide(
-    op: Op, operands: Sequence[Operand], misfit: tuple[Any, np.dtype], shape: tuple[int, ...]
+    op: Op, operands: Sequence[PromotionOperand], misfit: tuple[Any, np.dtype], shape: tuple[int, ...]
 ) -> Any:
     """Compare integers with a number outside the range of their dtype; raise an error for other operators."""
     number, dtype = misfit
@@ -212,7 +214,9 @@ def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, A
     return None
 
 
-def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
+def full(
+    value: PromotionOperand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full"
+) -> Any:
     """Return a new array filled with a number, or with a broadcastable array."""
     value = as_operand(name, value)
     _check_number(name, value, dtype)
@@ -242,7 +246,7 @@ def as_array(name: str, x: Any) -> Any:
     return full(operand, (), promotion.common_dtype(name, (operand,)), default_device(), name)
 
 
-def _dtype_of_number(x: Operand, dtype: np.dtype) -> np.dtype:
+def _dtype_of_number(x: PromotionOperand, dtype: np.dtype) -> np.dtype:
     """Return the dtype in which an operand is recorded before a cast to `dtype`.
 
     A float number for an integer dtype is recorded as float64, because only arrays can be truncated.
@@ -256,7 +260,9 @@ def cast(x: Any, dtype: np.dtype) -> Any:
     return x if x.dtype == dtype else emit(astype, x, dtype=dtype)
 
 
-def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
+def write(
+    target: ArrayCore, value: PromotionOperand, name: str = "assignment", *, casts: bool = False
+) -> None:
     """Store `value`, broadcast and cast, into the elements that `target` views.
 
     As in NumPy, an assignment (`casts`) converts between all dtypes, an in-place operator only as
@@ -268,7 +274,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             _record_write(target, operand, name, casts=casts)
 
 
-def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:
+def _record_write(target: ArrayCore, value: PromotionOperand, name: str, *, casts: bool) -> None:
     """Implement `write` for converted operands, by recording."""
     is_alike = (
         isinstance(value, ArrayCore)
@@ -303,7 +309,7 @@ def _rebind(recording: Recording, target: ArrayCore, new: Value) -> None:
         raise locate(error, user_location()) from None
 
 
-def _storable(target: ArrayCore, value: Operand, name: str, casts: bool) -> Operand:
+def _storable(target: ArrayCore, value: PromotionOperand, name: str, casts: bool) -> PromotionOperand:
     """Return `value` without excess leading dimensions; raise an error if it cannot be stored in `target`."""
     if isinstance(value, ArrayCore) and value.device is not target.device:
         what = (
@@ -340,7 +346,7 @@ def _storable(target: ArrayCore, value: Operand, name: str, casts: bool) -> Oper
     return value
 
 
-def update(op: Op, target: ArrayCore, other: Operand) -> None:
+def update(op: Op, target: ArrayCore, other: PromotionOperand) -> None:
     """Store ``op(target, other)`` into the elements of `target`, atomically with respect to other threads."""
     trace = thread.trace
     with quiet:
@@ -361,7 +367,7 @@ def update(op: Op, target: ArrayCore, other: Operand) -> None:
     in_place(op.name, functools.partial(record, op), target, other)
 
 
-def _are_counted(target: ArrayCore, other: Operand) -> bool:
+def _are_counted(target: ArrayCore, other: PromotionOperand) -> bool:
     """Whether the extents of both operands are known, and `other` needs no conversion by `operand_on`."""
     if type(target._storage) is Uncounted:
         return False
@@ -374,7 +380,9 @@ def _unwrapped(_recording: Recording, result: Any) -> Any:
     return result
 
 
-def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
+def in_place(
+    name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: PromotionOperand
+) -> None:
     """Store ``function(target, other)`` into the elements of `target`, atomically for other threads."""
     if type(other) not in NATIVE and not isinstance(other, ArrayCore):
         other = operand_on(name, other, target.device)
@@ -415,7 +423,10 @@ def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Valu
 
 
 def _operands(
-    recording: Recording, operands: Sequence[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
+    recording: Recording,
+    operands: Sequence[PromotionOperand],
+    dtypes: Sequence[np.dtype],
+    shape: tuple[int, ...],
 ) -> list[Value]:
     """Return operands as values of the recording; see `value_of`."""
     device = device_of(operands) if dtypes[-1].kind == "c" else CPU  # used for complex numbers only
@@ -427,7 +438,7 @@ def _operands(
 
 
 def value_of(
-    recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
+    recording: Recording, operand: PromotionOperand, dtype: np.dtype, shape: tuple[int, ...], device: Device
 ) -> Value:
     """Return an operand as a value of the recording with this dtype; arrays are broadcast to `shape`.
 
@@ -447,7 +458,7 @@ def value_of(
 
 
 def _complex_of(
-    recording: Recording, number: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
+    recording: Recording, number: PromotionOperand, dtype: np.dtype, shape: tuple[int, ...], device: Device
 ) -> Value:
     """Return a complex array of `shape` filled with a number."""
     real = part_dtype(dtype)
@@ -469,14 +480,14 @@ def _builtin_number(x: Any) -> int | float | complex:
     return int(x) if isinstance(x, int) else float(x) if isinstance(x, float) else complex(x)
 
 
-def as_operand(name: str, x: Any) -> Operand:
+def as_operand(name: str, x: Any) -> PromotionOperand:
     """Return `x` as an operand, on the default device."""
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
     return operand_on(name, x, default_device())
 
 
-def operand_on(name: str, x: Any, device: Device) -> Operand:
+def operand_on(name: str, x: Any, device: Device) -> PromotionOperand:
     """Return `x` as an operand: NDArrays, numbers and proxies as they are, NumPy's scalars on `device`.
 
     `device` is that of the other operands. NumPy arrays are copied to a GPU; for CPU devices they remain on
@@ -507,7 +518,7 @@ def placed(x: Any, device: Device) -> Any:
     return x if x.device is device else emit(copy_to, x, device=device, priority=0)
 
 
-def device_of(operands: Sequence[Operand]) -> Any:
+def device_of(operands: Sequence[PromotionOperand]) -> Any:
     """Return the device of the first array among the operands, or the default device."""
     return next((x.device for x in operands if isinstance(x, ArrayCore)), default_device())
 

@@ -141,7 +141,7 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
 
     Other operands are passed to `apply`. The function must not be called while the thread is busy.
     """
-    routines: dict[tuple[Any, Any], Routine | None] = {}
+    routines: dict[tuple[Any, Any], ImmediateRoutine | None] = {}
 
     def compute(x1: Any, x2: Any) -> Any:
         array, kind1, kind2 = ArrayCore.concrete, type(x1), type(x2)
@@ -168,14 +168,16 @@ def binary_of(op: Op) -> Callable[[Any, Any], Any]:
     return compute
 
 
-Routine = Callable[[Any, Any], "np.ndarray | None"]
+ImmediateRoutine = Callable[[Any, Any], "np.ndarray | None"]
 """A function that computes a binary operator on operands of fixed kinds, without casts; it returns None if
 the operation has to be recorded."""
 
 
 def _routine(
-    routines: dict[tuple[Any, Any], Routine | None], op: Op, kinds: tuple[promotion.Kind, promotion.Kind]
-) -> Routine | None:
+    routines: dict[tuple[Any, Any], ImmediateRoutine | None],
+    op: Op,
+    kinds: tuple[promotion.Kind, promotion.Kind],
+) -> ImmediateRoutine | None:
     """Build and cache the routine for operands of these kinds; None if an operand has to be cast."""
     plan = None if all(kind.__class__ is type for kind in kinds) else plan_for(op, *kinds)
     if plan is None:
@@ -190,7 +192,7 @@ def _routine(
     return routine
 
 
-def _routine_of(op: Op, plan: ImmediatePlan) -> Routine:
+def _routine_of(op: Op, plan: ImmediatePlan) -> ImmediateRoutine:
     """Return the routine of a plan for operands of its dtypes.
 
     Numbers are passed as 0-d arrays or as `direct.Number`.
@@ -216,7 +218,7 @@ def _routine_of(op: Op, plan: ImmediatePlan) -> Routine:
     return compute
 
 
-def _with_number(plan: ImmediatePlan, compute: Routine, *, first: bool) -> Routine:
+def _with_number(plan: ImmediatePlan, compute: ImmediateRoutine, *, first: bool) -> ImmediateRoutine:
     """Return the routine for a Python number as the first or the second operand."""
     dtype = plan.inputs[0]
     convert: Callable[..., Any] = number if plan.ufunc is None else literal

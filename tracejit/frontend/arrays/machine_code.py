@@ -40,18 +40,18 @@ ASSUMED_SMALL = eager.SMALL
 """The limit for small arrays that the machine code assumes. If it is changed, the Python methods decide."""
 
 SLOTS = {
-    5: "subscript",
-    3: "assign_subscript",
-    7: "add",
-    36: "subtract",
-    29: "multiply",
-    37: "divide",
-    14: "add_in_place",
-    23: "subtract_in_place",
-    18: "multiply_in_place",
-    24: "divide_in_place",
-    75: "matrix_multiply",
-    11: "float",
+    5: "arrays_subscript",
+    3: "arrays_assign_subscript",
+    7: "arrays_add",
+    36: "arrays_subtract",
+    29: "arrays_multiply",
+    37: "arrays_divide",
+    14: "arrays_add_in_place",
+    23: "arrays_subtract_in_place",
+    18: "arrays_multiply_in_place",
+    24: "arrays_divide_in_place",
+    75: "arrays_matrix_multiply",
+    11: "arrays_float",
 }
 """Numbers of CPython's slots (of its stable ABI), and the functions for these slots."""
 
@@ -110,10 +110,9 @@ def install(kind: type) -> None:
             return
         if _bases is None:
             kernel = load([RECIPE])[0][0]
-            addresses = {name.removeprefix("arrays_"): at for name, at in kernel.addresses.items()}
             _kept.append(kernel)
-            _fill(objects.call(addresses["state"]), kind)
-            functions = {number: addresses[name] for number, name in SLOTS.items()}
+            _fill(objects.call(kernel.addresses["arrays_state"]), kind)
+            functions = {number: kernel.addresses[name] for number, name in SLOTS.items()}
             _bases = (objects.with_slots("tracejit.Slots", kind.__bases__, functions),)
         if kind.__bases__ != _bases:
             kind.__bases__ = _bases

@@ -28,7 +28,7 @@ from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.op import Op
 from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, HALVES, ArrayType, is_inexact
 
-Operand = Any
+PromotionOperand = Any
 
 KNOWN = {dtype: dtype for dtype in DTYPES}
 """The supported dtypes, to map equal dtypes to one object, so that comparisons are fast."""
@@ -48,7 +48,7 @@ Kind = np.dtype | type
 _NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
 
 
-def kind_of(x: Operand) -> Kind:
+def kind_of(x: PromotionOperand) -> Kind:
     """Return the kind of an operand, without a look at a traced number."""
     if type(x) is not NumberProxy and isinstance(x, ArrayCore):
         return x._storage.type.dtype
@@ -102,7 +102,7 @@ def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.
         return common
 
 
-def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
+def common_dtype(name: str, operands: Sequence[PromotionOperand]) -> np.dtype:
     """Return NumPy 2's common dtype of operands. If all are Python numbers, it is their common default."""
     return common(name, tuple(map(kind_of, operands)))
 
@@ -161,12 +161,12 @@ def floating(dtype: np.dtype) -> np.dtype:
 def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether an integer, or the integral part of a float, is in the range of a dtype."""
     if is_inexact(dtype):  # integers beyond float64 are an error, as in Python; others become infinite
-        return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
+        return not isinstance(number, int) or bool(-MAX_FLOAT64 <= number <= MAX_FLOAT64)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)
 
 
-LARGEST = int(np.finfo("float64").max)
+MAX_FLOAT64 = int(np.finfo("float64").max)
 
 
 @functools.cache

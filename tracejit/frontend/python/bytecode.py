@@ -30,13 +30,8 @@ _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 _ITEM_STORES = {"STORE_SUBSCR", "DELETE_SUBSCR"}
 _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
-_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
-_NO_FALLTHROUGH = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
-)
-"""Instructions after which control does not continue at the next instruction."""
-_COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
-GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -127,57 +122,15 @@ def operations(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG"))
 
 
-class StackStep(NamedTuple):
-    """An instruction with the stack depth before and after it; None where the depth is unknown because no
-    preceding instruction leads there.
-    """
-
-    instruction: dis.Instruction
-    before: int | None
-    after: int | None
+def variables_of(instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the variables of an instruction that loads or stores one or two."""
+    names = instruction.argval
+    return names if isinstance(names, tuple) else (names,)
 
 
-@functools.lru_cache(maxsize=256)
-def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
-    """Return the instructions of `code` with the stack depths, in textual order.
-
-    A ``PRECALL`` of Python 3.11 counts as popping the arguments, although they stay until its ``CALL``.
-    """
-    depths = {0: 0}  # depth at the targets of jumps, by offset
-    depth: int | None = 0
-    steps = []
-    for i in instructions(code):
-        if i.opname == "CACHE":
-            continue
-        depth = before = depths.get(i.offset, depth)
-        if depth is not None:
-            if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
-                depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
-            argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
-            depth += dis.stack_effect(i.opcode, argument, jump=False)
-            if i.opname in _NO_FALLTHROUGH:
-                depth = None
-        if i.opname != "EXTENDED_ARG":
-            steps.append(StackStep(i, before, depth))
-    return tuple(steps)
-
-
-def enclosing(code: types.CodeType, offset: int) -> list[int]:
-    """Return the offsets of the ``for`` statements and comprehensions that enclose an instruction."""
-    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
-    return [begin for begin, end in ends if begin <= offset < end]
-
-
-def collects(code: types.CodeType, begin: int) -> bool:
-    """Return whether a ``for`` belongs to a comprehension, whose partial result no other code can access."""
-    end = next(i.argval for i in instructions(code) if i.offset == begin)
-    return any(begin < i.offset < end and i.opname in _COLLECTING for i in instructions(code))
-
-
-@functools.lru_cache(maxsize=256)
-def steps_to(code: types.CodeType, offset: int) -> tuple[StackStep, ...]:
-    """Return the steps of `code` up to the instruction that contains an offset, caches included."""
-    return tuple(step for step in stack_steps(code) if step.instruction.offset <= offset)
+def is_generator(code: types.CodeType) -> bool:
+    """Whether `code` is that of a generator or a coroutine."""
+    return bool(code.co_flags & _GENERATORS)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -251,7 +204,7 @@ def _imports(sequence: list[dis.Instruction]) -> Iterator[tuple[int, str]]:
     """
     for index, each in enumerate(sequence):
         if each.opname == "IMPORT_NAME":
-            level, _names = [i.argval for i in sequence[:index] if i.opname in _CONSTANTS][-2:]
+            level, _names = [i.argval for i in sequence[:index] if i.opname in CONSTANTS][-2:]
             yield level, each.argval
 
 

@@ -34,8 +34,8 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.ops import astype
 
-NODE_LIMIT = 64
-BYTE_LIMIT = 256 << 20
+MAX_NODES = 64
+MAX_BYTES = 256 << 20
 SMALL = 1 << 14  # elements; operations on arrays up to this size run immediately, see `arrays.immediate`
 SCHEDULES = 512
 
@@ -127,7 +127,7 @@ class EagerRecording(ResidualRecording):
 
     def cut(self) -> None:
         """Launch if the recording has reached its fixed size. Called between operators, never inside one."""
-        if len(self.nodes) >= NODE_LIMIT or (self.bytes >= BYTE_LIMIT and not self._has_just_cast()):
+        if len(self.nodes) >= MAX_NODES or (self.bytes >= MAX_BYTES and not self._has_just_cast()):
             self.launch()
 
     def _has_just_cast(self) -> bool:
@@ -136,7 +136,7 @@ class EagerRecording(ResidualRecording):
         """
         last = self.nodes[-1]
         size = last.outputs[0].type.nbytes
-        return last.op is astype and self.bytes - size < BYTE_LIMIT and last.location == user_location()
+        return last.op is astype and self.bytes - size < MAX_BYTES and last.location == user_location()
 
     def flush(self) -> None:
         """Launch the recorded operations, and wait for those that write memory which Python can see. Must not

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.errors import file_and_line
+from tracejit.frontend.python.code_loops import updated_attributes
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.look_loops.counters import (
     CountedRange,
-    attribute_counters,
     count_attributes,
     count_in,
     may_count,
@@ -122,7 +122,7 @@ class Looks:
         if frames:
             self._visited[position] = key
         may = self.iterates or any(may_count(frame.f_code) for frame in frames)
-        return is_other and (may or any(map(attribute_counters, codes)))
+        return is_other and (may or any(map(updated_attributes, codes)))
 
 
 def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:

@@ -17,7 +17,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from tracejit.frontend.recording.recording import thread
 
-LIMIT = 1 << 16
+MAX_GUARDED_BYTES = 1 << 16
 """The maximum number of bytes of an array that is guarded by content."""
 
 _SHAPE = {"shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "T", "mT", "base", "flags"}
@@ -33,7 +33,7 @@ class Captured:
 
     def __init__(self, origin: np.ndarray, path: str):
         self.origin, self.path = origin, path
-        self.content = origin.copy() if origin.nbytes <= LIMIT else None
+        self.content = origin.copy() if origin.nbytes <= MAX_GUARDED_BYTES else None
         self.is_watched = self.is_data = False
         self._view: weakref.ref[Watched] | None = None  # weak: the view refers to this; slots keep it alive
 
@@ -55,9 +55,8 @@ class Captured:
 
     def too_large(self, path: str) -> tuple[str, str]:
         """Return the reason why such data cannot be checked, and a remedy."""
-        reason = (
-            f"{path}, a NumPy array of {self.origin.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
-        )
+        size, limit = f"{self.origin.nbytes:,}", f"{MAX_GUARDED_BYTES:,}"
+        reason = f"{path}, a NumPy array of {size} bytes, is data (up to {limit} are checked)"
         return reason, "make it an NDArray once, with tj.asarray"
 
     def changed(self) -> bool:

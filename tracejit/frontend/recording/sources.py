@@ -18,7 +18,7 @@ import numpy as np
 from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording.operations import IDENTITY_FUNCTION, Operation
 
-SHOWN = 60  # the maximum number of characters of an expression in messages
+MAX_SHOWN_CHARACTERS = 60  # the maximum number of characters of an expression in messages
 
 
 class Source:
@@ -103,7 +103,7 @@ def number_key(source: Any) -> Hashable:
 def shown(operation: Operation, operands: tuple[Any, ...]) -> str:
     """Return an expression as messages show it."""
     text = operation.written(*(getattr(o, "path", None) or source_of(o) for o in operands))
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
 def source_of(value: Any) -> str:

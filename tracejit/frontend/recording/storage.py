@@ -65,7 +65,7 @@ class StorageFailure:
 
 
 _types: dict[tuple[Any, ...], ArrayType] = {}
-TYPES = 4096  # the maximum number of cached types
+MAX_CACHED_TYPES = 4096  # the maximum number of cached types
 
 
 class Storage:
@@ -254,7 +254,7 @@ def type_of(array: np.ndarray) -> ArrayType:
 def interned(type: ArrayType) -> ArrayType:
     """Return one object for equal types, usually: replays compare types by identity first."""
     key: tuple[Any, ...] = (type.shape, type.dtype) if type.device is CPU else (type.device, type)
-    if key not in _types and len(_types) >= TYPES:
+    if key not in _types and len(_types) >= MAX_CACHED_TYPES:
         _types.clear()
     return _types.setdefault(key, type)
 

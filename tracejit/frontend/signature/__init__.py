@@ -15,6 +15,6 @@ Modules; each imports only modules to its right and below:
     runtime, source         functions that the replay function calls; its compilation
     expressions             values in these steps: variables, constants, values derived from them
 
-The package imports `arrays`, `recording` and `python`. It knows no surroundings and no traced functions:
-these fill its records.
+The package imports `arrays`, `engine`, `ir`, `ops`, `python` and `recording`. It knows no surroundings and
+no traced functions: these fill its records.
 """

@@ -37,7 +37,7 @@ from tracejit.frontend.signature.stand_ins import callers_value
 ATOMS = (*VALUES, types.BuiltinFunctionType, types.ModuleType, type)
 """Classes of values that replays return as they are."""
 
-LARGEST_COPY = 1 << 24
+MAX_COPY_BYTES = 1 << 24
 """The largest size of a NumPy array, in bytes, that a signature stores for replays to copy."""
 
 
@@ -132,7 +132,7 @@ class ResultDescription:
             np.may_share_memory(array, other) for other in self._copied
         )
         if (
-            array.nbytes > LARGEST_COPY
+            array.nbytes > MAX_COPY_BYTES
             or array.dtype.kind not in "biufc"
             or not (array.flags.writeable and is_unshared)
         ):

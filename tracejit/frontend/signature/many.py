@@ -22,7 +22,7 @@ from typing import Any
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.expressions import Var
-from tracejit.frontend.signature.program import ArrayCheck, Bind, Step
+from tracejit.frontend.signature.program import ArrayCheck, Bind, ProgramStep
 
 MANY = 16
 """The smallest number of arrays that are checked by a loop."""
@@ -48,7 +48,7 @@ def are_alike(values: Sequence[Any], known: Container[Storage]) -> bool:
     return len(distinct) == len(values) and view.is_identity(kind.shape)
 
 
-def arrays_from(steps: Sequence[Step], position: int) -> list[ArrayCheck]:
+def arrays_from(steps: Sequence[ProgramStep], position: int) -> list[ArrayCheck]:
     """Return the consecutive checks of arrays from `position` on, each of which follows the binding of its
     array. They have the same type and view, and no array is read from another one of them.
     """

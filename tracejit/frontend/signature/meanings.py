@@ -22,10 +22,10 @@ from tracejit.frontend.signature.program import (
     ArrayCheck,
     Bind,
     ManyArrays,
+    ProgramStep,
     ReplayProgram,
     RunSegment,
     StateLoop,
-    Step,
 )
 
 
@@ -64,7 +64,7 @@ class Meanings:
             return known
         return interned("object", Identity(value.value)) if isinstance(value, Const) else interned(value.key)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ProgramStep) -> None:
         """Add the meanings of the variables that a step binds."""
         known = self._known
         if isinstance(step, Bind):

@@ -21,11 +21,11 @@ from tracejit.frontend.signature.program import (
     ArrayOn,
     Container,
     CopyOf,
-    Effect,
     Known,
     Make,
     Rebind,
     ReplayProgram,
+    StateChange,
     StorageAddress,
 )
 from tracejit.frontend.signature.runtime import any_shared, variables
@@ -84,7 +84,7 @@ def write_back(program: ReplayProgram) -> None:
         engine.wait(*variables(storages), exclusive=True)
 
 
-def _perform(effect: Effect) -> None:
+def _perform(effect: StateChange) -> None:
     if isinstance(effect, Rebind):
         effect.slot.put(GONE if effect.value is GONE else make(effect.value))
     elif isinstance(container := effect.container.value, dict):

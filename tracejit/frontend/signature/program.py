@@ -147,7 +147,7 @@ class Transition:
     after: by the position of each state where it may end: the new values of that state's variables.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     ends: int | Var
     after: Mapping[int, tuple[Var, ...]]
 
@@ -182,7 +182,7 @@ class StateLoop:
     ends: int
 
 
-Step = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop
+ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Refill:
     value: Make
 
 
-Effect = Rebind | Refill
+StateChange = Rebind | Refill
 
 
 # -- launch --------------------------------------------------------------------------------------------------
@@ -299,13 +299,13 @@ class ReplayProgram:
     pinned:    integers that the signature requires, by their `number_key`.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ProgramStep] = field(default_factory=list)
     copies: list[tuple[Var, Expr]] = field(default_factory=list)
     constants: dict[Var, Storage] = field(default_factory=dict)
     outputs: dict[Storage, Var] = field(default_factory=dict)
     values: list[tuple[Var, Make]] = field(default_factory=list)
     launch: Launch | None = None
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[StateChange] = field(default_factory=list)
     result: Make | None = None
     pinned: dict[Hashable, int] = field(default_factory=dict)
 

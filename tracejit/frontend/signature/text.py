@@ -49,13 +49,13 @@ from tracejit.frontend.signature.program import (
     Launch,
     LoopState,
     ManyArrays,
+    ProgramStep,
     Rebind,
     Refill,
     ReplayProgram,
     RunSegment,
     Separate,
     StateLoop,
-    Step,
     StorageAddress,
     Transition,
 )
@@ -102,7 +102,7 @@ class Writer(ExpressionWriter):
 
     # -- checks ----------------------------------------------------------------------------------------------
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[ProgramStep]) -> None:
         """Write steps; the checks of many consecutive arrays become one."""
         position = 0
         while position < len(steps):
@@ -142,7 +142,7 @@ class Writer(ExpressionWriter):
             lines.append(f"{name} = {self.display(vars)}")
         return name
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ProgramStep) -> None:
         """Write a step."""
         if isinstance(step, Bind):
             name = self.write(step.var)

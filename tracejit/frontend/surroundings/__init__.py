@@ -21,6 +21,6 @@ Modules; each imports only modules to its right and below:
     numbers_found, chosen_elements  stand-ins for `float`, `int` and other builtins; `max` and `min` of
                                     array elements
 
-The package imports `signature` (its expressions, slots and records), `arrays`, `recording` and `python`. It
-knows no traced functions: `jit` uses it.
+The package imports `arrays`, `engine`, `ir`, `python`, `recording` and `signature`. Of `signature` it uses
+expressions, slots and records. It knows no traced functions: `jit` uses it.
 """

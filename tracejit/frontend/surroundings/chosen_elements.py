@@ -13,25 +13,17 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tracejit.frontend.arrays.functions.elementwise import greater, less, where
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.bytecode import stack_steps
-from tracejit.frontend.recording.look_loops.frames import callee_at, value_loaded_between
+from tracejit.frontend.python.code_positions import CALL, ITEM, use_of_result
+from tracejit.frontend.recording.look_loops.frames import callee_at, loaded_value
 
 COMPARISONS: dict[Any, Callable[..., Any]] = {max: greater, min: less}
 """The comparison by which Python replaces the chosen operand with the next one."""
-
-USES = ("BINARY_OP", "COMPARE_OP", "UNARY_NEGATIVE")
-"""Instructions that compute a new array from an operand."""
-
-STORE, CALL = "STORE_SUBSCR", "CALL"
-
-POPS = {"BINARY_OP": 2, "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1, STORE: 3}
-"""The number of operands that each instruction pops, for instructions that only compute or store."""
 
 
 def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.FrameType) -> Any:
@@ -44,15 +36,15 @@ def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.F
     if kind is None:
         return None
     use = use_of_result(frame.f_code, frame.f_lasti)
-    while use.name == CALL:  # an operand of another choice?
+    while use.kind == CALL:  # an operand of another choice?
         if not _is_choice(callee_at(frame, use.offset)):
             return None
         use = use_of_result(frame.f_code, use.offset)
-    if use.name == STORE:
-        container = value_loaded_between(frame, use.offset, use.depth, use.depth + 1)
+    if use.kind == ITEM:
+        container = loaded_value(frame, use.container)
         if not isinstance(container, NDArray) or container.dtype != kind:
             return None
-    elif use.name is None or not all(isinstance(operand, NDArray) for operand in operands):
+    elif use.kind is None or not all(isinstance(operand, NDArray) for operand in operands):
         return None  # a Python number promotes differently from an array
     chosen = operands[0]
     for operand in operands[1:]:
@@ -83,55 +75,3 @@ def _kind_of(operands: Sequence[Any]) -> np.dtype | None:
 def _is_choice(function: Any) -> bool:
     """Whether a function is `max` or `min` of a traced body."""
     return isinstance(function, functools.partial) and function.args[:1] in ((max,), (min,))
-
-
-class Use(NamedTuple):
-    """The instruction that uses up a value.
-
-    name:   its name; None if the value may be kept.
-    offset: its offset.
-    depth:  the depth of the stack with the value on top.
-    """
-
-    name: str | None
-    offset: int = 0
-    depth: int = 0
-
-
-@functools.lru_cache(maxsize=256)
-def use_of_result(code: types.CodeType, offset: int) -> Use:
-    """Return the instruction that uses up the result of the call at an offset.
-
-    >>> def f(x, y): return max(x, y) * 2
-    >>> import dis
-    >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
-    >>> use_of_result(f.__code__, calls[0]).name
-    'BINARY_OP'
-    >>> def f(x, y): return max(x, y)
-    >>> calls = [i.offset for i in dis.get_instructions(f) if i.opname == "CALL"]
-    >>> use_of_result(f.__code__, calls[0]).name is None
-    True
-    """
-    depth = None
-    for instruction, before, after in stack_steps(code):
-        if instruction.offset <= offset:
-            depth = after
-            continue
-        name = instruction.opname
-        if depth is None or before is None or after is None or instruction.is_jump_target:
-            break
-        if name == "PRECALL":  # its pops are those of the call
-            continue
-        if name in POPS or name == CALL:
-            lowest = after - 1 if name == CALL else before - POPS[name]
-            if lowest < depth:  # the value is among the operands
-                is_used = name in USES or name == CALL or (name == STORE and lowest == depth - 1)
-                return Use(name if is_used else None, instruction.offset, depth)
-        elif name.startswith("BUILD_"):
-            if after <= depth:
-                break
-        elif not name.startswith("LOAD_") and name not in ("PUSH_NULL", "NOP"):
-            break
-        elif name in ("LOAD_ATTR", "LOAD_METHOD") and before == depth:
-            break  # an attribute of the value
-    return Use(None)

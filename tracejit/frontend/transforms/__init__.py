@@ -12,6 +12,6 @@ Modules; each imports only modules to its right and below:
     control             loops and branches as functions, with JAX's signatures
     leaves              the leaves of trees with respect to which a transformation differentiates
 
-The package imports `grad`, `arrays`, `recording` and `python`; it knows no signatures and no traced
-functions.
+The package imports `arrays`, `grad`, `ir`, `ops`, `passes`, `python` and `recording`. It knows no
+signatures and no traced functions.
 """

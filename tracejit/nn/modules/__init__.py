@@ -8,7 +8,8 @@ A traced function treats their methods like user code: the attributes they read 
     stacking   several modules as one, for `tj.vmap`
     base       `Module`: parameters and submodules
 
-The package imports the functions of `nn`; none of them imports it.
+The package imports `attend`, `convolution`, `frontend`, `functional`, `init`, `normalization`, `recurrent`
+and `walk`. Functions of `nn` do not import it.
 """
 
 from tracejit.frontend.python import kinds

@@ -9,5 +9,5 @@ Modules; each imports only modules to its right and below:
     agreement    one outcome of a call with collectives on all ranks
     aliases      values that share memory according to the semantics of nodes
 
-The package imports `ir`, `ops` and `tuning`, and no other pass.
+The package imports `ir`, `ops` and `tuning`.
 """

@@ -27,7 +27,7 @@ from tracejit.ops import constant, empty, fused, loop, scatter, update, view
 from tracejit.ops.communicate import IN_PLACE
 from tracejit.ops.loops import graph_can_fail, targets
 
-Pairs = tuple[tuple[int, int], ...]
+AliasPairs = tuple[tuple[int, int], ...]
 
 
 class Span(NamedTuple):
@@ -47,7 +47,7 @@ def is_task(node: Node) -> bool:
     return node.op is not constant and node.op is not empty and not is_alias(node)
 
 
-def overwrites(node: Node) -> Pairs:
+def overwrites(node: Node) -> AliasPairs:
     """The pairs (output, operand) for which the node writes the output into the operand's memory."""
     if node.op is fused:
         return _properties_of(node.attrs["body"]).overwrites
@@ -61,7 +61,7 @@ def overwrites(node: Node) -> Pairs:
 class BodyProperties(NamedTuple):
     """The aliasing and failure properties of a kernel, computed from its body."""
 
-    overwrites: Pairs
+    overwrites: AliasPairs
     can_fail: bool
 
 
@@ -72,7 +72,7 @@ def _properties_of(body: Graph) -> BodyProperties:
     return properties
 
 
-def _overwritten(body: Graph) -> Pairs:
+def _overwritten(body: Graph) -> AliasPairs:
     """The pairs (output, input) of a body for which updates write the output into the input."""
     stores = {n.outputs[0]: n for n in body.nodes if n.op is update}
     pairs = []
@@ -85,7 +85,7 @@ def _overwritten(body: Graph) -> Pairs:
     return tuple(pairs)
 
 
-def may_share(node: Node) -> Pairs:
+def may_share(node: Node) -> AliasPairs:
     """The pairs (output, operand) that the kernel allows to share memory."""
     return tuple(node.attrs.get("inplace", ()))
 
@@ -115,7 +115,7 @@ def roots(graph: Graph) -> dict[Value, Span]:
     return spans
 
 
-def _spans(graph: Graph, pairs_of: Callable[[Node], Pairs]) -> dict[Value, Span]:
+def _spans(graph: Graph, pairs_of: Callable[[Node], AliasPairs]) -> dict[Value, Span]:
     spans = {value: Span(value, 0) for value in graph.inputs if not value.type.on_host}
     for node in graph.nodes:
         if is_alias(node):

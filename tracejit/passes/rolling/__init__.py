@@ -7,5 +7,5 @@ Modules; each imports only modules to its right and below:
     wiring     the dataflow of the iterations of a run
     periods    periodic runs in a sequence of tokens
 
-The package imports `ir`, `ops`, `tuning`, and `cse` and `products` of `passes`.
+The package imports `cse`, `ir`, `ops`, `products` and `tuning`.
 """

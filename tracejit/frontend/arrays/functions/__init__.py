@@ -21,7 +21,9 @@ Modules; each imports (at the top level) only modules to its right and below:
                                     reductions; conditions on values; spectral windows; attributes of arrays
     manipulation, creation, dtypes  views with another shape; creation; dtypes and constants
 
-The package imports the modules of `arrays` below it; not `ndarray`, `interop` or `random`.
+The package imports `assignment`, `axes`, `core`, `devices`, `dispatch`, `immediate`, `indexing`, `ir`,
+`ops`, `promotion`, `public`, `recording`, `selection` and `views`. Of `arrays` these are the modules below
+it.
 """
 
 from __future__ import annotations

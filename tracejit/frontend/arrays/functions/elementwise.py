@@ -11,6 +11,7 @@ NDArray([1.5, 2.5, 3.5], dtype=float64)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
@@ -68,15 +69,21 @@ def _describe(op: Op) -> str:
 
 def _example(op: Op) -> str:
     """Return the example of a declaration as a session of the Python prompt."""
-    if not op.example:
+    if op.example is None:
         return ""
-    operands, result = op.example.split(" -> ")
-    elements, dtype = result.rsplit(" ", 1)
-    arguments = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
+    operands, elements, dtype = op.example
+    arguments = [f"tj.asarray({_source(x)})" if isinstance(x, list) else _source(x) for x in operands]
     return (
         "\n>>> import tracejit as tj\n"
         f">>> tj.{op.name}({', '.join(arguments)})\nNDArray({elements}, dtype={dtype})\n"
     )
+
+
+def _source(x: Any) -> str:
+    """Return the source of a number or a list of numbers."""
+    if isinstance(x, list):
+        return f"[{', '.join(map(_source, x))}]"
+    return repr(x) if math.isfinite(x) else f"tj.{x}"
 
 
 def _public(op: Op) -> Callable[..., Any]:

@@ -10,7 +10,8 @@ NDArray(2., dtype=float32)
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
@@ -119,14 +120,27 @@ def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
 # -- extremes ------------------------------------------------------------------------------------------------
 
 
-def _extreme(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+class _Search(NamedTuple):
+    """A search for the largest or smallest element that is not nan.
+
+    name:    the public function.
+    without: the function that does not ignore nan.
+    instead: the number that replaces nan; it is not selected if there is another one.
+    """
+
+    name: str
+    without: Callable[..., Any]
+    instead: float
+
+
+def _extreme(search: _Search, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     """Implement `nanmax` and `nanmin`: nan is replaced, and is the result only if all are nan."""
-    reduce = getattr(reductions, name.removeprefix("nan"))
+    name, reduce, instead = search
     array: Any = asarray(x)
     axes = normalize_axes(name, axis, array.ndim)
     if not _can_be_nan(array):
         return reduce(array, axes, keepdims=keepdims, initial=initial, where=where)
-    filled = _filled(array, -math.inf if name == "nanmax" else math.inf)
+    filled = _filled(array, instead)
     result = reduce(filled, axes, keepdims=keepdims, initial=initial, where=where)
     if initial is not None:
         return result
@@ -146,7 +160,7 @@ def nanmax(
     >>> tj.nanmax(tj.asarray([1.0, tj.nan, 3.0]))
     NDArray(3., dtype=float32)
     """
-    return _extreme("nanmax", x, axis, keepdims, initial, where)
+    return _extreme(_Search("nanmax", reductions.max, -math.inf), x, axis, keepdims, initial, where)
 
 
 @public
@@ -161,20 +175,20 @@ def nanmin(
     >>> tj.nanmin(tj.asarray([1.0, tj.nan, 3.0]))
     NDArray(1., dtype=float32)
     """
-    return _extreme("nanmin", x, axis, keepdims, initial, where)
+    return _extreme(_Search("nanmin", reductions.min, math.inf), x, axis, keepdims, initial, where)
 
 
-def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
+def _position(search: _Search, x: Any, axis: Any, keepdims: bool) -> Any:
     """Implement `nanargmax` and `nanargmin`."""
-    find = getattr(reductions, name.removeprefix("nan"))
+    name, find, instead = search
     array: Any = asarray(x)
     if not _can_be_nan(array):
         return find(array, axis, keepdims=keepdims)
     if axis is None:
         shape = (1,) * array.ndim if keepdims else ()
-        return _position(name, ravel(array), 0, False).reshape(shape)
+        return _position(search, ravel(array), 0, False).reshape(shape)
     position = normalize_axis(name, axis, array.ndim)
-    filled = _filled(array, -math.inf if name == "nanargmax" else math.inf)
+    filled = _filled(array, instead)
     result = find(filled, position, keepdims=keepdims)
     has_number = reductions.any(~isnan(array), position, keepdims=keepdims)
     what = f"{name}: along axis {position} there is nothing but nan in a row, so no element is found"
@@ -192,7 +206,7 @@ def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     >>> tj.nanargmax(tj.asarray([1.0, tj.nan, 3.0]))
     NDArray(2, dtype=int64)
     """
-    return _position("nanargmax", x, axis, keepdims)
+    return _position(_Search("nanargmax", reductions.argmax, -math.inf), x, axis, keepdims)
 
 
 @public
@@ -206,7 +220,7 @@ def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     >>> tj.nanargmin(tj.asarray([tj.nan, 2.0, 3.0]))
     NDArray(1, dtype=int64)
     """
-    return _position("nanargmin", x, axis, keepdims)
+    return _position(_Search("nanargmin", reductions.argmin, math.inf), x, axis, keepdims)
 
 
 # -- means ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tracejit.frontend.recording.location import user_location
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-Block = Callable[[Any, int, bool, int, Any], Any]
+BlockMaker = Callable[[Any, int, bool, int, Any], Any]
 """A function that creates the padding at one end from an array, an axis, whether it is the front, the
 width, and an option."""
 
@@ -70,7 +70,7 @@ def _linear_ramp(x: Any, axis: int, front: bool, count: int, value: Any) -> Any:
     return ramp if front else flip(ramp, axis)
 
 
-def _statistic(compute: Callable[..., Any], *, rounds: bool) -> Block:
+def _statistic(compute: Callable[..., Any], *, rounds: bool) -> BlockMaker:
     """Return the function for blocks of a statistic of the outermost elements, by default of all elements."""
 
     def block(x: Any, axis: int, front: bool, count: int, length: int | None) -> Any:
@@ -85,7 +85,7 @@ def _statistic(compute: Callable[..., Any], *, rounds: bool) -> Block:
     return block
 
 
-BLOCKS: dict[str, tuple[Block, str, Any]] = {
+BLOCKS: dict[str, tuple[BlockMaker, str, Any]] = {
     "constant": (_constant, "constant_values", 0),
     "empty": (_empty, "", None),
     "linear_ramp": (_linear_ramp, "end_values", 0),

@@ -14,7 +14,7 @@ Modules; each imports only modules to its right and below:
     archive, safetensors  the two formats
     tree_data             a tree as JSON data and named arrays
 
-The package imports `core`, `functions` and `random` of `arrays`.
+The package imports `core`, `functions`, `ir`, `random` and `recording`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tracejit.errors import message
 from tracejit.frontend.arrays.io import archive, safetensors
 from tracejit.frontend.arrays.io.tree_data import refuse
 
-Path = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 
-def save(path: Path, tree: Any) -> None:
+def save(path: FilePath, tree: Any) -> None:
     """Write a tree of dicts, lists, tuples, arrays, generators, numbers, strings and None to a file.
 
     A path that ends in ``.safetensors`` selects this format, which other libraries can read: a dict of arrays
@@ -76,7 +76,7 @@ def write_atomically(target: str, write: Callable[[BinaryIO], None]) -> None:
         os.close(parent)
 
 
-def load(path: Path) -> Any:
+def load(path: FilePath) -> Any:
     """Read the tree that `save` wrote to a file; for a file by NumPy or safetensors, a dict of its arrays.
 
     Raises FileNotFoundError, or ArgumentError if the file has neither format, is damaged or compressed,

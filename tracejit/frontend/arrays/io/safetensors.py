@@ -28,7 +28,7 @@ from tracejit.ir.types import BFLOAT16
 
 SUFFIX = ".safetensors"
 LENGTH = 8  # size of the header's length in bytes
-LARGEST = 100_000_000  # maximum size of a header in bytes, as in the reference implementation
+MAX_HEADER_BYTES = 100_000_000  # maximum size of a header in bytes, as in the reference implementation
 ALIGNMENT = 8
 METADATA, STRUCTURE, CHECKSUM = "__metadata__", "tracejit.structure", "tracejit.crc32"
 FORMAT = {"tracejit.format": "1"}  # files with a checksum
@@ -93,7 +93,7 @@ def _write(file: BinaryIO, arrays: dict[str, np.ndarray], metadata: dict[str, st
         checksum = zlib.crc32(content, checksum)
     text = json.dumps({**header, METADATA: {**metadata, CHECKSUM: f"{checksum:08x}"}}).encode()
     text += b" " * (-len(text) % ALIGNMENT)
-    if len(text) > LARGEST:
+    if len(text) > MAX_HEADER_BYTES:
         raise refuse(f"save: the header of a {SUFFIX} file would have {len(text):,} bytes; use .npz")
     file.write(len(text).to_bytes(LENGTH, "little") + text)
     for content in contents:
@@ -121,7 +121,7 @@ def read(file: BufferedReader) -> Any:
     """Read the tree in a file."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(LENGTH), "little")
-    if length > min(size - LENGTH, LARGEST):
+    if length > min(size - LENGTH, MAX_HEADER_BYTES):
         raise ValueError(f"its header would have {length:,} bytes of a file of {size:,}")
     header = json.loads(file.read(length).decode(), object_pairs_hook=_unique)
     metadata = header.pop(METADATA, {})

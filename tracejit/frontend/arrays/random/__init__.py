@@ -21,8 +21,8 @@ Modules; each imports only modules to its right and below:
                                    arguments of a call and its random bits; streams and seeds; the normal
                                    distribution function and its inverse
 
-Of `arrays` the package imports `axes`, `core`, `devices`, `direct`, `dispatch`, `functions`, `hints`,
-`linalg` and `promotion`, but `ndarray` for type checkers only.
+The package imports `axes`, `core`, `devices`, `direct`, `dispatch`, `functions`, `hints`, `ir`, `linalg`,
+`ops`, `promotion` and `recording`. `ndarray` is imported for type checkers only.
 """
 
 from __future__ import annotations

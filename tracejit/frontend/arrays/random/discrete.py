@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
     from tracejit.frontend.arrays.random.generator import Generator
 
-LARGEST = 2.0**63 - 1024  # the largest float64 in the range of int64
+MAX_INT64_FLOAT = 2.0**63 - 1024  # the largest float64 in the range of int64
 
 
 @accepts_size
@@ -251,7 +251,7 @@ def negative_binomial(
 
 def _as_integers(draw: Draw, x: Any) -> Any:
     """Cast integers in float64 to the dtype of `draw`, clipped to its maximum."""
-    limit = min(float(np.iinfo(draw.dtype).max), LARGEST)
+    limit = min(float(np.iinfo(draw.dtype).max), MAX_INT64_FLOAT)
     return draw.result(clip(x, None, limit))
 
 

@@ -9,6 +9,6 @@ Modules; each imports only modules to its right and below:
     loop_slots, native_numbers  the loop-carried variables of these iterations; Python's numbers in them
     regions                     which looks of a path form a loop
 
-The package imports `launch_records` and `number_variables` of `jit`, and writes records of
-`signature.program`.
+The package imports `ir`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`, `recording` and
+`signature`. It writes records of `signature.program`.
 """

@@ -44,7 +44,7 @@ READS: tuple[Op, ...] = (ops.gather, ops.scatter, ops.update, loop)
 """Operators that run only where the indices before them are in range."""
 
 
-Pairs = list[tuple[BodyTransition, dict[Any, Value]]]
+TransitionPairs = list[tuple[BodyTransition, dict[Any, Value]]]
 
 
 class _Branch(Builder):
@@ -191,7 +191,7 @@ class BranchingLoop(LoopBuilder):
         values = [self._values_before(each, self.values) for each in transitions]
         return self._decide(list(zip(transitions, values, strict=True)), 0)
 
-    def _decide(self, transitions: Pairs, first: int) -> list[Value]:
+    def _decide(self, transitions: TransitionPairs, first: int) -> list[Value]:
         """Perform one of some transitions, whose steps before step `first` are the same, with the same
         answers. The transitions are paired with the values of storages and sources.
         """
@@ -207,7 +207,7 @@ class BranchingLoop(LoopBuilder):
                     each[step] = number
                 continue
             truth = self.numbers.answer(steps[0], values, outside)
-            sides: tuple[Pairs, Pairs] = [], []
+            sides: tuple[TransitionPairs, TransitionPairs] = [], []
             for step, pair in zip(steps, transitions, strict=True):
                 sides[bool(step.value)].append(pair)
             branches = [partial(self._decide, side, k + 1) if side else self._exit for side in sides]

@@ -31,8 +31,8 @@ from tracejit.frontend.signature.program import (
 )
 from tracejit.frontend.signature.runtime import element_of
 
-Arrays = ChainMap[Storage, Any]
-Numbers = ChainMap[Any, Var]
+ScopedArrays = ChainMap[Storage, Any]
+ScopedNumbers = ChainMap[Any, Var]
 
 
 class LoopReport(NamedTuple):
@@ -64,8 +64,8 @@ class LoopEmitter:
 
     def introduce(
         self,
-        arrays: Arrays,
-        numbers: Numbers,
+        arrays: ScopedArrays,
+        numbers: ScopedNumbers,
         arrays_at_end: MutableMapping[Storage, Any],
         numbers_at_end: MutableMapping[Any, Var],
     ) -> None:
@@ -100,7 +100,9 @@ class LoopEmitter:
         pairs = zip(values.items(), self.vars[self.graph.state_id(index)], strict=True)
         return [(value, variable.is_array, var) for (variable, value), var in pairs]
 
-    def emit(self, program: ReplayProgram, node: TreeNode, arrays: Arrays, numbers: Numbers) -> TreeNode:
+    def emit(
+        self, program: ReplayProgram, node: TreeNode, arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> TreeNode:
         """Append the loop to a program, after the tree node of its first look; return the loop's own node."""
         region, graph = self.region, self.graph
         before = self._vars_of(region.first, arrays, numbers)
@@ -116,14 +118,14 @@ class LoopEmitter:
         program.steps.append(StateLoop(node, states, before, ends))
         return node
 
-    def _vars_of(self, index: int, arrays: Arrays, numbers: Numbers) -> tuple[Var, ...]:
+    def _vars_of(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> tuple[Var, ...]:
         """Return by what the arrays and numbers of the state at a look are known."""
         values = self.region.values_at(self.graph, index)
         return tuple(
             arrays[value][0] if variable.is_array else numbers[value] for variable, value in values.items()
         )
 
-    def _bind(self, index: int, arrays: Arrays, numbers: Numbers) -> None:
+    def _bind(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> None:
         """Let the variables of the state at a look be what its arrays and numbers are known by."""
         for value, is_array, var in self._variables_at(index):
             if is_array:
@@ -131,7 +133,9 @@ class LoopEmitter:
             else:
                 numbers[value] = var
 
-    def _bound_at(self, index: int, arrays: Arrays, numbers: Numbers) -> tuple[Arrays, Numbers]:
+    def _bound_at(
+        self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> tuple[ScopedArrays, ScopedNumbers]:
         """Return by what arrays and numbers are known at a look in the loop."""
         arrays, numbers = arrays.new_child(), numbers.new_child()
         self._bind(index, arrays, numbers)
@@ -139,7 +143,9 @@ class LoopEmitter:
 
     # -- transitions -----------------------------------------------------------------------------------------
 
-    def _state(self, state_id: int, starts: Sequence[int], arrays: Arrays, numbers: Numbers) -> LoopState:
+    def _state(
+        self, state_id: int, starts: Sequence[int], arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> LoopState:
         """Return a state with the transitions that start at these looks."""
         transitions = tuple(self._transition(i, arrays, numbers) for i in starts)
         native = self._branching_loop(state_id, starts)
@@ -161,7 +167,7 @@ class LoopEmitter:
         native = self._native_loop(state_id, loops[0]) if loops else ""
         return native if isinstance(native, NativeLoop) and native.branches else None
 
-    def _transition(self, index: int, arrays: Arrays, numbers: Numbers) -> Transition:
+    def _transition(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> Transition:
         """Return the transition that starts at a look, or the iterations of which it is the first."""
         graph, cut = self.graph, self.trace.looks.cuts[index + 1]
         arrays_here, numbers_here = self._bound_at(index, arrays, numbers)
@@ -219,7 +225,7 @@ class LoopEmitter:
         return [index for state_id in states for index in sorted(transitions[state_id], key=answers)]
 
     def _iterations(
-        self, native: NativeLoop, program: ReplayProgram, arrays: Arrays, numbers: Numbers
+        self, native: NativeLoop, program: ReplayProgram, arrays: ScopedArrays, numbers: ScopedNumbers
     ) -> Transition:
         """Append the launch of a native loop; return it as a transition to the state at its end."""
         arrays, numbers = self._bound_at(native.head, arrays, numbers)
@@ -260,7 +266,7 @@ class LoopEmitter:
 
     # -- keys ------------------------------------------------------------------------------------------------
 
-    def _key(self, arrays: Arrays, numbers: Numbers, meanings: Meanings) -> Hashable:
+    def _key(self, arrays: ScopedArrays, numbers: ScopedNumbers, meanings: Meanings) -> Hashable:
         """Return a key that is equal for loops of two paths with the same states, loop-invariant values, and
         transitions.
         """

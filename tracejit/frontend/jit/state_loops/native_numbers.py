@@ -26,7 +26,7 @@ from tracejit.ir.types import Device
 EXACT = 1 << 52
 """The largest magnitude of an integer with which an iteration starts."""
 
-EXACT_IN_FLOATS, LARGEST, HUGE = 1 << 53, 1 << 62, (1 << 63) - 1
+EXACT_IN_FLOATS, MAX_BOUND, HUGE = 1 << 53, 1 << 62, (1 << 63) - 1
 """The largest magnitudes of integers that are converted to float as in Python does, of computed integers, and
 of literals.
 """
@@ -254,7 +254,7 @@ class LoopNumbers:
     def _truth(self, operation: Operation, operands: list[Value]) -> Value | bool:
         """Return the answer to a question; a Python bool if it is the same in every iteration."""
         if operation in COMPARISONS:
-            huge = {v: n for v in operands if abs(n := self._literals.get(v, 0)) > LARGEST}
+            huge = {v: n for v in operands if abs(n := self._literals.get(v, 0)) > MAX_BOUND}
             if huge and all(value.type.dtype == INTEGER for value in operands):
                 for value in operands:
                     self._bound_of(value)
@@ -293,7 +293,7 @@ class LoopNumbers:
     def _with_bound(self, value: Value, bound: int) -> Value:
         """Note the bound on the magnitude of a computed number, and return the number."""
         if value.type.dtype == INTEGER:
-            if bound > LARGEST:
+            if bound > MAX_BOUND:
                 raise Unsupported("integers may become large")
             self._bounds[value] = bound
         return value

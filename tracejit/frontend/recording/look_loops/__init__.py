@@ -25,7 +25,7 @@ Modules; each imports only modules to its right and below:
     run_ahead            iterations that run without being recorded
     state_graph, states  states and transitions of a trace; the state of a body at a look
     counters             iteration counters, as run-time numbers
-    frames               which functions are running at a look, and what is known of their temporaries
+    frames               which functions are running at a look, and what they have called
 
 The package does not import `looks` or `trace`, which use it, except for types.
 """

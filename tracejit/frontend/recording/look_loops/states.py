@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import collects, enclosing
+from tracejit.frontend.python.code_loops import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
+from tracejit.frontend.python.stack import pending
 from tracejit.frontend.recording.location import is_of_ours
-from tracejit.frontend.recording.look_loops.frames import frames_at_look, pending, positions_of_ours
+from tracejit.frontend.recording.look_loops.frames import frames_at_look, positions_of_ours
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import StorageRange
 from tracejit.frontend.recording.sources import Computed, Source
@@ -99,7 +100,13 @@ def state_at(
 
 
 def are_known(frames: Sequence[types.FrameType], hidden: int) -> bool:
-    """Whether the temporaries of the frames are known, if `hidden` arrays and numbers are in no variable."""
+    """Whether the temporaries of the frames are known, if `hidden` arrays and numbers are in no variable.
+
+    Temporaries of an expression (``return -x.sum(), bool(done)``) are on a frame's stack, which cannot be
+    read. The code determines what they are (`python.stack`), except for results of calls, which must be
+    arrays or numbers of the call that are alive and in no variable: in ``rate(k) * float(x)``, ``rate`` may
+    return a literal from another branch.
+    """
     computed, others = 0, 0
     for frame in frames:
         temporaries = pending(frame.f_code, frame.f_lasti)

@@ -25,5 +25,5 @@ Modules; each imports only modules to its right and below:
     headers                   snapshots of all that an iteration depends on
     positions, induction      positions that move with the iterations; induction variables
 
-The package imports `look_loops` and `recording`; not `trace`, except for types.
+`trace` is imported for types only.
 """

@@ -28,7 +28,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from tracejit.config import config
-from tracejit.frontend.recording.look_loops.counters import counted_range, for_after, is_integer
+from tracejit.frontend.python.code_loops import for_after
+from tracejit.frontend.recording.look_loops.counters import counted_range, is_integer
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread

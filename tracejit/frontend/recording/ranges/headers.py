@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.ranges.ranges import RangeLoop
     from tracejit.frontend.recording.trace import Trace
 
-Keys = Sequence[tuple[str, Hashable]]
+HeaderKeys = Sequence[tuple[str, Hashable]]
 
 
 class Header:
@@ -60,7 +60,7 @@ class Header:
     )
 
     def __init__(self, trace: Trace) -> None:
-        self.keys: Keys | None = None
+        self.keys: HeaderKeys | None = None
         self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
@@ -78,7 +78,7 @@ class Header:
         return not self.difference
 
 
-def difference_of(one: Keys, other: Keys) -> str:
+def difference_of(one: HeaderKeys, other: HeaderKeys) -> str:
     """Return the name of the first key that is not equal, or an empty string if all are equal."""
     for (name, key), (other_name, other_key) in zip(one, other, strict=False):
         if name != other_name or key != other_key:

@@ -140,7 +140,7 @@ class SliceOperand(NamedTuple):
     view: View
 
 
-Operand = Value | NumberOperand | CounterOperand | SliceOperand
+LoopOperand = Value | NumberOperand | CounterOperand | SliceOperand
 
 
 class LoopBody(Copier):
@@ -169,14 +169,12 @@ class LoopBody(Copier):
         self.loop, self.trace, self.nodes, self.carried = loop, loop.trace, nodes, carried
         self.trip_count = trip_count
         self.depth = loop.depth()
-        self.operands: list[Operand] = []
+        self.operands: list[LoopOperand] = []
         self.moves: list[tuple[int, int]] = []
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.produced = {value for node in nodes for value in node.outputs}
         self.slices = {
-            value: moving_slice
-            for value in carried
-            if (moving_slice := self._slice_of(value)) is not None
+            value: moving_slice for value in carried if (moving_slice := self._slice_of(value)) is not None
         }
         self.slice_starts: dict[Value, Any] = {}
         self.slice_inputs: dict[Any, Value] = {}
@@ -222,7 +220,7 @@ class LoopBody(Copier):
     def _input(
         self,
         type: ArrayType,
-        operand: Operand,
+        operand: LoopOperand,
         move: tuple[int, int],
     ) -> Value:
         self.operands.append(operand)
@@ -451,7 +449,7 @@ class LoopBody(Copier):
             return _number_of(trace, operand.number + increase, operand.dtype)
         return None
 
-    def _operand(self, operand: Operand) -> Value:
+    def _operand(self, operand: LoopOperand) -> Value:
         if isinstance(operand, NumberOperand):
             return _number_of(self.trace, *operand)
         if isinstance(operand, SliceOperand):

@@ -23,8 +23,8 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
+from tracejit.frontend.python.code_loops import for_at
 from tracejit.frontend.recording.location import is_ours, user_location
-from tracejit.frontend.recording.look_loops.counters import for_at
 from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.ranges.headers import Header, header_at
