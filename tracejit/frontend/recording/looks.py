@@ -96,7 +96,11 @@ class Looks:
             return f"after {SEGMENTS} looks that each follow other operations"
         if trace.numbers.concrete or (array is not None and array.dtype.kind not in "biuf"):
             return ""
-        if array is not None and array._storage.recording not in (None, trace) and array._storage.pending is not None:
+        if (
+            array is not None
+            and array._storage.recording not in (None, trace)
+            and array._storage.pending is not None
+        ):
             return ""
         if any(Trait.ORDERED in node.op.traits for node in trace.nodes):
             return "after tj.callback"
@@ -147,8 +151,8 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
 
 
 def look_at_number(trace: Trace, number: NumberProxy) -> None:
-    """Launch what was recorded so far, and look at a number of the call, which is known: only so that the state
-    of the body here is a state of the graph. Nothing happens if a look would abort the recording.
+    """Launch what was recorded so far, and look at a number of the call, which is known: only so that the
+    state of the body here is a state of the graph. Nothing happens if a look would abort the recording.
     """
     if trace.looks.refusal(trace, None) is not None:
         return

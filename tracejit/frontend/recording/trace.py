@@ -130,7 +130,7 @@ class Trace(Recording):
         self.numbers: Numbers = Numbers(
             concrete=assumed.concrete,
             refuse=self._refuse_exact_value,
-            recount=lambda: self.interrupt(Restart(counted=False)),
+            recount=self._recount,
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers, self.draws)
@@ -390,6 +390,13 @@ class Trace(Recording):
         """Give up because the body writes recorded values into a NumPy array."""
         self._record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
+
+    def _recount(self) -> NoReturn:
+        """Restart without counters, because the body asks for the value of one. It may index a NumPy array: if
+        so, recorded arrays help.
+        """
+        self._record_numpy()
+        self.interrupt(Restart(counted=False))
 
     def _record_numpy(self) -> None:
         """Restart with recorded arrays in place of those that NumPy creates, if that may help."""

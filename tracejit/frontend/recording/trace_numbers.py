@@ -63,10 +63,11 @@ class Numbers:
         self._computed, self._asked = {}, set()  # the next iteration of a loop asks again
 
     def start_counter(self, value: Any) -> Computed:
-        """Return the source of the initial value of an iteration counter. Each call returns a distinct
-        source, even for equal values.
+        """Return the source of the initial value of an iteration counter, which is a literal or a number of
+        the call. Each call returns a distinct source, even for equal values.
         """
-        source = Computed(operations.IDENTITY_FUNCTION, (value,), value)
+        operand, value = (value._source, value._value) if type(value) is NumberProxy else (value, value)
+        source = Computed(operations.IDENTITY_FUNCTION, (operand,), value)
         self.steps.append(source)
         self.counted.add(source)
         return source

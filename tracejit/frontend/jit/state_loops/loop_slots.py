@@ -1,7 +1,8 @@
 """Slots of a native loop: its loop-carried variables, for bodies with several states (see `native_loop`).
 
 Each state of a loop has variables of its own (`regions.LoopRegion.variables`). If a transition only passes a
-variable of one state on as a variable of another state, both share one slot, and no copy is needed:
+variable of one state on as a variable of another state, both share one slot, and no copy is needed. So do
+arrays of which a transition only replaces elements:
 
     while float(err) > tol:          state A: x, err, n      three slots: x, err and n,
         if x.sum() > 1.0:            state B: x, err, n      each shared by a variable of A and one of B
@@ -15,6 +16,12 @@ from typing import Any
 
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, StateVariable
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph
+from tracejit.frontend.recording.origins import StorageRange
+from tracejit.frontend.recording.segments import Cut
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Value
+from tracejit.ops import scatter, update, view
+from tracejit.ops.loops import loop, targets
 
 
 class Slots:
@@ -34,6 +41,9 @@ class Slots:
         self.slot_of = {slot[0]: number for number, slot in enumerate(self.slots)}
         for index in transitions:
             for source, target in self._passed_on(index):
+                self._merge(source, target)
+        for index in transitions:
+            for source, target in self._overwritten(index):
                 self._merge(source, target)
         self.changed = {
             number
@@ -55,6 +65,16 @@ class Slots:
         after = self.values_at(index + 1).items()
         return [(before[value], variable) for variable, value in after if value in before]
 
+    def _overwritten(self, index: int) -> Iterable[tuple[StateVariable, StateVariable]]:
+        """Return the pairs of arrays, at the start and at the end of a transition, of which the second is the
+        first with some elements replaced.
+        """
+        before = {value: variable for variable, value in self.values_at(index).items()}
+        written = _written_in(self.graph.cuts[index + 1])
+        after = self.values_at(index + 1).items()
+        bases = [(before.get(written.get(value)), variable) for variable, value in after]
+        return [(source, target) for source, target in bases if source is not None]
+
     def _merge(self, source: StateVariable, target: StateVariable) -> None:
         """Let two variables share a slot, unless two variables of one state would share it then."""
         one, other = self.slot_of[source], self.slot_of[target]
@@ -65,3 +85,31 @@ class Slots:
         self.slots[one] += self.slots[other]
         self.slot_of.update(dict.fromkeys(self.slots[other], one))
         self.slots[other] = []
+
+
+def _written_in(cut: Cut) -> dict[Storage, Storage]:
+    """Return the results of a segment that are an array of the state before with some elements replaced, by
+    that array.
+    """
+    graph = cut.segment.graph
+    origins = dict(zip(graph.inputs, cut.origins, strict=True))
+    base: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if (
+            node.op is update
+            or node.op is scatter
+            or (node.op is view and node.output.type.size == node.inputs[0].type.size)
+        ):
+            base[node.output] = node.inputs[0]
+        elif node.op is loop:
+            base.update(
+                zip(node.outputs, [node.inputs[1 + i] for i in targets(node.attrs["body"])], strict=True)
+            )
+    written = {}
+    for value, storage in zip(graph.outputs, cut.results, strict=True):
+        while value in base:
+            value = base[value]
+        origin = origins.get(value)
+        if isinstance(origin, StorageRange) and (origin.lo, origin.hi) == (0, origin.storage.type.size):
+            written[storage] = origin.storage
+    return written

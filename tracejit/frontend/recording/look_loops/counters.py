@@ -80,7 +80,7 @@ def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
 
 
 def counter(value: Any, numbers: Numbers) -> Any:
-    """Return a run-time number that starts as a literal."""
+    """Return a run-time number that starts as this number."""
     return numbers.proxy(numbers.start_counter(value))
 
 
@@ -94,7 +94,8 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     if loop is None or type(step) is not int or step == 0:
         return builtins.range(*bounds)
     numbers = trace.numbers
-    first = start if type(start) is NumberProxy else counter(start, numbers)
+    is_counted = type(start) is NumberProxy and numbers.is_recomputed(start._source)
+    first = start if is_counted else counter(start, numbers)
     is_varying = type(start) is NumberProxy or type(stop) is NumberProxy
     counted = CountedRange(first, stop, step, trace if is_varying else None)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
