@@ -93,7 +93,7 @@ class _Lowering:
 
     versions:   the version of each memory.
     _available: results of statements that have run, by their description.
-    _writes:    for each version that results from a write: the version before, and the array that was written.
+    _writes:    for each version that results from a write: the version before, and the written array.
     """
 
     def __init__(self, node: Node) -> None:
@@ -307,7 +307,7 @@ class _Lowering:
         return self._store(_selected(base, i, node.attrs["axis"], x_type.shape), base, value)
 
     def _written_back(self, base: InMemory, x: InMemory, view: View | None) -> InMemory:
-        """Return `base` with the elements of `view` replaced by `x`, which is a version of the same elements."""
+        """Return `base` with the elements of `view` replaced by `x`, a version of the same elements."""
         self._check_version(x)
         if view is None:
             raise NotSerial("it writes to a view that has no strides")

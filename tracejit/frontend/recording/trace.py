@@ -376,8 +376,8 @@ class Trace(Recording):
 
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """Give up because of a look at an array's value. `when` is a reason why the look cannot end a
-        segment. If the body creates NumPy arrays, it may be storing the value in one, or what it does next may
-        depend on their elements: the call is recorded again with recorded arrays instead.
+        segment. If the body creates NumPy arrays, it may store the value in one, or depend on their
+        elements: the call is recorded again with recorded arrays instead.
         """
         self._record_numpy()
         when = f" {when}" if when else ""
@@ -392,8 +392,8 @@ class Trace(Recording):
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
 
     def _recount(self) -> NoReturn:
-        """Restart without counters, because the body asks for the value of one. It may index a NumPy array: if
-        so, recorded arrays help.
+        """Restart without counters, as the body asks for the value of one; with recorded arrays, if it may
+        have indexed a NumPy array.
         """
         self._record_numpy()
         self.interrupt(Restart(counted=False))
