@@ -9,6 +9,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.assembly.loops import failing_task
+from tracejit.assembly.serial import FailedCheck, failed_check
 from tracejit.assembly.words import Job, ValueAddress
 from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
@@ -45,11 +46,17 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     suffix = ""
     if node.op is ops.loop:
         first, is_counted = node.attrs.get("first", 0), node.attrs.get("until") is None
-        node, job, block, iterations = failing_task(job, block)
+        node, job, block, iterations = failing_task(node, job, block)
+        check: FailedCheck | None = None
+        if node.op is ops.loop:
+            check = failed_check(node, job, block)
+            iterations += check.iterations
         if is_counted:  # otherwise the launch runs only some of the user's iterations
             suffix = (
                 f" in iteration {', '.join(map(str, [iterations[0] + first, *iterations[1:]]))} of the loop"
             )
+        if check is not None:
+            return _wrong_index(check.node, check.bad_index, suffix)
     if job.issued is None:  # otherwise its operands are not in host memory
         try:
             _check_again(node, job, block, suffix)
@@ -58,6 +65,15 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         except IterationsDiffer:
             pass
     return _unnamed(node, status, suffix)
+
+
+def _wrong_index(check: Node, index: int, suffix: str) -> BaseException:
+    """Return the exception for an index that is out of range."""
+    try:
+        evaluate_node(check, [np.full(check.output.type.shape, index)])
+    except OutOfBoundsError as error:
+        return locate(OutOfBoundsError(message_of(error) + suffix), check.location)
+    raise AssertionError(f"index {index} is in range")
 
 
 _WRONG_MATRICES: dict[Op, str] = {

@@ -200,20 +200,19 @@ def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
     return min(MEMBERS, max(most(task_job.units) // task_job.chunk for _, task_job in divided) + 1)
 
 
-def failing_task(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
+def failing_task(node: Node, job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
     """Return the failing task of a loop whose argument block is at `block`: its node, its job, the address
-    of its block, and the iterations it failed in, outermost loop first.
+    of its block, and the iterations it failed in, outermost loop first. A serial kernel is one task.
     """
     iterations = []
-    while True:
+    while job.inner:
         words = (ctypes.c_int64 * len(Loop)).from_address(block)
         iterations.append(words[Loop.ITERATION])
         task = words[Loop.TASK]
-        node, inner_job = job.inner[task]
         row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
-        job, block = inner_job, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
-        if not job.inner:
-            return node, job, block, iterations
+        block = words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
+        node, job = job.inner[task]
+    return node, job, block, iterations
 
 
 def _aligned(nbytes: int) -> int:

@@ -75,6 +75,10 @@ class KernelText:
         """Return a function of `tracejit.kernels.compiler.memory`, and import it."""
         return self.use(name, "tracejit.kernels.compiler.memory")
 
+    def accumulate(self, name: str) -> str:
+        """Return a function of `tracejit.kernels.scalar.accumulate`, and import it."""
+        return self.use(name, "tracejit.kernels.scalar.accumulate")
+
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)
 
@@ -116,10 +120,6 @@ class SourceText(KernelText):
         kernel = OPS[function].kernel
         assert kernel is not None
         return self.function(kernel, dtype)
-
-    def accumulate(self, name: str) -> str:
-        """Return a function of `tracejit.kernels.scalar.accumulate`, and import it."""
-        return self.use(name, "tracejit.kernels.scalar.accumulate")
 
     def finish(self, opening: list[str]) -> str:
         """Return the complete file."""

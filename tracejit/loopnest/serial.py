@@ -33,7 +33,9 @@ from tracejit.ir.op import ELEMENTWISE
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest.statements import (
+    MAX_DEPTH,
     ApplyFunction,
+    CheckIndex,
     Choose,
     KnownSlot,
     LiteralNumber,
@@ -102,7 +104,9 @@ class _Lowering:
         self.memories: list[tuple[str, int]] = []
         self.versions: list[int] = []
         self.constants: list[SlotNumber | LiteralNumber] = []
+        self.checks: list[tuple[Node, int]] = []
         self.statements: list[Any] = []
+        self.depth = 0
         self.scalar_count = self.version_count = self.statement_count = 0
         self.literals = _literal_constants(node)
         self._integer_slots: dict[int, int] = {}
@@ -128,7 +132,7 @@ class _Lowering:
                 self._add(StoreElement(memory, Offset(-1, ()), result, self.memories[memory][0]))
         block = StatementBlock(tuple(self.statements), ())
         program = SerialProgram(tuple(self.memories), tuple(self.constants), block)
-        return LoweredSerial(program, tuple(self.slots))
+        return LoweredSerial(program, tuple(self.checks), tuple(self.slots))
 
     # -- slots and statements --------------------------------------------------------------------------------
 
@@ -245,7 +249,9 @@ class _Lowering:
             raise NotSerial(f"{op.name} computes {type}")
         if op is ops.full or op is ops.copy:
             return self._value(operands[0], kind)
-        if ELEMENTWISE not in op.traits or op is ops.check_index or op.kernel is None:
+        if op is ops.check_index:
+            return self._check_index(node, self._value(operands[0], kind))
+        if ELEMENTWISE not in op.traits or op.kernel is None:
             raise NotSerial(f"it contains {op.name}")
         kinds = [_check_type(value.type) for value in node.inputs]
         args = tuple(self._value(x, k) for x, k in zip(operands, kinds, strict=True))
@@ -263,6 +269,15 @@ class _Lowering:
                 slot = self._slot(KnownSlot(struct.unpack("q", bits)[0]))
                 self._constants[key] = self._number(SlotNumber, kind, slot)
         return self._constants[key]
+
+    def _check_index(self, node: Node, index: int) -> int:
+        extent = self._integer(node.attrs["extent"])
+        key = CheckIndex, index, extent
+        if key not in self._available:
+            self._available[key] = self._scalar()
+            self._add(CheckIndex(self._available[key], index, extent, len(self.checks)))
+            self.checks.append((node, self.depth))
+        return self._available[key]
 
     def _view(self, x: Any, view: View) -> Any:
         if isinstance(x, int):
@@ -364,6 +379,9 @@ class _Lowering:
         """Lower a loop; `operands` are the lowered ones, the count first. Return its outputs."""
         attrs = node.attrs
         body: Graph = attrs["body"]
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise NotSerial(f"it contains more than {MAX_DEPTH} nested loops")
         written, count = targets(body), operands[0]
         iteration, registers = self._scalar(), dict[int, Register]()
         inputs: list[Any] = []
@@ -406,6 +424,7 @@ class _Lowering:
         until = attrs.get("until")
         ending = -1 if until is None else positions[written[until]]
         self._add(Repeat(count, iteration, tuple(registers.values()), block, ending))
+        self.depth -= 1
         results: list[Any] = []
         for i in written:
             if i in registers:

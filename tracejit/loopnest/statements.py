@@ -9,7 +9,10 @@ A statement computes the scalar `result`. Numbers that depend on shapes are in s
 
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
+
+from tracejit.ir.graph import Node
 
 
 class Offset(NamedTuple):
@@ -62,6 +65,17 @@ class StoreElement(NamedTuple):
     offset: Offset
     value: int
     dtype: str
+
+
+class CheckIndex(NamedTuple):
+    """The index `checked`, counted from the start, in an extent that is in a slot. If it is out of range,
+    the kernel fails in check number `number`.
+    """
+
+    result: int
+    checked: int
+    extent: int
+    number: int
 
 
 class StatementBlock(NamedTuple):
@@ -131,8 +145,31 @@ class SerialProgram(NamedTuple):
     block: StatementBlock
 
 
+class SerialSlot(enum.IntEnum):
+    """Slots of the argument block after those of a program.
+
+    RESUME is the iteration at which the kernel continues if `lo` is 1: a thread left the loop there, see
+    `tracejit.kernels.executor.loop`. If a check fails, CHECK is its number, INDEX the bad index, and the
+    following slots are the iterations of the loops around it, outermost first (at most `MAX_DEPTH`).
+    """
+
+    RESUME = 0
+    CHECK = 1
+    INDEX = 2
+    ITERATIONS = 3
+
+
+MAX_DEPTH = 8
+"""The maximal depth of nested loops in a serial kernel."""
+
+
 class LoweredSerial(NamedTuple):
-    """A serial kernel, and the slots of its argument block for concrete shapes."""
+    """A serial kernel, and the slots of its argument block for concrete shapes.
+
+    checks: the nodes that check indices, by the number of their statements, each with the number of loops
+            around it.
+    """
 
     program: SerialProgram
+    checks: tuple[tuple[Node, int], ...]
     slots: tuple[OperandSlot | KnownSlot, ...]

@@ -1,8 +1,7 @@
 """Serial kernels: the source of a `SerialProgram`, one loop nest over scalar variables.
 
 Names in the source: ``v0`` is a scalar, ``x0`` a pointer, ``n0`` an integer of a slot. The block contains the
-program's slots, then the iteration at which the kernel continues (`lo` is 1 after a thread left the loop, see
-`tracejit.kernels.executor.loop`).
+program's slots, then those of `SerialSlot`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ from typing import Any
 from tracejit.codegen.text import KernelText, memory_type
 from tracejit.loopnest.statements import (
     ApplyFunction,
+    CheckIndex,
     Choose,
     LiteralNumber,
     LoadElement,
     Offset,
     Repeat,
     SerialProgram,
+    SerialSlot,
     SlotNumber,
     StoreElement,
 )
@@ -42,6 +43,7 @@ class _SerialText(KernelText):
         self.program, self.slot_count = program, slot_count
         self.slots: dict[int, str] = {}
         self.functions: dict[str, None] = {}
+        self.iterations: list[str] = []  # of the loops that surround a statement, outermost first
         self.depth = 1
 
     def source(self) -> str:
@@ -56,7 +58,8 @@ class _SerialText(KernelText):
         for slot, name in self.slots.items():
             self.line(f"{name} = {self.memory('slot')}(block, {slot})")
         self.line(f"status = {word}(0)")
-        self.line(f"begin = {self.memory('slot')}(block, {self.slot_count}) if lo else {word}(0)")
+        resume = self.slot_count + SerialSlot.RESUME
+        self.line(f"begin = {self.memory('slot')}(block, {resume}) if lo else {word}(0)")
         self.lines += body
         self.line("return status")
         summary = f"# serial: {', '.join(self.functions) or 'copy'}"
@@ -99,12 +102,26 @@ class _SerialText(KernelText):
                 case StoreElement(memory, offset, value, dtype):
                     stored = f"{self.type('uint8')}(v{value})" if dtype == "bool" else f"v{value}"
                     self.line(f"x{memory}[{self.offset(offset)}] = {stored}")
+                case CheckIndex():
+                    self.check(statement)
                 case Choose():
                     self.choose(statement)
                 case Repeat():
                     self.repeat(statement, is_outermost)
                 case _:
                     raise AssertionError(f"no line for {statement}")
+
+    def check(self, check: CheckIndex) -> None:
+        """Emit the check of an index."""
+        index, extent = f"v{check.checked}", self.integer(check.extent)
+        word = self.type("int64")
+        failure = [f"{word}({check.number})", index, *self.iterations]
+        with self.block(f"if {self.accumulate('out_of_range')}({index}, {extent}):"):
+            for position, value in enumerate(failure):
+                offset = 8 * (self.slot_count + SerialSlot.CHECK + position)
+                self.line(f"{self.memory('store')}(block + {offset}, {value})")
+            self.line(f"return {word}(1)")
+        self.line(f"v{check.result} = {self.accumulate('wrapped_index')}({index}, {extent})")
 
     def choose(self, choice: Choose) -> None:
         """Emit branches."""
@@ -140,7 +157,9 @@ class _SerialText(KernelText):
                 self.line(f"{name} = {self.grown(register, 'begin')}")
         self.line(f"{iteration} = {begin}")
         with self.block(f"while {iteration} < v{loop.trip_count}:"):
+            self.iterations.append(iteration)
             self.statements(loop.block.statements, is_outermost=False)
+            self.iterations.pop()
             carried = [register for register in loop.registers if register.value >= 0]
             values = [loop.block.values[register.value] for register in carried]
             self.assign([register.variable for register in carried], values)
@@ -164,7 +183,8 @@ class _SerialText(KernelText):
         left, must_leave = self.use("LEFT", LAYOUT), self.use("must_leave", TEAM)
         condition = f"{iteration} & {CHECK_INTERVAL - 1} == 0 and {iteration} < v{loop.trip_count}"
         with self.block(f"if {condition} and {must_leave}(scratch) != 0:"):
-            self.line(f"{self.memory('store')}(block + {8 * self.slot_count}, {iteration})")
+            offset = 8 * (self.slot_count + SerialSlot.RESUME)
+            self.line(f"{self.memory('store')}(block + {offset}, {iteration})")
             self.line(f"status = {self.type('int64')}({left})")
             self.line("break")
 

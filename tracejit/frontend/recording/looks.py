@@ -170,6 +170,8 @@ def _look(
 ) -> Cut:
     """Launch what was recorded so far, and look at a value, which the storages `looked` contain."""
     looks, location = trace.looks, user_location()
+    if trace.nest.loops:
+        trace.nest.loops[0].unroll("an iteration looks at a value")
     literals: list[Any] = []
     if trace.assumed.counted:
         frames = frames_of_body()

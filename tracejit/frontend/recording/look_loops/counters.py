@@ -90,7 +90,7 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     """
     start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) == 3 else 1
-    loop = for_after(frame.f_code, frame.f_lasti)
+    loop = for_after(frame.f_code, frame.f_lasti) or for_at(frame.f_code, frame.f_lasti)
     if loop is None or type(step) is not int or step == 0:
         return builtins.range(*bounds)
     numbers = trace.numbers

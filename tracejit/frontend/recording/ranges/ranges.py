@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.code_loops import for_at
 from tracejit.frontend.recording.location import is_ours, user_location
+from tracejit.frontend.recording.look_loops.counters import counted_range, is_integer
 from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.ranges.headers import Header, header_at
@@ -73,6 +74,9 @@ class Range:
             loop = self._recorded_loop(trace, sys._getframe(1))
             if loop is not None:
                 return loop
+            bounds = self.start, self.stop, self.step
+            if trace.assumed.counted and all(is_integer(bound, trace) for bound in bounds):
+                return iter(counted_range(trace, sys._getframe(1), bounds))
         return iter(builtins.range(self.start, self.stop, self.step))
 
     def __len__(self) -> int:
@@ -85,6 +89,8 @@ class Range:
         """Return the iterator for a ``for`` statement that may become a loop node, or None."""
         if not may_roll(frame) or for_at(frame.f_code, frame.f_lasti) is None:
             return None
+        if trace.assumed.counted and (trace.varies(self.start) or trace.varies(self.stop)):
+            return None  # each iteration is a transition of a loop over looks (see `look_loops.counters`)
         step = operator.index(self.step)
         trip_count = self.stop
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
