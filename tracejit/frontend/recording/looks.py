@@ -58,6 +58,12 @@ save.
 """
 
 
+MAX_UNKNOWN = 8
+"""The number of consecutive looks in unknown states after which NumPy's arrays are recorded, if the body creates
+some: states are unknown if their elements change.
+"""
+
+
 class Looks:
     """The looks of a trace so far.
 
@@ -70,6 +76,7 @@ class Looks:
     ranges:      ``for`` loops whose state consists of numbers of the call, by frame and offset of the
                  instruction (see `look_loops.counters`).
     iterates:    whether there is a ``for`` over an array.
+    n_unknown:   the number of consecutive looks, up to the last one, at which the state is unknown.
     native_iterations: returns many iterations of a trace's present loop as one launch, or None (see
                  `run_ahead.Execution.run_natively`).
     """
@@ -84,6 +91,7 @@ class Looks:
         self.iterates = False
         self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
+        self.n_unknown = 0
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
@@ -183,6 +191,9 @@ def _look(
         state = state_at(trace, cut.source, looked, tuple(literals), asks_equality=asks_equality)
         looks.add(trace, cut, state)
         run_ahead(trace)
+    looks.n_unknown = looks.n_unknown + 1 if state is None else 0
+    if looks.n_unknown == MAX_UNKNOWN:
+        trace.record_numpy()
     if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):
         trace.interrupt(Restart(counted=True))
     return cut

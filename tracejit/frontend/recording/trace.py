@@ -379,7 +379,7 @@ class Trace(Recording):
         segment. If the body creates NumPy arrays, it may store the value in one, or depend on their
         elements: the call is recorded again with recorded arrays instead.
         """
-        self._record_numpy()
+        self.record_numpy()
         when = f" {when}" if when else ""
         self.give_up(
             f"{what} looks at the value of an array of shape {array.shape}{when}",
@@ -388,17 +388,17 @@ class Trace(Recording):
 
     def refuse_fill(self, what: str) -> NoReturn:
         """Give up because the body writes recorded values into a NumPy array."""
-        self._record_numpy()
+        self.record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
 
     def _recount(self) -> NoReturn:
         """Restart without counters, as the body asks for the value of one; with recorded arrays, if it may
         have indexed a NumPy array.
         """
-        self._record_numpy()
+        self.record_numpy()
         self.interrupt(Restart(counted=False))
 
-    def _record_numpy(self) -> None:
+    def record_numpy(self) -> None:
         """Restart with recorded arrays in place of those that NumPy creates, if that may help."""
         if self.body.makes_arrays and self.recorded_numpy is None:
             self.interrupt(Restart(numpy=True))
