@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tracejit import ops
 from tracejit.codegen.cpu import serial as emission
@@ -22,10 +23,12 @@ from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType
+from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.kernels.executor import layout
 from tracejit.loopnest.serial import lower_serial
 from tracejit.loopnest.statements import OperandSlot
-from tracejit.ops.loops import COUNT
+from tracejit.ops.loops import COUNT, targets
 
 BOOL, I8, F8 = np.dtype("bool"), np.dtype("int64"), np.dtype("float64")
 INTEGERS = [np.dtype(n) for n in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
@@ -38,7 +41,9 @@ OF_BOOLS = (ops.logical_and, ops.logical_or, ops.bitwise_xor)
 COMPARISONS = (ops.less, ops.less_equal, ops.greater, ops.greater_equal, ops.equal, ops.not_equal)
 
 
-def loop_graph(body: Graph, moves: Sequence[tuple[Any, Any]], rounds: int, operands: Sequence[ArrayType], **attrs: Any) -> Graph:
+def loop_graph(
+    body: Graph, moves: Sequence[tuple[Any, Any]], rounds: int, operands: Sequence[ArrayType], **attrs: Any
+) -> Graph:
     """Return a graph that consists of a loop over its inputs."""
     b = Builder()
     inputs = [b.input(COUNT), *(b.input(type) for type in operands)]
@@ -81,7 +86,11 @@ class Scope:
             if value.type.shape != ():
                 value = self.emit(ops.view, value, view=View.of_shape(()))
             return value
-        others = [v for v in self.scalars if v.type.dtype != dtype and (v.type.dtype.kind != "f" or dtype.kind in "fb")]
+        others = [
+            v
+            for v in self.scalars
+            if v.type.dtype != dtype and (v.type.dtype.kind != "f" or dtype.kind in "fb")
+        ]
         if others and self.chance(0.6):
             value = self.one(others)
             if value.type.shape != ():
@@ -111,7 +120,8 @@ class Scope:
 
     def index(self, extent: int) -> Value:
         """Return an index that is in range."""
-        return self.emit(ops.remainder, self.scalar(I8), self.number(extent, I8))
+        index = self.emit(ops.remainder, self.scalar(I8), self.number(extent, I8))
+        return self.emit(ops.view, index, view=View.of_shape((1,))) if self.chance(0.2) else index
 
     # -- statements
 
@@ -148,7 +158,9 @@ class Scope:
         if kind < 0.85:
             start = int(self.rng.integers(size - 1))
             return self.emit(ops.view, array, view=View(start, (size - start,), (1,)))
-        return self.emit(ops.view, array, view=View(0, (2, size // 2), self.one([(size // 2, 1), (1, 2), (1, 1), (0, 1)])))
+        return self.emit(
+            ops.view, array, view=View(0, (2, size // 2), self.one([(size // 2, 1), (1, 2), (1, 1), (0, 1)]))
+        )
 
     def read(self) -> None:
         versions = self.array()
@@ -175,8 +187,12 @@ class Scope:
             view = View(int(self.rng.integers(base.type.size)), (), ())
             versions.append(self.emit(ops.update, base, value, view=view))
             return
-        flat = base if base.type.ndim == 1 else self.emit(ops.view, base, view=View.of_shape((base.type.size,)))
-        flat = self.emit(ops.scatter, flat, value, self.index(flat.type.size), axis=0)
+        flat = (
+            base if base.type.ndim == 1 else self.emit(ops.view, base, view=View.of_shape((base.type.size,)))
+        )
+        index = self.index(flat.type.size)
+        value = self.emit(ops.view, value, view=View.of_shape(index.type.shape))
+        flat = self.emit(ops.scatter, flat, value, index, axis=0)
         versions.append(self.emit(ops.view, flat, view=View.of_shape(base.type.shape)))
 
     def exchange(self) -> None:
@@ -188,8 +204,8 @@ class Scope:
         x = self.emit(ops.view, x, view=View.of_shape((x.type.size,)))
         i, j = self.index(x.type.size), self.index(x.type.size)
         a, b = self.emit(ops.gather, x, i, axis=0), self.emit(ops.gather, x, j, axis=0)
-        x = self.emit(ops.scatter, x, b, i, axis=0)
-        x = self.emit(ops.scatter, x, a, j, axis=0)
+        x = self.emit(ops.scatter, x, self.emit(ops.view, b, view=View.of_shape(i.type.shape)), i, axis=0)
+        x = self.emit(ops.scatter, x, self.emit(ops.view, a, view=View.of_shape(j.type.shape)), j, axis=0)
         versions.append(self.emit(ops.view, x, view=View.of_shape(versions[-1].type.shape)))
 
     def statements(self, count: int, depth: int) -> None:
@@ -212,10 +228,8 @@ class Scope:
 
     def case(self, depth: int) -> None:
         n_branches = self.one([2, 2, 2, 3, 4])
-        if n_branches == 2 and self.chance(0.8):
-            which = self.scalar(BOOL)
-        else:
-            which = self.index(n_branches)
+        is_bool = n_branches == 2 and self.chance(0.8)
+        which = self.scalar(BOOL) if is_bool else self.index(n_branches)
         scalars = [v for v in dict.fromkeys(self.scalars) if self.chance(0.5)][-8:]
         hosts = [v for v in self.hosts if self.chance(0.7)]
         arrays = [versions for versions in self.arrays if self.chance(0.7)]
@@ -258,11 +272,17 @@ class Scope:
             operands.append(self.current(versions))
             parts.array(operands[-1].type)
         if self.arrays and self.chance(0.3):  # a view of an array that the loop only reads
-            others = [versions for versions in self.arrays if versions not in arrays] or self.arrays
+            others = [versions for versions in self.arrays if versions not in arrays]
+            others = others or (self.arrays if self.staleness else [])
+        else:
+            others = []
+        if others:
             operands.append(self.elements(self.current(self.one(others))))
             parts.array(operands[-1].type, is_read_only=True)
         graph, moves, written, attrs = parts.finish(self.one([1, 2, 4, 6]), depth)
-        results = self.emit(ops.loop, self.one(self.counts), *operands, body=graph, moves=tuple(moves), rounds=MOST, **attrs)
+        results = self.emit(
+            ops.loop, self.one(self.counts), *operands, body=graph, moves=tuple(moves), rounds=MOST, **attrs
+        )
         for i, value in zip(written, results, strict=True):
             for versions in arrays:
                 if versions[-1] is operands[i]:
@@ -333,13 +353,18 @@ class LoopParts:
             flat = scope.emit(ops.view, value, view=View.of_shape((value.type.size,)))
             scope.keep(scope.emit(ops.gather, flat, i, axis=0))
 
-    def finish(self, count: int, depth: int) -> tuple[Graph, list[tuple[int, int]], list[int], dict[str, Any]]:
+    def finish(
+        self, count: int, depth: int
+    ) -> tuple[Graph, list[tuple[int, int]], list[int], dict[str, Any]]:
         """Return the body, its moves, the positions of the operands that it writes, and other attributes."""
         scope = self.scope
         scope.statements(count, depth)
         effects: list[tuple[Value, Value]] = []
         for value, _ in self.registers:
-            effects.append((value, scope.scalar(value.type.dtype)))
+            result = scope.scalar(value.type.dtype)
+            if value.type.shape:
+                result = scope.emit(ops.view, result, view=View.of_shape(value.type.shape))
+            effects.append((value, result))
         if len(effects) > 1 and scope.chance(0.4):  # registers that are exchanged
             for a, b in zip(range(len(effects)), range(1, len(effects)), strict=False):
                 if effects[a][0].type == effects[b][0].type:
@@ -349,11 +374,15 @@ class LoopParts:
         position = {value: i for i, value in enumerate(scope.builder.inputs)}
         written = [position[target] for target, _ in effects]
         attrs: dict[str, Any] = {}
-        bools = [k for k, (v, _) in enumerate(effects) if v.type.dtype == BOOL and v.type.size == 1 and self.types[written[k]].size == 1]
+        bools = [
+            k
+            for k, (v, _) in enumerate(effects)
+            if v.type.dtype == BOOL and v.type.size == 1 and self.types[written[k]].size == 1
+        ]
         if bools and scope.chance(0.5):
             attrs["until"] = scope.one(bools)
         graph = scope.builder.graph([], [Effect(target, value) for target, value in effects])
-        return graph, self.moves, written, attrs
+        return verify(graph), self.moves, written, attrs
 
 
 def random_loop(rng: np.random.Generator) -> Graph:
@@ -386,7 +415,9 @@ def random_operands(graph: Graph, rng: np.random.Generator, count: int | None = 
             arrays.append(rng.random(type.shape) < 0.5)
         elif type.dtype.kind == "f":
             numbers = rng.integers(-6, 7, type.shape)
-            arrays.append(np.asarray(numbers if type.on_host else np.where(numbers == 0, -0.0, numbers / 4), type.dtype))
+            arrays.append(
+                np.asarray(numbers if type.on_host else np.where(numbers == 0, -0.0, numbers / 4), type.dtype)
+            )
         else:
             info = np.iinfo(type.dtype)
             small = rng.integers(0, 9, type.shape)
@@ -408,7 +439,9 @@ LEAVES = 1
 
 
 def node_of(graph: Graph) -> Node:
-    return graph.nodes[-1]
+    """Return the only loop of a graph."""
+    (node,) = (node for node in graph.nodes if node.op is ops.loop)
+    return node
 
 
 class Kernels:
@@ -419,19 +452,24 @@ class Kernels:
         recipes = []
         for lowered in self.lowered:
             program, n_slots = lowered.program, len(lowered.slots)
-            source = emission.emit_serial(program, n_slots).replace(
-                f"& {emission.CHECK_INTERVAL - 1} == 0", f"& {interval - 1} == 0"
-            )
-            recipes.append(Recipe("loop", ("serial", program, n_slots, interval), lambda source=source: source))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(emission, "CHECK_INTERVAL", interval)
+                source = emission.emit_serial(program, n_slots)
+            structure = "serial", program, n_slots, interval
+            recipes.append(Recipe("loop", structure, lambda source=source: source))
         self.loaded = [kernel for kernel, _ in load(recipes)]
         self.graphs = list(graphs)
 
-    def run(self, position: int, arrays: Sequence[np.ndarray], *, leaves: bool = False) -> tuple[list[np.ndarray], int]:
+    def run(
+        self, position: int, arrays: Sequence[np.ndarray], *, leaves: bool = False
+    ) -> tuple[list[np.ndarray], int]:
         """Return the outputs, and how often the kernel was left."""
         graph, lowered = self.graphs[position], self.lowered[position]
         node, address = node_of(graph), self.loaded[position].addresses["kernel"]
         position_of = {value: i for i, value in enumerate(graph.inputs)}
-        operands = [np.array(arrays[position_of[value]], value.type.dtype, order="C") for value in node.inputs]
+        operands = [
+            np.array(arrays[position_of[value]], value.type.dtype, order="C") for value in node.inputs
+        ]
         words = []
         for slot in lowered.slots:
             if not isinstance(slot, OperandSlot):
@@ -456,7 +494,3 @@ class Kernels:
         assert status == 0
         written = targets(node.attrs["body"])
         return [operands[1 + i] for i in written], times
-
-
-from tracejit.kernels.executor import layout  # noqa: E402
-from tracejit.ops.loops import targets  # noqa: E402
