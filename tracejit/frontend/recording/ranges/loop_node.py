@@ -174,9 +174,7 @@ class LoopBody(Copier):
         self.constants = {node.output: node for node in self.trace.nodes if node.op is constant}
         self.produced = {value for node in nodes for value in node.outputs}
         self.slices = {
-            value: moving_slice
-            for value in carried
-            if (moving_slice := self._slice_of(value)) is not None
+            value: moving_slice for value in carried if (moving_slice := self._slice_of(value)) is not None
         }
         self.slice_starts: dict[Value, Any] = {}
         self.slice_inputs: dict[Any, Value] = {}
