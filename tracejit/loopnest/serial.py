@@ -420,7 +420,7 @@ def _selected(x: InMemory, i: int, axis: int, shape: tuple[int, ...]) -> InMemor
 
 
 def _is_register(type: ArrayType, operand: ArrayType, step: Any) -> bool:
-    """Whether an input of a loop's body, if iterations write it, is one loop-carried scalar: it does not move,
+    """Whether an input of a loop's body, if iterations write it, is a loop-carried scalar: it does not move,
     or cannot, because the operand has no other element.
     """
     return not type.on_host and type.size == 1 and (step == 0 or operand.size == 1)
