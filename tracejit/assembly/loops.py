@@ -32,6 +32,7 @@ from tracejit.assembly.words import (
     known_numbers,
 )
 from tracejit.codegen.objects.loader import Recipe
+from tracejit.errors import VerificationError, locate
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import IterationsDiffer, Moving, enclosing_iterations, most, slope
 from tracejit.ir.types import ArrayType
@@ -39,7 +40,7 @@ from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
 from tracejit.loopnest.serial import NotSerial, lower_serial
-from tracejit.ops.loops import targets
+from tracejit.ops.loops import case, targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
@@ -111,13 +112,16 @@ def _positions(runs: Sequence[RolledRun], iterations: Sequence[int]) -> list[tup
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     """Return the job of a loop. `job` builds the job of a task. If not all iterations have the same plan,
-    raise `PlansDiffer`, or `IterationsDiffer` for a loop within a loop.
+    raise `PlansDiffer`, or `IterationsDiffer` for a loop within a loop. If the body contains a `case`, and
+    the loop is no serial kernel, raise `VerificationError`: nothing else runs a `case`.
     """
     body: Graph = node.attrs["body"]
     try:
         return serial_job(node, lower_serial(node))
-    except NotSerial:
-        pass
+    except NotSerial as error:
+        if any(inner.op is case for inner in body.nodes):
+            message = f"a loop with a case must be a serial kernel, but {error}"
+            raise locate(VerificationError(message), node.location) from None
     try:
         return _loop_job(node, job)
     except IterationsDiffer as error:

@@ -389,7 +389,7 @@ class _Lowering:
             operand, kind, type = operands[1 + i], _check_type(value.type), value.type
             if type.on_host and step:
                 registers[i] = Register(self._scalar(), kind, operand, step=self._integer(step))
-            elif not type.on_host and type.size == 1 and step == 0 and i in written:
+            elif _is_register(type, node.inputs[1 + i].type, step) and i in written:
                 if node.inputs[1 + i].type.size != 1:
                     raise NotSerial("it carries an element of an array")
                 registers[i] = Register(self._scalar(), kind, self._value(operand, kind), value=0)
@@ -460,6 +460,13 @@ def _selected(x: InMemory, i: int, axis: int, shape: tuple[int, ...]) -> InMemor
     for _ in range(len(shape) - len(view.shape)):
         view = view.expand(axis)
     return x._replace(terms=(*x.terms, (i, x.view.strides[axis])), view=view)
+
+
+def _is_register(type: ArrayType, operand: ArrayType, step: Any) -> bool:
+    """Whether an input of a loop's body, if iterations write it, is a loop-carried scalar: it does not move,
+    or cannot, because the operand has no other element.
+    """
+    return not type.on_host and type.size == 1 and (step == 0 or operand.size == 1)
 
 
 def _window(x: InMemory, iteration: int, start: Any, step: Any, shape: tuple[int, ...]) -> InMemory:

@@ -104,7 +104,8 @@ def _evaluate_loop(
             offset = start + iteration * step
             windows.append(x.reshape(-1)[offset : offset + value.type.size].reshape(value.type.shape))
         results = evaluate(restrict(body, iteration, iteration + 1), windows)[1]
-        for i, result in zip(written, results, strict=True):
+        copies = [np.array(result) for result in results]  # a result may be a window that is written, too
+        for i, result in zip(written, copies, strict=True):
             windows[i][...] = result
         for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):
             if value.type.on_host and step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracejit.codegen.text import KernelText, memory_type
+from tracejit.codegen.text import INDENT, KernelText, memory_type
 from tracejit.loopnest.statements import (
     ApplyFunction,
     CheckIndex,
@@ -25,7 +25,9 @@ from tracejit.loopnest.statements import (
 )
 
 CHECK_INTERVAL = 1 << 12
-"""The number of iterations between two checks whether the thread has other work."""
+"""The number of iterations, those of nested loops included, between two checks whether the thread has other
+work.
+"""
 
 
 def emit_serial(program: SerialProgram, slot_count: int) -> str:
@@ -45,6 +47,7 @@ class _SerialText(KernelText):
         self.functions: dict[str, None] = {}
         self.iterations: list[str] = []  # of the loops that surround a statement, outermost first
         self.depth = 1
+        self.counts_work = False
 
     def source(self) -> str:
         """Return the complete file."""
@@ -60,6 +63,7 @@ class _SerialText(KernelText):
         self.line(f"status = {word}(0)")
         resume = self.slot_count + SerialSlot.RESUME
         self.line(f"begin = {self.memory('slot')}(block, {resume}) if lo else {word}(0)")
+        self.lines += [f"{INDENT}work = {word}(0)"] * self.counts_work
         self.lines += body
         self.line("return status")
         summary = f"# serial: {', '.join(self.functions) or 'copy'}"
@@ -172,6 +176,9 @@ class _SerialText(KernelText):
             self.line(f"{iteration} += {word}(1)")
             if is_outermost:
                 self.leave(loop, iteration)
+        if not is_outermost:
+            self.counts_work = True
+            self.line(f"work += {iteration}")
 
     def grown(self, register: Any, iterations: str) -> str:
         """Return an induction variable after a number of iterations, as source text."""
@@ -179,13 +186,22 @@ class _SerialText(KernelText):
         return f"{number}(v{register.variable} + {number}({step} * {iterations}))"
 
     def leave(self, loop: Repeat, iteration: str) -> None:
-        """Emit the check whether the thread has other work."""
+        """Emit the check whether the thread has other work. `counts_work`: whether `work` counts the
+        iterations since the last check, because there are nested loops.
+        """
         left, must_leave = self.use("LEFT", LAYOUT), self.use("must_leave", TEAM)
-        condition = f"{iteration} & {CHECK_INTERVAL - 1} == 0 and {iteration} < v{loop.trip_count}"
+        condition, word = f"{iteration} < v{loop.trip_count}", self.type("int64")
+        if self.counts_work:
+            self.line(f"work += {word}(1)")
+            self.line(f"is_due = work >= {CHECK_INTERVAL}")
+            self.line(f"work = {word}(0) if is_due else work")
+            condition = f"is_due and {condition}"
+        else:
+            condition = f"{iteration} & {CHECK_INTERVAL - 1} == 0 and {condition}"
         with self.block(f"if {condition} and {must_leave}(scratch) != 0:"):
             offset = 8 * (self.slot_count + SerialSlot.RESUME)
             self.line(f"{self.memory('store')}(block + {offset}, {iteration})")
-            self.line(f"status = {self.type('int64')}({left})")
+            self.line(f"status = {word}({left})")
             self.line("break")
 
 

@@ -83,6 +83,12 @@ HELD = "held"
 after the loop, and other paths, assign it to the variables of the state.
 """
 
+PASSED = "passed"
+"""Whether a transition has passed all checks so far. Assigned and read within a transition of many checks."""
+
+MAX_NESTED = 40
+"""The largest number of checks of a transition that are nested in each other."""
+
 
 def _stream(index: int) -> tuple[str, str]:
     """Return the variables of the random stream at a position in the call: its key, and its counter before
@@ -248,12 +254,19 @@ class Writer(ExpressionWriter):
     def _transition(self, transition: Transition, states: Sequence[LoopState], *then: str) -> list[str]:
         """Return the lines of a transition of a loop, and last the statements `then`. If its checks fail, the
         lines have no effect.
+
+        Each check is an `if` in the one before. After `MAX_NESTED` of them, the nesting starts again, with
+        whether all have passed in a variable: Python compiles 100 levels of indentation at most.
         """
-        lines, indent = [], ""
+        lines, indent, depth = list[str](), "", 0
         for step in transition.steps:
             if isinstance(step, Check):
+                if depth == MAX_NESTED:
+                    lines = [f"{PASSED} = False", *lines] if f"{PASSED} = False" not in lines[:1] else lines
+                    lines += [f"{indent}{PASSED} = True", f"if {PASSED}:", f"    {PASSED} = False"]
+                    indent, depth = "    ", 1
                 lines.append(f"{indent}if {self.condition(step)}:")
-                indent += "    "
+                indent, depth = indent + "    ", depth + 1
                 continue
             if isinstance(step, Bind):
                 statements = [f"{self.write(step.var)} = {self.write(step.value)}"]
