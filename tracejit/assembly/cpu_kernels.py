@@ -15,7 +15,7 @@ def generated_kernel(name: str, lowered: Lowered) -> Recipe:
 def serial_kernel(name: str, lowered: LoweredSerial) -> Recipe:
     """Return the recipe of a serial kernel."""
     program, slot_count = lowered.program, len(lowered.slots)
-    return Recipe(name, ("serial", program, slot_count), lambda: _serial_source(program, slot_count))
+    return Recipe(name, ("serial", repr(program), slot_count), lambda: _serial_source(program, slot_count))
 
 
 def _serial_source(program: SerialProgram, slot_count: int) -> str:

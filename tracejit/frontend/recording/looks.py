@@ -59,8 +59,8 @@ save.
 
 
 MAX_UNKNOWN = 8
-"""The number of consecutive looks in unknown states after which NumPy's arrays are recorded, if the body creates
-some: states are unknown if their elements change.
+"""The number of consecutive looks in unknown states after which NumPy's arrays are recorded, if the body
+creates some: states are unknown if their elements change.
 """
 
 
