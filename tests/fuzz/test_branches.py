@@ -46,6 +46,14 @@ def largest(u, v):
         return u
     return v
 
+def score(u, v):
+    points = 1
+    if u > v:
+        points = 2
+    if u * v > 0.25:
+        points = points + 4
+    return points
+
 class Meter:
     def __init__(self):
         self.count, self.level = 0, 0.25
@@ -82,6 +90,12 @@ CALLING = (
         "best = largest(p.low, p.high)",
         "m.count = int(d[k]) - m.count",
         "p = Pair(v, s)",
+    ),
+    *(
+        "n += score(v, s)",
+        "t = t + n * score(x[k], best)",
+        "m.count += score(v, m.level)",
+        "h ^= score(s, v) << 3",
     ),
 )
 

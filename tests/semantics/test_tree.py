@@ -898,7 +898,56 @@ def counts_on(x):
     return n
 
 
-@pytest.mark.parametrize("step", [adds, adds_in_one_line, chooses, calls, packs, compares, counts_on])
+def two_looks(x, k):
+    r = 1
+    if x[k] > 2:
+        r = 2
+    if x[k] * x[k] > 5:
+        r = r + 3
+    return r
+
+
+def adds_two_looks(x):
+    n = 2
+    for k in range(6):
+        n += two_looks(x, k)
+    return n
+
+
+def uses_a_number_that_changes_rarely(x):
+    n, m = 1, 0
+    for k in range(6):
+        m = m + n * two_looks(x, k)
+        if x[k] > 4:
+            n = n + 1
+    return n, m
+
+
+class Total:
+    def __init__(self):
+        self.sum = 3
+
+    def add(self, x, k):
+        self.sum += two_looks(x, k) * self.weight(x, k)
+
+    def weight(self, x, k):
+        return 2 if x[k] + x[0] > 4 else 1
+
+
+def adds_to_an_attribute(x):
+    total = Total()
+    for k in range(6):
+        total.add(x, k)
+    return total.sum
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(adds, adds_in_one_line, chooses, calls, packs, compares, counts_on, adds_two_looks),
+        *(uses_a_number_that_changes_rarely, adds_to_an_attribute),
+    ],
+)
 def test_a_number_that_is_loaded_before_a_look_is_no_literal_later(step):
     """``n += int(...)`` loads n, a literal in the first round, before the look makes it a counter."""
     same_as_eager(step, lambda: lambda i: (tj.arange(6) + i,), 4)

@@ -25,8 +25,7 @@ from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.look_loops.counters import (
     CountedRange,
-    count_attributes,
-    count_in,
+    count,
     may_count,
 )
 from tracejit.frontend.recording.look_loops.frames import frames_of_body
@@ -77,6 +76,8 @@ class Looks:
                  instruction (see `look_loops.counters`).
     iterates:    whether there is a ``for`` over an array.
     n_unknown:   the number of consecutive looks, up to the last one, at which the state is unknown.
+    loaded:      by frame or object, and name: the numbers that variables and attributes became while an
+                 expression may have loaded them (see `look_loops.counters`).
     native_iterations: returns many iterations of a trace's present loop as one launch, or None (see
                  `run_ahead.Execution.run_natively`).
     """
@@ -92,6 +93,7 @@ class Looks:
         self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
         self.n_unknown = 0
+        self.loaded: dict[tuple[int, str], NumberProxy] = {}
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
@@ -170,25 +172,22 @@ def look_at_number(trace: Trace, number: NumberProxy) -> None:
         array: Value = trace.emit(full, here, shape=(), device=CPU)
         return array
 
-    _look(trace, value, "range()", (), asks_equality=False)
+    _look(trace, value, "range()", ())
 
 
 def _look(
-    trace: Trace, value: Callable[[], Value], what: str, looked: Sequence[Storage], *, asks_equality: bool
+    trace: Trace, value: Callable[[], Value], what: str, looked: Sequence[Storage], **kinds: bool
 ) -> Cut:
-    """Launch what was recorded so far, and look at a value, which the storages `looked` contain."""
+    """Launch what was recorded so far, and look at a value, which the storages `looked` contain. `kinds`: see
+    `state_at`.
+    """
     looks, location = trace.looks, user_location()
     if trace.nest.loops:
         trace.nest.loops[0].unroll("an iteration looks at a value")
-    literals: list[Any] = []
-    if trace.assumed.counted:
-        frames = frames_of_body()
-        for frame in frames:
-            literals += count_in(frame, trace.numbers)
-        literals += count_attributes(trace, frames)
+    literals = count(trace, frames_of_body()) if trace.assumed.counted else ()
     with unwatched(), _outside(trace):
         cut = _cut(trace, value(), Source(f"{what} of line {file_and_line(location)[1]}"))
-        state = state_at(trace, cut.source, looked, tuple(literals), asks_equality=asks_equality)
+        state = None if literals is None else state_at(trace, cut.source, looked, literals, **kinds)
         looks.add(trace, cut, state)
         run_ahead(trace)
     looks.n_unknown = looks.n_unknown + 1 if state is None else 0

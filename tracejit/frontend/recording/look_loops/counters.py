@@ -44,39 +44,78 @@ def may_count(code: types.CodeType) -> bool:
     return ("range" in code.co_names and iterates(code)) or bool(updated_variables(code))
 
 
-def count_attributes(trace: Trace, frames: Sequence[types.FrameType]) -> tuple[Any, ...]:
-    """Turn attributes that the code updates, and that the body has set, into run-time numbers. Return the
-    names and values of those that an expression may have loaded already, as `count_in` does.
+def count(trace: Trace, frames: Sequence[types.FrameType]) -> tuple[Any, ...] | None:
+    """Turn variables and attributes that the code updates into run-time numbers, if they are ordinary ones.
+    Return the names and values of those that an expression may already have loaded as ordinary numbers:
+    ``n += int(x[k])`` loads n before the look.
+
+    At a later look of the same expression (``n += f(x)``, if f looks twice), the variable is a run-time
+    number, but the expression goes on with the loaded one. The variable does not change before the statement
+    ends. While it has not changed since it became a run-time number, the loaded value is unknown: return
+    None.
     """
-    names = frozenset[str]().union(*map(updated_attributes, list(trace.body.executed)))
-    if not names:
-        return ()
-    pending = frozenset[str]().union(*(names_on_stack(frame.f_code, frame.f_lasti) for frame in frames))
-    literals = []
-    for slot, now in trace.body.changes():
-        if type(now) in (int, float) and slot.assignable and slot.key in names:
-            if "." + slot.key in pending:
-                literals.append((slot.key, repr(now)))
-            slot.put(counter(now, trace.numbers))
-    return tuple(literals)
+    literals, is_known = _Counted(trace, frames), True
+    for frame in frames:
+        is_known = literals.count_variables(frame) and is_known
+    is_known = literals.count_attributes() and is_known
+    return tuple(literals.found) if is_known else None
 
 
-def count_in(frame: types.FrameType, numbers: Numbers) -> tuple[Any, ...]:
-    """Turn the counters of a frame into run-time numbers, if they are ordinary ones. Return the names and
-    values of those that the present expression may already have loaded as ordinary numbers: ``n +=
-    int(x[k])`` loads n before the look.
+class _Counted:
+    """Counters as they become run-time numbers.
+
+    found: the names and values of those that an expression may have loaded.
     """
-    names = [n for n in updated_variables(frame.f_code) if type(frame.f_locals.get(n)) in (int, float)]
-    if not names:
-        return ()
-    variables = frame.f_locals
-    pending = names_on_stack(frame.f_code, frame.f_lasti)
-    literals = tuple((name, repr(variables[name])) for name in names if name in pending)
-    for name in names:
-        variables[name] = counter(variables[name], numbers)
-    if sys.version_info < (3, 13):  # there, `f_locals` is a copy
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    return literals
+
+    def __init__(self, trace: Trace, frames: Sequence[types.FrameType]) -> None:
+        self.trace, self.frames = trace, frames
+        self.found: list[Any] = []
+
+    def count_variables(self, frame: types.FrameType) -> bool:
+        """Count the variables of a frame. Return whether it is known what its expression has loaded."""
+        names, variables, has_changed = updated_variables(frame.f_code), frame.f_locals, False
+        loaded = names_on_stack(frame.f_code, frame.f_lasti) & names
+        is_known = not any(self._may_be_loaded(frame, name, variables.get(name)) for name in loaded)
+        for name in sorted(names):
+            if type(variables.get(name)) in (int, float):
+                variables[name] = self._counter(frame, name, variables[name], name in loaded)
+                has_changed = True
+        if has_changed and sys.version_info < (3, 13):  # there, `f_locals` is a copy
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        return is_known
+
+    def count_attributes(self) -> bool:
+        """Count the attributes that the code updates, and that the body has set. Return whether it is known
+        what expressions have loaded.
+        """
+        trace, is_known = self.trace, True
+        names = frozenset[str]().union(*map(updated_attributes, list(trace.body.executed)))
+        if not names:
+            return True
+        loaded = frozenset[str]().union(*(names_on_stack(f.f_code, f.f_lasti) for f in self.frames))
+        for slot, now in trace.body.changes():
+            if slot.key not in names:
+                continue
+            is_loaded = "." + slot.key in loaded
+            if is_loaded and self._may_be_loaded(slot.holder, slot.key, now):
+                is_known = False
+            if type(now) in (int, float) and slot.assignable:
+                slot.put(self._counter(slot.holder, slot.key, now, is_loaded))
+        return is_known
+
+    def _counter(self, holder: Any, name: str, value: Any, is_loaded: bool) -> NumberProxy:
+        """Return a counter that starts as the value of a variable or attribute."""
+        number: NumberProxy = counter(value, self.trace.numbers)
+        if is_loaded:
+            self.found.append((name, repr(value)))
+            self.trace.looks.loaded[id(holder), name] = number
+        return number
+
+    def _may_be_loaded(self, holder: Any, name: str, now: Any) -> bool:
+        """Whether an expression may have loaded the ordinary number that a variable or attribute was before
+        it became the number that it is now.
+        """
+        return now is not None and self.trace.looks.loaded.get((id(holder), name)) is now
 
 
 def counter(value: Any, numbers: Numbers) -> Any:
