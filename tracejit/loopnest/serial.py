@@ -55,6 +55,11 @@ from tracejit.ops.loops import nested_graphs, targets
 MAX_STATEMENTS = 2000
 """The maximal number of statements of a kernel. Compiling more takes seconds."""
 
+MAX_ASSIGNED = 1_000_000
+"""The maximal product of the variables that branches assign and the lines of a kernel. Numba's front end
+visits all lines for each such variable: 5 us for each unit, and so 5 s at most.
+"""
+
 MOVES = "its offsets or extents change between the iterations of an enclosing loop"
 
 LITERAL_OPERANDS = frozenset(
@@ -106,7 +111,7 @@ class _Lowering:
         self.constants: list[SlotNumber | LiteralNumber] = []
         self.checks: list[tuple[Node, int]] = []
         self.statements: list[Any] = []
-        self.depth = 0
+        self.depth = self.variable_count = self.line_count = 0
         self.scalar_count = self.version_count = self.statement_count = 0
         self.literals = _literal_constants(node)
         self._integer_slots: dict[int, int] = {}
@@ -366,6 +371,10 @@ class _Lowering:
             for values, _, statements in ends
         )
         choice = tuple(lowered[k] for k in scalars)
+        self.variable_count += len(choice)
+        self.line_count += len(choice) * len(branches)
+        if self.variable_count * (self.line_count + self.statement_count) > MAX_ASSIGNED:
+            raise NotSerial("it has too many branches and variables")
         self._add(Choose(choice, which, which_type.dtype == np.bool_, branches))
         for memory in changed:
             self.version_count += 1
