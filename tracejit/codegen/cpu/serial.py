@@ -157,8 +157,8 @@ class _SerialText(KernelText):
         for register in loop.registers:
             name = f"v{register.variable}"
             self.line(f"{name} = v{register.first}")
-            if register.value < 0 and is_outermost:
-                self.line(f"{name} = {self.grown(register, 'begin')}")
+            if register.value < 0 and is_outermost:  # not in the first call: -0.0 would become 0.0
+                self.line(f"{name} = {self.grown(register, 'begin')} if lo else {name}")
         self.line(f"{iteration} = {begin}")
         with self.block(f"while {iteration} < v{loop.trip_count}:"):
             self.iterations.append(iteration)
