@@ -136,7 +136,18 @@ class Scope:
         elif dtype == BOOL:
             self.keep(self.emit(self.one(OF_BOOLS), x, y))
         else:
-            self.keep(self.emit(self.one(ARITHMETIC if dtype.kind == "f" else OF_INTEGERS), x, y))
+            self.arithmetic(x, y)
+
+    def arithmetic(self, x: Value, y: Value) -> None:
+        """Apply an operator of numbers. NumPy's `maximum` of 0.0 and -0.0 is either of them; adding 0.0
+        makes it 0.0.
+        """
+        dtype = x.type.dtype
+        op = self.one(ARITHMETIC if dtype.kind == "f" else OF_INTEGERS)
+        result = self.emit(op, x, y)
+        if dtype.kind == "f" and op in (ops.maximum, ops.minimum):
+            result = self.emit(ops.add, result, self.number(0.0, dtype))
+        self.keep(result)
 
     def array(self) -> list[Value] | None:
         return self.one(self.arrays) if self.arrays else None

@@ -95,6 +95,7 @@ class BranchingLoop(LoopBuilder):
         if len(transitions) > MAX_TRANSITIONS:
             raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
         super().__init__(trace, region, transitions, head, _Branch(None))
+        self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 
     def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
         """Return the loop. `counts`: whether a last output is the number of iterations before the last one
@@ -249,7 +250,7 @@ class BranchingLoop(LoopBuilder):
                 rest = partial(self._run, transition, values, nodes[position:], copied)
                 return self._case(self.numbers.all(in_range), [self._exit, rest])
             if node.op is ops.check_index:
-                from_start = node.inputs[0] in _counting_from_start(transition)
+                from_start = node.inputs[0] in self.from_start[transition]
                 outputs: Sequence[Value] = [self._checked_index(node, inputs[0], in_range, from_start)]
             else:
                 outputs = self._node(node, inputs)
