@@ -199,9 +199,9 @@ class BranchingLoop(LoopBuilder):
         transition, values = transitions[0]
         outside = partial(self._invariant_number, transition)
         for k in range(first, len(transition.steps)):
-            steps = [each.steps[k] for each, _ in transitions]
-            if any((type(s), s.operation) != (type(steps[0]), steps[0].operation) for s in steps):
+            if len({each.descriptions[k : k + 1] for each, _ in transitions}) > 1:
                 raise Unsupported("iterations with the same answers differ")
+            steps = [each.steps[k] for each, _ in transitions]
             if isinstance(steps[0], Computed):
                 number = self.numbers.computed(steps[0], values, outside)
                 for step, (_, each) in zip(steps, transitions, strict=True):

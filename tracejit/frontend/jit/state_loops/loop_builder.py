@@ -74,6 +74,7 @@ class BodyTransition:
     """A transition under construction: its cut, its states, and what it computes and asks.
 
     start, end: ids of the states where it starts and ends.
+    descriptions: of its steps; equal ones compute, or ask, the same.
     before: the slots of the storages and sources in the state where it starts.
     after:  the storages and sources in the state where it ends, by slot.
     """
@@ -83,7 +84,7 @@ class BodyTransition:
         self.index = index
         self.cut: Cut = trace.looks.cuts[index + 1]
         self.start, self.end = graph.state_id(index), graph.state_id(index + 1)
-        self.steps = graph.steps_between(index)
+        self.steps, self.descriptions = graph.steps_between(index), graph.descriptions_between(index)
         self.before = {value: slots.slot_of[v] for v, value in slots.values_at(index).items()}
         self.after = {slots.slot_of[v]: value for v, value in slots.values_at(index + 1).items()}
 

@@ -132,6 +132,13 @@ class StateGraph:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
+    def descriptions_between(self, index: int) -> tuple[Hashable, ...]:
+        """What the steps between a look and the next one compute and ask, from the state at the look. The
+        transition must be known.
+        """
+        key: Any = self.transition_keys[index]
+        return tuple(description for description, _answer in key[1])
+
     def steps_since(self, index: int) -> list[Any]:
         """All steps after a look."""
         return self.numbers.steps[self._positions[index] + 1 :]
@@ -194,12 +201,12 @@ def transition_key(
         stream = graph.draws.totals[source.stream][0]
         return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
 
-    described: list[Hashable] = []
+    described: list[Hashable] = []  # each step, and the answer to it if it is a question
     for step in steps:
-        described.append((type(step), step.operation, *map(name_of_number, step.operands)))
-        if isinstance(step, Question):
-            described.append((type(step.value), repr(step.value)))
-        else:
+        description = type(step), step.operation, *map(name_of_number, step.operands)
+        is_question = isinstance(step, Question)
+        described.append((description, (type(step.value), repr(step.value)) if is_question else None))
+        if not is_question:
             names[step] = "computed", len(described)
     inputs = [name_of_input(origin) for origin in cut.origins]
     totals = [graph.draws.totals[index][1] for index in cut.draws]
