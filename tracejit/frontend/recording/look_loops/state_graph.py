@@ -133,8 +133,8 @@ class StateGraph:
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
     def descriptions_between(self, index: int) -> tuple[Hashable, ...]:
-        """What the steps between a look and the next one compute and ask, from the state at the look. The
-        transition must be known.
+        """Describe what the steps between a look and the next one compute from the state at the look, and
+        ask of it. The transition must be known.
         """
         key: Any = self.transition_keys[index]
         return tuple(description for description, _answer in key[1])
