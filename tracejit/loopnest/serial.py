@@ -32,6 +32,8 @@ from tracejit.ir.moving import Moving
 from tracejit.ir.op import ELEMENTWISE
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
+from tracejit.loopnest.assignments import assigned_in_branches, line_count, with_assignments
+from tracejit.loopnest.merging import merged
 from tracejit.loopnest.statements import (
     MAX_DEPTH,
     ApplyFunction,
@@ -101,6 +103,7 @@ class _Lowering:
     versions:   the version of each memory.
     _available: results of statements that have run, by their description.
     _writes:    for each version that results from a write: the version before, and the written array.
+    _terms:     the truth values of which another one is the conjunction.
     """
 
     def __init__(self, node: Node) -> None:
@@ -111,13 +114,13 @@ class _Lowering:
         self.constants: list[SlotNumber | LiteralNumber] = []
         self.checks: list[tuple[Node, int]] = []
         self.statements: list[Any] = []
-        self.depth = self.variable_count = self.line_count = 0
-        self.scalar_count = self.version_count = self.statement_count = 0
+        self.depth = self.scalar_count = self.version_count = self.statement_count = 0
         self.literals = _literal_constants(node)
         self._integer_slots: dict[int, int] = {}
         self._constants: dict[tuple[str, str, bool], int] = {}
         self._available: dict[Any, int] = {}
         self._writes: dict[int, tuple[int, InMemory]] = {}
+        self._terms: dict[int, frozenset[int]] = {}
 
     def lowered(self) -> LoweredSerial:
         """Lower the node."""
@@ -135,7 +138,10 @@ class _Lowering:
             if isinstance(result, int):
                 memory = operands[1 + i].memory
                 self._add(StoreElement(memory, Offset(-1, ()), result, self.memories[memory][0]))
-        block = StatementBlock(tuple(self.statements), ())
+        block = merged(StatementBlock(tuple(self.statements), ()), self.constants, self.scalar_count)
+        block = with_assignments(block)
+        if len(assigned_in_branches(block)) * line_count(block) > MAX_ASSIGNED:
+            raise NotSerial("it has too many branches and variables")
         program = SerialProgram(tuple(self.memories), tuple(self.constants), block)
         return LoweredSerial(program, tuple(self.checks), tuple(self.slots))
 
@@ -260,7 +266,18 @@ class _Lowering:
             raise NotSerial(f"it contains {op.name}")
         kinds = [_check_type(value.type) for value in node.inputs]
         args = tuple(self._value(x, k) for x, k in zip(operands, kinds, strict=True))
+        if op is ops.logical_and and kinds == ["bool", "bool"]:
+            return self._conjunction(*args)
         return self._emit(ApplyFunction, kind, op.kernel, args)
+
+    def _conjunction(self, a: int, b: int) -> int:
+        """Return the conjunction of truth values. Checks of indices repeat many terms."""
+        terms, others = (self._terms.get(x, frozenset((x,))) for x in (a, b))
+        if others <= terms:
+            return a
+        result = self._emit(ApplyFunction, "bool", "logical_and", (a, b))
+        self._terms[result] = terms | others
+        return result
 
     def _constant(self, node: Node, kind: str) -> int:
         value = node.attrs["value"]
@@ -371,10 +388,6 @@ class _Lowering:
             for values, _, statements in ends
         )
         choice = tuple(lowered[k] for k in scalars)
-        self.variable_count += len(choice)
-        self.line_count += len(choice) * len(branches)
-        if self.variable_count * (self.line_count + self.statement_count) > MAX_ASSIGNED:
-            raise NotSerial("it has too many branches and variables")
         self._add(Choose(choice, which, which_type.dtype == np.bool_, branches))
         for memory in changed:
             self.version_count += 1

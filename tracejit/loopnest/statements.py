@@ -78,8 +78,15 @@ class CheckIndex(NamedTuple):
     number: int
 
 
+class Assign(NamedTuple):
+    """Assigns values to variables, in parallel."""
+
+    variables: tuple[int, ...]
+    values: tuple[int, ...]
+
+
 class StatementBlock(NamedTuple):
-    """Statements in order, and the scalars that they return."""
+    """Statements in order, and the scalars that they return (none in a `SerialProgram`)."""
 
     statements: tuple[Any, ...]
     values: tuple[int, ...]
@@ -87,7 +94,7 @@ class StatementBlock(NamedTuple):
 
 class Choose(NamedTuple):
     """Runs one of several blocks: 0 or 1 for the truth value `which`, or number `which`. `results` are the
-    values of the block.
+    values of the block (none in a `SerialProgram`, whose branches contain an `Assign` instead).
     """
 
     results: tuple[int, ...]
@@ -97,8 +104,9 @@ class Choose(NamedTuple):
 
 
 class Register(NamedTuple):
-    """A loop-carried scalar: `variable` is `first` in the first iteration, and the block's value `value` in
-    the following ones. An induction variable has no such value (-1), but grows by slot `step`.
+    """A loop-carried scalar: `variable` is `first` in the first iteration, and the block's value `value`,
+    which an `Assign` stores, in the following ones. An induction variable has no such value (-1), but
+    grows by slot `step`.
     """
 
     variable: int

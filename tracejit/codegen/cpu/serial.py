@@ -12,6 +12,7 @@ from typing import Any
 from tracejit.codegen.text import INDENT, KernelText, memory_type
 from tracejit.loopnest.statements import (
     ApplyFunction,
+    Assign,
     CheckIndex,
     Choose,
     LiteralNumber,
@@ -47,6 +48,7 @@ class _SerialText(KernelText):
         self.functions: dict[str, None] = {}
         self.iterations: list[str] = []  # of the loops that surround a statement, outermost first
         self.depth = 1
+        self.copied = 0  # values
         self.counts_work = False
 
     def source(self) -> str:
@@ -106,6 +108,8 @@ class _SerialText(KernelText):
                 case StoreElement(memory, offset, value, dtype):
                     stored = f"{self.type('uint8')}(v{value})" if dtype == "bool" else f"v{value}"
                     self.line(f"x{memory}[{self.offset(offset)}] = {stored}")
+                case Assign(variables, values):
+                    self.assign(variables, values)
                 case CheckIndex():
                     self.check(statement)
                 case Choose():
@@ -129,26 +133,31 @@ class _SerialText(KernelText):
 
     def choose(self, choice: Choose) -> None:
         """Emit branches."""
-        branches = list(enumerate(choice.branches))
+        which = f"v{choice.which}"
+        headers = [f"if {which} == {number}:" for number in range(len(choice.branches))]
+        headers[1:] = [*(f"el{header}" for header in headers[1:-1]), *["else:"][: len(headers) - 1]]
+        cases = list(zip(headers, choice.branches, strict=True))
         if choice.is_bool:
-            branches.reverse()
-        for position, (number, branch) in enumerate(branches):
-            condition = f"v{choice.which}" if choice.is_bool else f"v{choice.which} == {number}"
-            keyword = "if" if position == 0 else "elif"
-            is_last = position > 0 and position == len(branches) - 1
-            with self.block("else:" if is_last else f"{keyword} {condition}:"):
-                self.statements(branch.statements, is_outermost=False)
-                self.assign(choice.results, branch.values)
+            if_false, if_true = choice.branches
+            cases = [(f"if {which}:", if_true), ("else:", if_false)]
+            if not if_true.statements:
+                cases = [(f"if not {which}:", if_false)]
+        for header, branch in cases:
+            if branch.statements or header != "else:":
+                with self.block(header):
+                    self.statements(branch.statements, is_outermost=False)
 
     def assign(self, variables: Sequence[int], values: Sequence[int]) -> None:
-        """Assign values to variables, in parallel."""
-        pairs = [(f"v{x}", f"v{y}") for x, y in zip(variables, values, strict=True) if x != y]
-        names = {name for name, _ in pairs}
-        for number, (_, value) in enumerate(pairs):
-            if value in names:
-                self.line(f"w{number} = {value}")
-        for number, (name, value) in enumerate(pairs):
-            self.line(f"{name} = {f'w{number}' if value in names else value}")
+        """Assign values to variables, in parallel: a value that an assignment before replaces is copied."""
+        replaced, copies = set[int](), dict[int, str]()
+        for variable, value in zip(variables, values, strict=True):
+            if value in replaced and value not in copies:
+                copies[value] = f"w{self.copied}"
+                self.copied += 1
+                self.line(f"{copies[value]} = v{value}")
+            replaced.add(variable)
+        for variable, value in zip(variables, values, strict=True):
+            self.line(f"v{variable} = {copies.get(value, f'v{value}')}")
 
     def repeat(self, loop: Repeat, is_outermost: bool) -> None:
         """Emit a loop."""
@@ -164,9 +173,6 @@ class _SerialText(KernelText):
             self.iterations.append(iteration)
             self.statements(loop.block.statements, is_outermost=False)
             self.iterations.pop()
-            carried = [register for register in loop.registers if register.value >= 0]
-            values = [loop.block.values[register.value] for register in carried]
-            self.assign([register.variable for register in carried], values)
             if loop.until >= 0:
                 with self.block(f"if not v{loop.registers[loop.until].variable}:"):
                     self.line("break")
