@@ -16,6 +16,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from tracejit.codegen.objects.orc import JIT_LINK
+
 
 def host() -> tuple[str, str, str]:
     """Return the host's triple, processor name and features, like `tracejit.codegen.objects.linker.host`."""
@@ -52,7 +54,7 @@ def vector_width_feature(features: str) -> str:
 @functools.cache
 def _compiler() -> Any:
     initialize()
-    return llvm.create_lljit_compiler()
+    return llvm.create_lljit_compiler(use_jit_link=JIT_LINK)
 
 
 def link(name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[str, int], Any]:

@@ -26,6 +26,11 @@ KNOWN = ("0.48.", "0.49.", "0.50.")
 
 OBJECT_CODE, LIBRARY = 2, 3
 
+JIT_LINK = True
+"""Use LLVM's JITLink, which allocates code and constants of an object together. RuntimeDyld, the default, maps
+them one by one, and aborts the process if they are 2 GiB apart.
+"""
+
 
 class Element(ctypes.Structure):
     """An input of the linker: object code, or a library of symbols by its name (the empty name means the
@@ -66,7 +71,7 @@ class Linker:
         )
         self._unload = self._function("LLJIT_Dylib_Tracker_Dispose", c_bool, c_void_p, POINTER(c_char_p))
         message = c_char_p()
-        self._jit = create(None, False, False, message)
+        self._jit = create(None, False, JIT_LINK, message)
         error = self._text(message)
         if not self._jit:
             raise RuntimeError(error)
