@@ -27,8 +27,8 @@ KNOWN = ("0.48.", "0.49.", "0.50.")
 OBJECT_CODE, LIBRARY = 2, 3
 
 JIT_LINK = True
-"""Use LLVM's JITLink, which allocates code and constants of an object together. RuntimeDyld, the default, maps
-them one by one, and aborts the process if they are 2 GiB apart.
+"""Use LLVM's JITLink, which allocates code and constants of an object together. RuntimeDyld, the default,
+maps them one by one, and aborts the process if they are 2 GiB apart.
 """
 
 

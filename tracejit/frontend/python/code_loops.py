@@ -13,11 +13,16 @@ A ``for`` is identified by an offset in the code.
 from __future__ import annotations
 
 import functools
+import itertools
 import types
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tracejit.frontend.python.bytecode import instructions, is_generator, operations, variables_of
 
 _STATEMENT = 16  # instructions before the end of a statement ``n = n + 1``
+_NAMED = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF"})
+_OF_NUMBERS = frozenset({"abs", "divmod", "float", "int", "max", "min", "pow", "round"})
 _COLLECTING = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD"})
 
 
@@ -63,8 +68,8 @@ def for_at(code: types.CodeType, offset: int) -> int | None:
 
 @functools.lru_cache(maxsize=256)
 def updated_variables(code: types.CodeType) -> frozenset[str]:
-    """Return the local variables that a one-line statement computes from their old values: ``t = t *
-    0.5``.
+    """Return the local variables that statements compute from their old values: ``t = t * 0.5``, also through
+    other variables: ``m = (lo + hi) // 2; lo = m + 1``.
     """
     updated: set[str] = set()
     code_operations = operations(code)
@@ -77,7 +82,55 @@ def updated_variables(code: types.CodeType) -> frozenset[str]:
         loads = [i for i in before if i.opname.startswith("LOAD_FAST")]
         loads = [i for i in loads if i.positions is not None and i.positions.lineno == line]
         updated |= {name for name in stored if any(name in variables_of(i) for i in loads)}
+    updated |= _updated_through_others(code_operations)
     return frozenset(updated - set(code.co_cellvars))
+
+
+def _updated_through_others(code_operations: Sequence[Any]) -> set[str]:
+    """Return the variables on a cycle of assignments that compute with operators. Lines that call functions,
+    except for those that compute numbers, are left out.
+    """
+    operands: dict[str, set[str]] = {}  # of each variable
+    computed: set[tuple[str, str]] = set()  # variables, with an operand of an operator
+    for _, line in itertools.groupby(code_operations, lambda i: i.positions and i.positions.lineno):
+        group = list(line)
+        names = {i.argval for i in group if i.opname in _NAMED}
+        if not names <= _OF_NUMBERS:
+            continue
+        loaded = {name for i in group for name in _accessed(i, "LOAD_FAST")}
+        for name in {name for i in group for name in _accessed(i, "STORE_FAST")}:
+            operands.setdefault(name, set()).update(loaded)
+            if any(i.opname == "BINARY_OP" for i in group):
+                computed.update((name, operand) for operand in loaded)
+    reached = {name: _reachable(name, operands) for name in operands}
+    return {
+        name
+        for name, others in reached.items()
+        if name in others
+        and any(a in others and b in others and name in reached[b] for a, b in computed if b in reached)
+    }
+
+
+def _accessed(instruction: Any, access: str) -> list[str]:
+    """Return the variables that an instruction loads or stores, maybe one of several that are fused."""
+    accesses = [part for part in ("LOAD_FAST", "STORE_FAST") if part in instruction.opname]
+    if access not in accesses:
+        return []
+    variables = variables_of(instruction)
+    if len(accesses) == 1:
+        return list(variables)
+    return [variables[instruction.opname.startswith("STORE_FAST") == (access == "LOAD_FAST")]]
+
+
+def _reachable(name: str, operands: Mapping[str, set[str]]) -> set[str]:
+    """Return the variables from which a variable is computed, directly or through others."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = operands.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
 
 
 @functools.lru_cache(maxsize=256)

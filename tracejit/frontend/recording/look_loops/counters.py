@@ -33,6 +33,7 @@ from tracejit.frontend.python.code_loops import (
 from tracejit.frontend.python.stack import names_on_stack
 from tracejit.frontend.recording.look_loops.frames import frames_of_body
 from tracejit.frontend.recording.number import NumberProxy, is_of
+from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class _Counted:
         loaded = names_on_stack(frame.f_code, frame.f_lasti) & names
         is_known = not any(self._may_be_loaded(frame, name, variables.get(name)) for name in loaded)
         for name in sorted(names):
-            if type(variables.get(name)) in (int, float):
+            if self._is_fixed(variables.get(name)):
                 variables[name] = self._counter(frame, name, variables[name], name in loaded)
                 has_changed = True
         if has_changed and sys.version_info < (3, 13):  # there, `f_locals` is a copy
@@ -99,9 +100,23 @@ class _Counted:
             is_loaded = "." + slot.key in loaded
             if is_loaded and self._may_be_loaded(slot.holder, slot.key, now):
                 is_known = False
-            if type(now) in (int, float) and slot.assignable:
+            if self._is_fixed(now) and slot.assignable:
                 slot.put(self._counter(slot.holder, slot.key, now, is_loaded))
         return is_known
+
+    def _is_fixed(self, value: Any) -> bool:
+        """Whether a value is a number that is the same in each iteration: an ordinary one, or a number of the
+        call that depends neither on an array nor on a counter.
+        """
+        numbers = self.trace.numbers
+        if not is_of(value, numbers):
+            return type(value) in (int, float)
+        source = value._source
+        return (
+            type(source) not in OF_LOOPS
+            and type(value._value) in (int, float)
+            and not numbers.is_recomputed(source)
+        )
 
     def _counter(self, holder: Any, name: str, value: Any, is_loaded: bool) -> NumberProxy:
         """Return a counter that starts as the value of a variable or attribute."""

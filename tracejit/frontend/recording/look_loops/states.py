@@ -28,7 +28,8 @@ from tracejit.frontend.python.code_loops import collects, enclosing
 from tracejit.frontend.python.content import Attributes, is_made_plainly, own_attributes
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.kinds import is_of_own_class, is_python_class
-from tracejit.frontend.python.stack import pending
+from tracejit.frontend.python.liveness import live_after
+from tracejit.frontend.python.stack import names_on_stack, pending
 from tracejit.frontend.recording.location import is_of_ours
 from tracejit.frontend.recording.look_loops.frames import frames_at_look, positions_of_ours
 from tracejit.frontend.recording.number import NumberProxy
@@ -79,18 +80,20 @@ def state_at(
     is_looping = any(enclosing(*position) for position in ours)
     if not frames or is_looping or trace.tapes or sys.exc_info()[0] is not None:
         return None
-    walk = Walk(trace)
+    walk, unread = Walk(trace), Walk(trace)
     walk.numbers[source] = 0
     try:
-        running = [walk.frame(frame) for frame in frames]
+        running = [walk.frame(frame, unread) for frame in frames]
         written = [(id(w.storage), walk.origin(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
         changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
-        hidden = [s for s in trace.live() if s not in walk.storages and s not in looked]
+        in_variables = {*walk.storages, *unread.storages, *looked}
+        hidden = [storage for storage in trace.live() if storage not in in_variables]
         temporary = [walk.origin(storage.pending) for storage in hidden]
     except Hidden:
         return None
-    numbers = [number for number in trace.numbers.alive() if id(number) not in walk.proxies]
+    in_variables_too = walk.proxies | unread.proxies
+    numbers = [number for number in trace.numbers.alive() if id(number) not in in_variables_too]
     if not are_known(frames, len(hidden) + len(numbers)):
         return None
     positions = ((id(code), offset) for code, offset in ours)
@@ -127,11 +130,20 @@ class Walk:
         self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
-    def frame(self, frame: types.FrameType) -> Hashable:
-        """The key of a running function: its position, the loops around it, and its variables."""
-        loops = [self.range_around(frame, offset) for offset in enclosing(frame.f_code, frame.f_lasti)]
-        variables = [(name, self.key(value)) for name, value in frame.f_locals.items()]
-        return id(frame.f_code), frame.f_lasti, *loops, None, *variables
+    def frame(self, frame: types.FrameType, unread: Walk) -> Hashable:
+        """The key of a running function: its position, the loops around it, and the variables that it may
+        still read. `unread` visits the others.
+        """
+        code, offset = frame.f_code, frame.f_lasti
+        loops = [self.range_around(frame, begin) for begin in enclosing(code, offset)]
+        live, variables = live_after(code, offset), []
+        own = frozenset() if live is None else frozenset(code.co_varnames) - set(code.co_cellvars)
+        for name, value in frame.f_locals.items():
+            if live is None or name not in own or name in live or name in names_on_stack(code, offset):
+                variables.append((name, self.key(value)))
+            else:
+                unread.key(value)
+        return id(code), offset, *loops, None, *variables
 
     def range_around(self, frame: types.FrameType, offset: int) -> Hashable:
         """The key of a ``for`` around the look: the numbers of its range."""
