@@ -1,4 +1,4 @@
-"""Live variables: a function computes the same when all other variables are lost at each of its instructions."""
+"""Live variables: a function computes the same when all others are lost at each of its instructions."""
 
 from __future__ import annotations
 

@@ -81,6 +81,11 @@ def tests_truth(code: types.CodeType, offset: int) -> bool:
     return name.startswith(("POP_JUMP", "JUMP_IF")) or name in _TRUTHS
 
 
+def asks_once(code: types.CodeType, offset: int) -> bool:
+    """Whether an instruction does nothing but compare two numbers, or ask for the truth of one."""
+    return steps_to(code, offset)[-1].instruction.opname == "COMPARE_OP" or tests_truth(code, offset)
+
+
 def continues_for(code: types.CodeType, offset: int) -> bool:
     """Whether an instruction is a ``for`` that asks its iterator for the next item."""
     return steps_to(code, offset)[-1].instruction.opname == "FOR_ITER"

@@ -49,7 +49,7 @@ from tracejit.ops import constant, equal, full, not_equal
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
-INT64 = np.dtype("int64")
+INT64, FLOAT64 = np.dtype("int64"), np.dtype("float64")
 
 SEGMENTS = 256
 """The maximum number of different segments of a path. Planning one takes about 6 ms, more than its replays
@@ -160,23 +160,29 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     return trace.numbers.proxy(cut.source)
 
 
-def look_at_number(trace: Trace, number: NumberProxy) -> None:
+def look_at_number(trace: Trace, number: NumberProxy, answer: Any = None) -> None:
     """Launch what was recorded so far, and look at a number of the call, which is known: only so that the
-    state of the body here is a state of the graph. Nothing happens if a look would abort the recording.
+    state of the body here is a state of the graph. `answer`: a value that the body is going to use. Nothing
+    happens if a look would abort the recording.
     """
     if trace.looks.refusal(trace, None) is not None:
         return
 
     def value() -> Value:
-        here = trace.number(RuntimeNumber(number._value, number._source), INT64)
+        dtype = FLOAT64 if isinstance(number._value, float) else INT64
+        here = trace.number(RuntimeNumber(number._value, number._source), dtype)
         array: Value = trace.emit(full, here, shape=(), device=CPU)
         return array
 
-    _look(trace, value, "range()", ())
+    _look(trace, value, "a number", (), answer=answer)
 
 
 def _look(
-    trace: Trace, value: Callable[[], Value], what: str, looked: Sequence[Storage], **kinds: bool
+    trace: Trace,
+    value: Callable[[], Value],
+    what: str,
+    looked: Sequence[Storage],
+    **kinds: Any,
 ) -> Cut:
     """Launch what was recorded so far, and look at a value, which the storages `looked` contain. `kinds`: see
     `state_at`.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ class NumberProxy:
     def __bool__(self) -> bool:
         truth = bool(self._value)
         self._numbers.ask(truth, operations.TRUTH, self._source)
+        self._numbers.answered(self, truth, sys._getframe(1))
         return truth
 
     def __hash__(self) -> int:
@@ -284,6 +286,7 @@ def _comparison(mirrored: str, operation: Operation, function: Callable[[Any, An
         truth = function(self._value, value)  # an np.bool for NumPy numbers: ``~`` differs from Python's
         question = operation if truth is bool(truth) else operation.truth
         self._numbers.ask(bool(truth), question, self._source, source)  # type: ignore[arg-type]
+        self._numbers.answered(self, truth, sys._getframe(2))  # the caller of the method
         return truth
 
     return _method(f"__{mirrored}__", function, record)

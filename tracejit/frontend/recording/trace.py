@@ -26,6 +26,7 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.look_loops.number_loops import NumberLoops
 from tracejit.frontend.recording.looks import Looks, look_at, look_at_number
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.numpy_views import Captured
@@ -131,6 +132,7 @@ class Trace(Recording):
             concrete=assumed.concrete,
             refuse=self._refuse_exact_value,
             recount=self._recount,
+            after_question=NumberLoops(self).after_question,
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers, self.draws)
@@ -317,9 +319,11 @@ class Trace(Recording):
         """
         return look_at(self, array, what)
 
-    def look_at_number(self, number: NumberProxy) -> None:
-        """Launch the operations recorded so far, so that the present state is one between two segments."""
-        look_at_number(self, number)
+    def look_at_number(self, number: NumberProxy, answer: Any = None) -> None:
+        """Launch the operations recorded so far, so that the present state is one between two segments.
+        `answer`: that of the question which the body has just asked, if any.
+        """
+        look_at_number(self, number, answer)
 
     def begin_segment(self) -> None:
         """Discard the recording, except for values of arrays (see `Looks.origins`) and those of gradients."""
@@ -347,7 +351,7 @@ class Trace(Recording):
 
     def forget_functions(self) -> None:
         """Break the reference cycles of a recording that has ended, so that it is freed immediately."""
-        self.numbers.refuse = self.numbers.recount = None
+        self.numbers.refuse = self.numbers.recount = self.numbers.after_question = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 

@@ -5,6 +5,7 @@ if lr * 2 > 1.0:      steps: Computed(MULTIPLY, (lr, 2)), Question(GREATER, (tha
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ class Numbers:
     counted: sources of the numbers that count iterations (see `look_loops.counters`), or are computed from
              such numbers.
     recount: called when the body asks for the exact value of one of them.
+    after_question: called after a comparison or a truth test, see `answered`.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class Numbers:
         concrete: bool = False,
         refuse: Callable[[str], Any] | None = None,
         recount: Callable[[], Any] | None = None,
+        after_question: Callable[[NumberProxy, Any, types.FrameType], None] | None = None,
     ) -> None:
         self.concrete, self.refuse, self.recount = concrete, refuse, recount
+        self.after_question = after_question
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -137,3 +141,8 @@ class Numbers:
         if key not in self._asked:
             self._asked.add(key)
             self.steps.append(Question(operation, operands, value))
+
+    def answered(self, proxy: NumberProxy, answer: Any, frame: types.FrameType) -> None:
+        """Note that a comparison or a truth test is complete, whose operator `frame` is executing."""
+        if self.after_question is not None and not self.closed:
+            self.after_question(proxy, answer, frame)

@@ -19,6 +19,7 @@ import numpy as np
 from tracejit.frontend.python.bytecode import is_generator
 from tracejit.frontend.python.code_positions import (
     Loaded,
+    asks_once,
     call_at,
     compared_at,
     continues_for,
@@ -72,14 +73,20 @@ def _caller(frame: types.FrameType) -> types.FrameType | None:
     return caller if not is_ours(caller) and calls_directly(caller, frame) else None
 
 
-def frames_at_look(*, asks_equality: bool) -> list[types.FrameType]:
+def frames_at_look(*, asks_equality: bool, has_answer: bool) -> list[types.FrameType]:
     """Return the frames of the body at a look, if bytecode (and not C code) decides how often it looks; else
     an empty list.
 
     asks_equality: whether the look is at the result of a comparison for equality, as in C code that searches.
+    has_answer:    whether the look follows the answer to a question about numbers.
     """
     frames = frames_of_body()
-    is_known = frames and (frames[0].f_code in LOOPS or _looks_once(frames[0], asks_equality))
+    if not frames:
+        return []
+    if has_answer:
+        is_known = asks_once(frames[0].f_code, frames[0].f_lasti)
+    else:
+        is_known = frames[0].f_code in LOOPS or _looks_once(frames[0], asks_equality)
     return frames if is_known else []
 
 

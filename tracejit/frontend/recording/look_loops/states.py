@@ -68,6 +68,7 @@ def state_at(
     literals: Hashable = (),
     *,
     asks_equality: bool = False,
+    answer: Any = None,
 ) -> State | None:
     """Return the state of a trace that was just cut by a look, or None if it is unknown.
 
@@ -75,8 +76,10 @@ def state_at(
     looked:        the storages of the array looked at, which are not part of the state.
     literals:      values that variables had before they became counters; an expression may have loaded them.
     asks_equality: whether the element is the result of a comparison for equality.
+    answer:        the answer to a question about numbers that the body has just asked, if any.
     """
-    frames, ours = frames_at_look(asks_equality=asks_equality), positions_of_ours()
+    frames = frames_at_look(asks_equality=asks_equality, has_answer=answer is not None)
+    ours = positions_of_ours()
     is_looping = any(enclosing(*position) for position in ours)
     if not frames or is_looping or trace.tapes or sys.exc_info()[0] is not None:
         return None
@@ -97,7 +100,20 @@ def state_at(
     if not are_known(frames, len(hidden) + len(numbers)):
         return None
     positions = ((id(code), offset) for code, offset in ours)
-    key = (*positions, None, *running, literals, *written, None, *arguments, None, *changed, None, *temporary)
+    key = (
+        *positions,
+        None,
+        *running,
+        literals,
+        repr(answer),
+        *written,
+        None,
+        *arguments,
+        None,
+        *changed,
+        None,
+        *temporary,
+    )
     key += None, *map(walk.key, numbers)
     return State(key, tuple(walk.arrays), tuple(walk.numbers))
 
