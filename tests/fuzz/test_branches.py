@@ -34,6 +34,14 @@ STATEMENTS = (
     *("n += int(d[k])", "n -= 1", "a = b", "b = v", "a, b = b, s", "h = h ^ t", "rate = t / 8"),
 )  # fmt: skip
 
+STARTS = ("int(d[k])", "t & 31", "h % 23", "int(d[k]) + k", "float(x[k]) * 9.0", "rate * 8.0", "n % 17")
+TESTS = ("g > 1", "g >= 2", "g * g > 3", "1 < g < 40", "g != 0 and g > 0", "not g < 3", "g > 1 and t < 30")
+NUMBER_STATEMENTS = (
+    *("t += 1", "n += 1", "rate = rate + g * 0.125", "q = g + q", "q = max(q, g)", "t, n = n, t", "c = g > 4"),
+    *("h = (h >> 1) ^ 3", "h = h & 0xFF", "q = q * 0.5", "limit = limit + 0.25", "q = -q if q > 9 else q + 1"),
+)
+STEPS = ("g = g // 2", "g -= 2", "g = g - 1 if g % 2 else g // 3", "g = g * 0.5", "g = (g - 1) / 2", "g -= 0.75")
+
 HELPERS = """
 def value(u):
     return float(u)
@@ -105,8 +113,21 @@ def program(chance: random.Random, *, calls: bool) -> str:
     conditions = CONDITIONS + CALLING_CONDITIONS * 3 * calls
     statements = STATEMENTS + CALLING * 3 * calls
 
+    def number_loop(depth: int) -> list[str]:
+        """A loop that computes with numbers only."""
+        lines = [f"g, q = {chance.choice(STARTS)}, 0", f"while {chance.choice(TESTS)}:"]
+        lines += [f"    {chance.choice(NUMBER_STATEMENTS)}" for _ in range(chance.randint(0, 2))]
+        if chance.random() < 0.5:
+            test = chance.choice(["g > 5", "q > t", "c", "g % 3 == 0", "h & 1"])
+            lines += [f"    if {test}:", f"        {chance.choice(NUMBER_STATEMENTS)}"]
+            lines += [f"        {chance.choice(['break', 't -= 1', 'q += 2'])}"]
+        lines += [f"    {chance.choice(STEPS)}", "s = s + q"]
+        return ["    " * depth + line for line in lines]
+
     def block(depth: int) -> list[str]:
         lines = ["    " * depth + chance.choice(statements) for _ in range(chance.choice([1, 1, 2, 3]))]
+        if chance.random() < 0.15:
+            lines += number_loop(depth)
         if depth < 5 and chance.random() < (0.9 if depth < 3 else 0.3):
             lines.append("    " * depth + f"if {chance.choice(conditions)}:")
             lines += block(depth + 1)
@@ -117,7 +138,7 @@ def program(chance: random.Random, *, calls: bool) -> str:
                 lines += ["    " * depth + "else:", *block(depth + 1)]
         return lines
 
-    lines = ["def f(x, d):", "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5"]
+    lines = ["def f(x, d):", "    q, c = 0, False", "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5"]
     lines += ["    v = best = s = a = b = x[0]", "    z, out = x[:3] * 0.5, x * 0.0"]
     lines += ["    m.count, m.level, p, ok = 0, 0.25, Pair(v, s), False"] * calls
     match chance.randrange(4):
