@@ -75,7 +75,8 @@ def recorded(monkeypatch):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_results_are_those_of_kernels(name, recorded):
     apply, rng = getattr(operator, name), np.random.default_rng(0)
-    for dtype in map(np.dtype, ("bool", "int8", "int64", "uint64", "float32", "float64")):
+    dtypes = ("bool", "int8", "int64", "uint64", "float32", "float64")
+    for dtype in map(np.dtype, dtypes[OPERATORS.index(name) % 2 :: 2]):
         array = sample(rng, (3, 4), dtype, special=True)
         x = tj.asarray(array)
         others = [tj.asarray(sample(rng, (4,), dtype, special=True)), *NUMBERS]

@@ -37,10 +37,31 @@ STATEMENTS = (
 STARTS = ("int(d[k])", "t & 31", "h % 23", "int(d[k]) + k", "float(x[k]) * 9.0", "rate * 8.0", "n % 17")
 TESTS = ("g > 1", "g >= 2", "g * g > 3", "1 < g < 40", "g != 0 and g > 0", "not g < 3", "g > 1 and t < 30")
 NUMBER_STATEMENTS = (
-    *("t += 1", "n += 1", "rate = rate + g * 0.125", "q = g + q", "q = max(q, g)", "t, n = n, t", "c = g > 4"),
-    *("h = (h >> 1) ^ 3", "h = h & 0xFF", "q = q * 0.5", "limit = limit + 0.25", "q = -q if q > 9 else q + 1"),
+    *(
+        "t += 1",
+        "n += 1",
+        "rate = rate + g * 0.125",
+        "q = g + q",
+        "q = max(q, g)",
+        "t, n = n, t",
+        "c = g > 4",
+    ),
+    *(
+        "h = (h >> 1) ^ 3",
+        "h = h & 0xFF",
+        "q = q * 0.5",
+        "limit = limit + 0.25",
+        "q = -q if q > 9 else q + 1",
+    ),
 )
-STEPS = ("g = g // 2", "g -= 2", "g = g - 1 if g % 2 else g // 3", "g = g * 0.5", "g = (g - 1) / 2", "g -= 0.75")
+STEPS = (
+    "g = g // 2",
+    "g -= 2",
+    "g = g - 1 if g % 2 else g // 3",
+    "g = g * 0.5",
+    "g = (g - 1) / 2",
+    "g -= 0.75",
+)
 
 HELPERS = """
 def value(u):
@@ -138,7 +159,11 @@ def program(chance: random.Random, *, calls: bool) -> str:
                 lines += ["    " * depth + "else:", *block(depth + 1)]
         return lines
 
-    lines = ["def f(x, d):", "    q, c = 0, False", "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5"]
+    lines = [
+        "def f(x, d):",
+        "    q, c = 0, False",
+        "    t, h, n, at, j, k, rate, limit = 0, 40503, 0, 0, 0, 0, 0.5, 1.5",
+    ]
     lines += ["    v = best = s = a = b = x[0]", "    z, out = x[:3] * 0.5, x * 0.0"]
     lines += ["    m.count, m.level, p, ok = 0, 0.25, Pair(v, s), False"] * calls
     match chance.randrange(4):

@@ -7,6 +7,7 @@ Modules; each imports only modules to its right and below:
     purity          functions of the standard library, NumPy and other packages that are known to be pure
     code_positions  the operation of a single instruction, its operands, and the use of its result
     stack           the evaluation stack at each instruction
+    liveness        local variables that the rest of a function may read
     code_loops      loops in a code object, and variables that statements compute from their old values
     bytecode        names that a code object mentions, read or assigned
     kinds           kinds of values, and the owners of code

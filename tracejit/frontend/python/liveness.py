@@ -1,4 +1,4 @@
-"""Which local variables the rest of a function may read (live variables).
+"""Live variables: the local variables that the rest of a function may read.
 
 >>> def f(x, y):
 ...     t = x + y

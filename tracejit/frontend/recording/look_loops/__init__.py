@@ -18,13 +18,16 @@ being recorded (`run_ahead`). In a replay it is a loop of Python's, or many iter
 To find the state, the recorder reads the frames of the running functions (`frames`). Numbers that count
 iterations, which are literals at first, become numbers of the call (`counters`).
 
-Counted loops, whose trip count is known when they start, are the subject of `recording.ranges`.
+Loops that compute with numbers only contain no look; the recorder adds one to each iteration
+(`number_loops`). Counted loops, whose trip count is known when they start, are the subject of
+`recording.ranges`.
 
 Modules; each imports only modules to its right and below:
 
     run_ahead            iterations that run without being recorded
     state_graph, states  states and transitions of a trace; the state of a body at a look
     counters             iteration counters, as run-time numbers
+    number_loops         looks in loops that compute with numbers only
     frames               which functions are running at a look, and what they have called
 
 The package does not import `looks` or `trace`, which use it, except for types.

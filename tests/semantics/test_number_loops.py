@@ -1,0 +1,200 @@
+"""Loops that compute with numbers only, in bodies that look: against the same function on NumPy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.test_serial_loops import arrays_of, copies, run, traced_copies
+from tracejit.frontend.recording.look_loops import run_ahead
+
+
+def primes(d):
+    count = 0
+    for k in range(len(d)):
+        n, q = int(d[k]), 2
+        is_prime = n > 1
+        while is_prime and q * q <= n:
+            if n % q == 0:
+                is_prime = False
+            q += 1
+        if is_prime:
+            count += 1
+    return count
+
+
+def digits(d, sums):
+    for k in range(len(d)):
+        n, total = int(d[k]), 0
+        while n:
+            n, digit = divmod(n, 10)
+            total += digit
+        sums[k] = total
+
+
+def square_roots(x, roots):
+    for k in range(len(x)):
+        a = float(x[k])
+        r = a if a > 1.0 else 1.0
+        while abs(r * r - a) > 1e-12 * a:
+            r = (r + a / r) / 2.0
+        roots[k] = r
+
+
+def escapes(re, im, steps):
+    for k in range(len(re)):
+        x = y = 0.0
+        a, b, n = float(re[k]), float(im[k]), 0
+        while x * x + y * y < 4.0 and n < 40:
+            x, y = x * x - y * y + a, 2.0 * x * y + b
+            n += 1
+        steps[k] = n
+
+
+def chained(d):
+    found = 0
+    for k in range(len(d)):
+        n = int(d[k])
+        while 3 < n < 1000:
+            n = n * 3 // 2
+            found += n % 7
+        found -= 1
+    return found
+
+
+def euclid(a, b):
+    while b != 0:
+        a, b = b, a % b
+    return a
+
+
+def fractions(p, q, out):
+    for k in range(len(p)):
+        out[k] = euclid(int(p[k]), int(q[k]))
+
+
+def with_a_break(d):
+    longest = 0
+    for k in range(len(d)):
+        n, steps = int(d[k]), 0
+        while True:
+            if n <= 1:
+                break
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+            if steps > 100:
+                break
+        longest = max(longest, steps)
+    return longest
+
+
+def kept_answers(d):
+    answers = 0
+    for k in range(len(d)):
+        n, parity = int(d[k]), 0
+        while n > 0:
+            is_odd = n % 2 == 1
+            n //= 2
+            parity = parity ^ 1 if is_odd else parity
+        answers = answers * 2 % 1001 + parity
+    return answers
+
+
+def in_c_code(d):
+    total = 0
+    for k in range(len(d)):
+        n = int(d[k])
+        while n > 2:
+            n -= 3
+            total += sorted([n, 5, total % 4])[0] + min(n, 7)
+        total += any(v > n for v in (1, 2))
+    return total
+
+
+def of_several(d):
+    n, m = int(d[0]), int(d[1])
+    while n < 2000:
+        n += m + 1
+        while m > 3:
+            m -= 2
+            n += 1
+        m = n % 13
+    return n, m
+
+
+def integers(high: int, count: int = 30) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda rng: (rng.integers(0, high, count),)
+
+
+PROGRAMS: dict[str, tuple[Any, Any]] = {
+    "primes": (primes, integers(400)),
+    "digits": (digits, lambda r: (r.integers(0, 10**9, 30), np.zeros(30, "int64"))),
+    "square roots": (square_roots, lambda r: (r.random(30) * 50, np.zeros(30))),
+    "escapes": (escapes, lambda r: (r.random(30) * 3 - 2, r.random(30) * 2 - 1, np.zeros(30, "int32"))),
+    "chained": (chained, integers(50)),
+    "fractions": (fractions, lambda r: (*r.integers(0, 10**6, (2, 30)), np.zeros(30, "int64"))),
+    "with a break": (with_a_break, integers(90)),
+    "kept answers": (kept_answers, integers(5000)),
+    "in C code": (in_c_code, integers(20, 6)),
+    "of several": (of_several, integers(40, 2)),
+}
+
+
+@pytest.mark.parametrize("patience", [run_ahead.PATIENCE, 0.0])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, patience, monkeypatch):
+    monkeypatch.setattr(run_ahead, "PATIENCE", patience)
+    function, arguments = PROGRAMS[name]
+    traced, rng = tj.jit(function), np.random.default_rng(3)
+    for _ in range(6):
+        numpys = arguments(rng)
+        ours = traced_copies(numpys)
+        assert run(traced, ours) == run(function, numpys), traced.explain()
+        assert arrays_of(ours) == arrays_of(numpys), traced.explain()
+
+
+@pytest.mark.parametrize("name", ["primes", "digits", "square roots", "escapes", "fractions"])
+def test_most_calls_replay(name):
+    function, arguments = PROGRAMS[name]
+    traced, rng = tj.jit(function), np.random.default_rng(4)
+    for _ in range(24):
+        traced(*traced_copies(arguments(rng)))
+    assert traced.cache_info().replays >= 12, traced.explain()
+
+
+def test_iterations_are_one_launch():
+    traced = tj.jit(digits)
+    for numbers in ([907, 13, 4], [10**9, 1, 55]):
+        d, sums = tj.asarray(numbers), tj.zeros(3, dtype="int64")
+        traced(d, sums)
+        assert sums.numpy().tolist() == [sum(map(int, str(n))) for n in numbers]
+    assert "are one launch" in traced.explain()
+
+
+def test_numbers_beyond_those_that_loops_compute():
+    def f(d):
+        n, steps = int(d[0]), 0
+        while n > 1:
+            n = n // 3
+            steps += 1
+        return steps
+
+    traced = tj.jit(f)
+    for first in (1 << 62, 5, (1 << 63) - 1, 3**20):
+        arrays = copies([np.array([first])])
+        assert traced(tj.asarray(arrays[0])) == f(arrays[0])
+
+
+def test_a_body_that_does_not_look_is_recorded_as_it_was():
+    @tj.jit
+    def f(x, n):
+        while n > 1:
+            n = n // 2
+        return x + n
+
+    assert f(tj.ones(2), 37).tolist() == [2.0, 2.0]
+    assert "look" not in f.explain()
