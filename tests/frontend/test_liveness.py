@@ -164,7 +164,16 @@ def test_what_reads_all_variables() -> None:
             return 0
         return y
 
-    for function in (reads, catches):
+    class Base:
+        def scaled(self, x: int) -> int:
+            return 3 * x
+
+    class Scaled(Base):
+        def scaled(self, x: int) -> int:
+            y = x + 1
+            return super().scaled(y)
+
+    for function in (reads, catches, Scaled.scaled):
         assert live_after(function.__code__, operations(function.__code__)[-1].offset) is None
 
 

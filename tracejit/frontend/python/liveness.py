@@ -20,7 +20,9 @@ from tracejit.frontend.python.bytecode import is_generator, operations, variable
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
 _ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
-_INSPECTING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack"})
+_INSPECTING = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
+)
 
 
 def live_after(code: types.CodeType, offset: int) -> frozenset[str] | None:
@@ -37,7 +39,7 @@ def live_after(code: types.CodeType, offset: int) -> frozenset[str] | None:
 @functools.lru_cache(maxsize=256)
 def _live_variables(code: types.CodeType) -> tuple[frozenset[str], ...] | None:
     """Return the variables that are live after each instruction; None if this cannot be told: handlers of
-    exceptions continue anywhere, and `locals` reads all variables.
+    exceptions continue anywhere, and `locals` reads all variables, `super` the first one.
     """
     if code.co_exceptiontable or is_generator(code) or not _INSPECTING.isdisjoint(code.co_names):
         return None

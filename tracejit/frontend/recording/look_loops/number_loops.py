@@ -32,30 +32,30 @@ class NumberLoops:
     """The questions of a trace that may belong to such loops.
 
     _asked:  by frame and offset: the looks and operations before the last question there.
-    _states: by frame and offset: the ids of the states at the looks that were added there.
+    _states: by position in the code: the ids of the states at the looks that were added there.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._asked: dict[tuple[int, int], tuple[int, int]] = {}
-        self._states: dict[tuple[int, int], set[int | None]] = {}
+        self._states: dict[tuple[types.CodeType, int], set[int | None]] = {}
 
     def after_question(self, number: NumberProxy, answer: Any, frame: types.FrameType) -> None:
         """Look at a number of which the body has asked a question, if it has asked the same one before.
         `frame`: the caller of the operator that asks.
         """
-        looks = self.trace.looks
-        if not looks.cuts or self.trace.assumed.counted is False:
+        trace = self.trace
+        if not trace.looks.cuts or trace.nest.loops or trace.assumed.counted is False:
             return
         if is_ours(frame) or not asks_once(frame.f_code, frame.f_lasti):
             return
         key = id(frame), frame.f_lasti
         if self._asked.get(key) == self._progress() and abs(number._value) < MAX_INTEGER:
-            self._look(key, number, answer)
+            self._look((frame.f_code, frame.f_lasti), number, answer)
         self._asked[key] = self._progress()
 
-    def _look(self, key: tuple[int, int], number: NumberProxy, answer: Any) -> None:
-        states = self._states.setdefault(key, set())
+    def _look(self, position: tuple[types.CodeType, int], number: NumberProxy, answer: Any) -> None:
+        states = self._states.setdefault(position, set())
         if None not in states and len(states) <= MAX_NEW_STATES:
             self.trace.look_at_number(number, answer)
             looks = self.trace.looks
