@@ -100,8 +100,10 @@ def test_reflections_have_the_signs_of_lapack(batch, m, n, dtype, gpu):
             near(x.numpy(), wanted, n)
 
 
-@pytest.mark.parametrize("rank", ["full", "less", "none"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rank", "dtype"),
+    [*(("full", dtype) for dtype in DTYPES), ("less", "float64"), ("less", "complex64"), ("none", "float32")],
+)
 @pytest.mark.parametrize(("batch", "m", "n"), DECOMPOSED)
 def test_singular_values_and_vectors(batch, m, n, dtype, rank, gpu):
     a = matrix(np.random.default_rng(n), dtype, *batch, m, n)
