@@ -215,7 +215,11 @@ class Run:
     def module(self, name: str, *arguments: object, caches: pathlib.Path | None = None) -> dict[str, Any]:
         """Run a module of this package in a separate process; return its output, one line of JSON."""
         where = self.caches() if caches is None else caches
-        return json.loads(self.python("-m", f"benchmarks.{name}", *map(str, arguments), caches=where))
+        output = self.python("-m", f"benchmarks.{name}", *map(str, arguments), caches=where)
+        found: dict[str, Any] = json.loads(
+            output[output.find("{") :]
+        )  # MPI resets the terminal's colours before
+        return found
 
     # -- workloads -------------------------------------------------------------------------------------------
 
