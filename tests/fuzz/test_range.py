@@ -90,7 +90,7 @@ def test_range(seed, monkeypatch):
                     np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=text)
 
 
-@pytest.mark.parametrize("seed", range(COUNT // 10))
+@pytest.mark.parametrize("seed", range(COUNT // 5))
 def test_range_of_a_long_body(seed, monkeypatch):
     text = program(random.Random(seed)).replace(" rounds(", " range(")
     namespace: dict[str, Any] = {"tj": tj}

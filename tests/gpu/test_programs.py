@@ -33,4 +33,4 @@ def test_programs(traced: bool, gpu: tj.Device) -> None:
 
     with running.fresh_schedules(), tj.device(gpu):
         run()
-    assert ran
+    assert len(ran) >= max(1, COUNT // 150)

@@ -64,7 +64,7 @@ def check(graph: Graph, arrays: Sequence[np.ndarray], *, serial: bool = True) ->
 # -- random loops -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", range(max(1, COUNT // (2 * BATCH))))
+@pytest.mark.parametrize("batch", range(max(1, COUNT // BATCH)))
 def test_random_kernels(batch):
     """Each kernel runs to its end, and is left after each iteration."""
     seeds = range(BATCH * batch, BATCH * (batch + 1))
@@ -98,7 +98,7 @@ def check_or_refused(graph: Graph, arrays: Sequence[np.ndarray]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("batch", range(max(1, COUNT // (2 * BATCH))))
+@pytest.mark.parametrize("batch", range(max(1, COUNT // BATCH)))
 def test_random_graphs_through_all_passes(batch):
     for seed in range(100_000 + 5 * batch, 100_005 + 5 * batch):
         rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_random_graphs_through_all_passes(batch):
         assert check_or_refused(graph, random_operands(graph, rng)) or not is_serial(graph)
 
 
-@pytest.mark.parametrize("batch", range(max(1, COUNT // (2 * BATCH))))
+@pytest.mark.parametrize("batch", range(max(1, COUNT // BATCH)))
 def test_ordinary_loops_return_the_same_bits(batch, monkeypatch):
     def refuse(node: Any) -> Any:
         raise NotSerial("it is not in this test")

@@ -9,22 +9,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.semantics.test_serial_loops import arrays_of, copies, run, traced_copies
+from tests.semantics.test_serial_loops import arrays_of, copies, count_primes, run, traced_copies
 from tracejit.frontend.recording.look_loops import run_ahead
-
-
-def primes(d):
-    count = 0
-    for k in range(len(d)):
-        n, q = int(d[k]), 2
-        is_prime = n > 1
-        while is_prime and q * q <= n:
-            if n % q == 0:
-                is_prime = False
-            q += 1
-        if is_prime:
-            count += 1
-    return count
 
 
 def digits(d, sums):
@@ -131,7 +117,7 @@ def integers(high: int, count: int = 30) -> Callable[[Any], tuple[Any, ...]]:
 
 
 PROGRAMS: dict[str, tuple[Any, Any]] = {
-    "primes": (primes, integers(400)),
+    "primes": (count_primes, integers(400)),
     "digits": (digits, lambda r: (r.integers(0, 10**9, 30), np.zeros(30, "int64"))),
     "square roots": (square_roots, lambda r: (r.random(30) * 50, np.zeros(30))),
     "escapes": (escapes, lambda r: (r.random(30) * 3 - 2, r.random(30) * 2 - 1, np.zeros(30, "int32"))),

@@ -96,11 +96,9 @@ class _Merging:
         self.dtypes.update((scalar, self.dtypes[a]) for (a, _), scalar in selected.items())
         self.names.update(zip(choice.results, end.values, strict=True))
         branches = []
-        for branch, values in zip(
-            choice.branches, list(zip(*selected, strict=True)) or ((), ()), strict=True
-        ):
+        for number, branch in enumerate(choice.branches):
             kept = branch.statements[: len(branch.statements) - len(end.statements)]
-            branches.append(StatementBlock(kept, values))
+            branches.append(StatementBlock(kept, tuple(pair[number] for pair in selected)))
         if not selected and not any(branch.statements for branch in branches):
             return list(end.statements)
         return [choice._replace(results=tuple(selected.values()), branches=tuple(branches)), *end.statements]

@@ -134,18 +134,21 @@ class _SerialText(KernelText):
     def choose(self, choice: Choose) -> None:
         """Emit branches."""
         which = f"v{choice.which}"
-        headers = [f"if {which} == {number}:" for number in range(len(choice.branches))]
-        headers[1:] = [*(f"el{header}" for header in headers[1:-1]), *["else:"][: len(headers) - 1]]
-        cases = list(zip(headers, choice.branches, strict=True))
         if choice.is_bool:
             if_false, if_true = choice.branches
-            cases = [(f"if {which}:", if_true), ("else:", if_false)]
+            cases = [(which, if_true), (f"not {which}", if_false)]
             if not if_true.statements:
-                cases = [(f"if not {which}:", if_false)]
-        for header, branch in cases:
-            if branch.statements or header != "else:":
-                with self.block(header):
-                    self.statements(branch.statements, is_outermost=False)
+                cases.reverse()
+        else:
+            cases = [(f"{which} == {number}", branch) for number, branch in enumerate(choice.branches)]
+        for position, (condition, branch) in enumerate(cases):
+            header = f"{'elif' if position else 'if'} {condition}:"
+            if position > 0 and position == len(cases) - 1:
+                if not branch.statements:
+                    break
+                header = "else:"
+            with self.block(header):
+                self.statements(branch.statements, is_outermost=False)
 
     def assign(self, variables: Sequence[int], values: Sequence[int]) -> None:
         """Assign values to variables, in parallel: a value that an assignment before replaces is copied."""

@@ -32,6 +32,7 @@ _STORERS = frozenset({"setattr", "delattr"})
 _ACCESSORS = _STORERS | {"getattr", "hasattr"}
 CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _GENERATORS = 0x20 | 0x80 | 0x200  # inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -126,6 +127,11 @@ def variables_of(instruction: dis.Instruction) -> tuple[str, ...]:
     """Return the variables of an instruction that loads or stores one or two."""
     names = instruction.argval
     return names if isinstance(names, tuple) else (names,)
+
+
+def is_jump(instruction: dis.Instruction) -> bool:
+    """Whether an instruction may continue at its target."""
+    return instruction.opcode in _JUMPS
 
 
 def is_generator(code: types.CodeType) -> bool:

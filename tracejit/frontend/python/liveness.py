@@ -15,9 +15,8 @@ import functools
 import types
 from collections.abc import Iterator
 
-from tracejit.frontend.python.bytecode import is_generator, operations, variables_of
+from tracejit.frontend.python.bytecode import is_generator, is_jump, operations, variables_of
 
-_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
 _ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
 _INSPECTING = frozenset(
@@ -64,7 +63,7 @@ def _live_variables(code: types.CodeType) -> tuple[frozenset[str], ...] | None:
 
 def _successors(instruction: dis.Instruction, position: int, positions: dict[int, int]) -> Iterator[int]:
     """The positions of the instructions that may follow one."""
-    if instruction.opcode in _JUMPS:
+    if is_jump(instruction):
         yield positions[_target(instruction, positions)]
     if (
         instruction.opname not in _ENDS

@@ -18,7 +18,7 @@ import types
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tracejit.frontend.python.bytecode import CONSTANTS, instructions, variables_of
+from tracejit.frontend.python.bytecode import CONSTANTS, instructions, is_jump, variables_of
 from tracejit.frontend.python.code_loops import enclosing
 
 _NO_FALLTHROUGH = frozenset(
@@ -57,7 +57,7 @@ def stack_steps(code: types.CodeType) -> tuple[StackStep, ...]:
             continue
         depth = before = depths.get(i.offset, depth)
         if depth is not None:
-            if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+            if is_jump(i):
                 depths.setdefault(i.argval, depth + dis.stack_effect(i.opcode, i.arg, jump=True))
             argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
             depth += dis.stack_effect(i.opcode, argument, jump=False)
@@ -120,8 +120,8 @@ def _statement(steps: Sequence[StackStep], low: int) -> Sequence[StackStep]:
         instruction, before, _after = steps[k]
         if before == low:
             return steps[k:]
-        is_jump = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
-        if before is None or instruction.is_jump_target or (is_jump and k < len(steps) - 1):
+        jumps = is_jump(instruction) and k < len(steps) - 1
+        if before is None or instruction.is_jump_target or jumps:
             break
     return ()
 

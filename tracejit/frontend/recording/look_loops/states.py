@@ -90,30 +90,18 @@ def state_at(
         written = [(id(w.storage), walk.origin(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
         changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
-        in_variables = {*walk.storages, *unread.storages, *looked}
-        hidden = [storage for storage in trace.live() if storage not in in_variables]
+        known = {*walk.storages, *unread.storages, *looked}
+        hidden = [storage for storage in trace.live() if storage not in known]
         temporary = [walk.origin(storage.pending) for storage in hidden]
     except Hidden:
         return None
-    in_variables_too = walk.proxies | unread.proxies
-    numbers = [number for number in trace.numbers.alive() if id(number) not in in_variables_too]
+    proxies = walk.proxies | unread.proxies
+    numbers = [number for number in trace.numbers.alive() if id(number) not in proxies]
     if not are_known(frames, len(hidden) + len(numbers)):
         return None
     positions = ((id(code), offset) for code, offset in ours)
-    key = (
-        *positions,
-        None,
-        *running,
-        literals,
-        repr(answer),
-        *written,
-        None,
-        *arguments,
-        None,
-        *changed,
-        None,
-        *temporary,
-    )
+    own = *running, literals, repr(answer)
+    key = (*positions, None, *own, *written, None, *arguments, None, *changed, None, *temporary)
     key += None, *map(walk.key, numbers)
     return State(key, tuple(walk.arrays), tuple(walk.numbers))
 
@@ -152,13 +140,14 @@ class Walk:
         """
         code, offset = frame.f_code, frame.f_lasti
         loops = [self.range_around(frame, begin) for begin in enclosing(code, offset)]
-        live, variables = live_after(code, offset), []
-        own = frozenset() if live is None else frozenset(code.co_varnames) - set(code.co_cellvars)
+        live, dead, variables = live_after(code, offset), set[str](), []
+        if live is not None:
+            dead = {*code.co_varnames} - {*code.co_cellvars} - live - names_on_stack(code, offset)
         for name, value in frame.f_locals.items():
-            if live is None or name not in own or name in live or name in names_on_stack(code, offset):
-                variables.append((name, self.key(value)))
-            else:
+            if name in dead:
                 unread.key(value)
+            else:
+                variables.append((name, self.key(value)))
         return id(code), offset, *loops, None, *variables
 
     def range_around(self, frame: types.FrameType, offset: int) -> Hashable:
