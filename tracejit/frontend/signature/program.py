@@ -139,7 +139,7 @@ class RunSegment:
 
 
 @dataclass(eq=False, repr=False)
-class Transition:
+class LoopTransition:
     """A transition from one state of a loop to another, or several transitions as one launch.
 
     steps: its checks and computations, and one `RunSegment`.
@@ -162,8 +162,8 @@ class LoopState:
     """
 
     vars: tuple[Var, ...]
-    transitions: tuple[Transition, ...]
-    iterations: Transition | None = None
+    transitions: tuple[LoopTransition, ...]
+    iterations: LoopTransition | None = None
 
 
 @dataclass(eq=False, repr=False)

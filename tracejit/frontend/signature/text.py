@@ -48,6 +48,7 @@ from tracejit.frontend.signature.program import (
     Drawn,
     Launch,
     LoopState,
+    LoopTransition,
     ManyArrays,
     ProgramStep,
     Rebind,
@@ -57,7 +58,6 @@ from tracejit.frontend.signature.program import (
     Separate,
     StateLoop,
     StorageAddress,
-    Transition,
 )
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
@@ -251,7 +251,7 @@ class Writer(ExpressionWriter):
         """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _transition(self, transition: Transition, states: Sequence[LoopState], *then: str) -> list[str]:
+    def _transition(self, transition: LoopTransition, states: Sequence[LoopState], *then: str) -> list[str]:
         """Return the lines of a transition of a loop, and last the statements `then`. If its checks fail, the
         lines have no effect.
 

@@ -7,17 +7,18 @@ returns to that state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.recording.look_loops.state_graph import StateGraph
+from tracejit.frontend.recording.look_loops.state_graph import StateGraph, Transition
+from tracejit.frontend.recording.look_loops.states import State
 from tracejit.frontend.recording.origins import StorageRange
 from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.trace import Trace
 
-Edge = tuple[int | None, int | None, int]
-"""A transition: the states where it starts and ends, and the look at which it starts."""
+VARYING = object()
+"""Stands for the value of a variable that transitions change."""
 
 
 class StateVariable(NamedTuple):
@@ -31,14 +32,20 @@ class StateVariable(NamedTuple):
 class LoopRegion(NamedTuple):
     """Looks `first` to `last` of a path, which form a loop.
 
-    transitions: by state id, in order of the first visit: the looks at which distinct transitions start.
+    start, end:      ids of the states at the first and at the last look.
+    transitions:     by state id: the distinct transitions that start there. The first state is that of the
+                     first look.
+    states:          each state, with the arrays and numbers of one of its visits.
     arrays, numbers: the positions of each state's loop-carried arrays and numbers. All others have the same
-                 value whenever the body is in that state.
+                     value whenever the body is in that state.
     """
 
     first: int
     last: int
-    transitions: dict[int, tuple[int, ...]]
+    start: int
+    end: int
+    transitions: dict[int, tuple[Transition, ...]]
+    states: dict[int, State]
     arrays: dict[int, tuple[int, ...]]
     numbers: dict[int, tuple[int, ...]]
 
@@ -47,25 +54,29 @@ class LoopRegion(NamedTuple):
         arrays = [StateVariable(state_id, True, k) for k in self.arrays[state_id]]
         return arrays + [StateVariable(state_id, False, k) for k in self.numbers[state_id]]
 
-    def values_at(self, graph: StateGraph, index: int) -> dict[StateVariable, Any]:
-        """The storages and sources that the loop-carried variables of the state at a look have there."""
-        state = graph.state(index)
+    def values(self, state_id: int, state: State) -> dict[StateVariable, Any]:
+        """The storages and sources that the loop-carried variables of a state have at one of its visits."""
         return {
             variable: state.arrays[variable.k] if variable.is_array else state.numbers[variable.k]
-            for variable in self.variables(graph.state_id(index))
+            for variable in self.variables(state_id)
         }
+
+    @property
+    def all_transitions(self) -> list[Transition]:
+        """The transitions from all states."""
+        return [transition for transitions in self.transitions.values() for transition in transitions]
 
 
 def regions_of(trace: Trace) -> list[LoopRegion]:
     """Return the loops of a path, in order."""
     graph = trace.looks.state_graph
-    last_visits = {state_id: index for index, state_id in enumerate(graph.state_ids) if state_id is not None}
+    known = [each for transitions in graph.transitions.values() for each in transitions.values()]
     regions, index = [], 0
     while index < len(graph.state_ids):
-        first, last = index, _last_look(graph, index, last_visits)
-        if last > first and _is_complete(trace, first, last):
-            regions.append(_region(graph, first, last, range(first, last)))
-            index = last
+        found = _region_from(trace, index, known)
+        if found is not None:
+            regions.append(found)
+            index = found.last
         index += 1
     return regions
 
@@ -75,104 +86,113 @@ def region_so_far(graph: StateGraph) -> LoopRegion | None:
     transitions on ways from this state back to it. Its `first` and `last` look are in this state.
     """
     here = graph.state_ids[-1]
-    edges: list[Edge] = [(a, b, i) for a, ends in graph.transitions.items() for (_, b), i in ends.items()]
-    after, before = _reachable(here, edges), _reachable(here, [(b, a, i) for a, b, i in edges])
-    indices = sorted(i for a, b, i in edges if {a, b} <= after & before)
-    if here is None or not indices:
+    if here is None:
         return None
-    looks = graph.state_ids.index(here), len(graph.state_ids) - 1
-    return _region(graph, *looks, indices)
+    known = [each for transitions in graph.transitions.values() for each in transitions.values()]
+    inside = _on_cycles(here, known)
+    if not inside:
+        return None
+    return _region(graph, graph.state_ids.index(here), len(graph.state_ids) - 1, inside)
 
 
-def _reachable(start: int | None, edges: list[Edge]) -> set[int | None]:
+def _on_cycles(state_id: int, transitions: Sequence[Transition]) -> list[Transition]:
+    """Return the transitions on ways from a state back to it: those between the states of its strongly
+    connected component.
+    """
+    after = _reachable(state_id, [(each.start, each.end) for each in transitions])
+    component = after & _reachable(state_id, [(each.end, each.start) for each in transitions])
+    return [each for each in transitions if {each.start, each.end} <= component]
+
+
+def _reachable(start: int, edges: Iterable[tuple[int, int]]) -> set[int]:
     """Return the states that are reachable from a state, and the state itself."""
-    reached = {start}
-    while found := {b for a, b, _ in edges if a in reached} - reached:
+    successors: dict[int, list[int]] = {}
+    for a, b in edges:
+        successors.setdefault(a, []).append(b)
+    reached, new = {start}, [start]
+    while new:
+        found = {b for b in successors.get(new.pop(), ()) if b not in reached}
         reached |= found
+        new += found
     return reached
 
 
-def _last_look(graph: StateGraph, first: int, last_visits: dict[int, int]) -> int:
-    """Return the last look of the loop that starts at look `first`; `first` itself if there is no loop."""
-    last = index = first
-    while index <= last and index < len(graph.state_ids):
-        state_id = graph.state_ids[index]
-        if state_id is None or (index > first and graph.transition_keys[index - 1] is None):
-            return first  # the transition to this look uses values that are in no state
-        last = max(last, last_visits[state_id])
-        index += 1
-    return last
+def _region_from(trace: Trace, first: int, known: Sequence[Transition]) -> LoopRegion | None:
+    """Return the loop that starts at look `first`, or None."""
+    graph = trace.looks.state_graph
+    start = graph.state_ids[first]
+    inside = [] if start is None else _on_cycles(start, known)
+    states = {each.start for each in inside}
+    last = max((i for i, state_id in enumerate(graph.state_ids) if state_id in states), default=first)
+    if last <= first or any(key is None for key in graph.transition_keys[first:last]):
+        return None  # a transition that is not known uses values that are in no state
+    return _region(graph, first, last, inside) if _is_complete(trace, first, last) else None
 
 
-def _region(graph: StateGraph, first: int, last: int, indices: Sequence[int]) -> LoopRegion:
-    """Return the region of the transitions that start at the looks `indices`."""
-    transitions: dict[int, tuple[int, ...]] = {}
-    known = set()
-    for index in indices:
-        state_id = graph.state_id(index)
-        transitions.setdefault(state_id, ())
-        transition = state_id, graph.state_ids[index + 1], graph.transition_keys[index]
-        if transition not in known:
-            known.add(transition)
-            transitions[state_id] = (*transitions[state_id], index)
-    transitions.setdefault(graph.state_id(last), ())
-    invariant = _loop_invariant(graph, indices)
+def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Transition]) -> LoopRegion:
+    """Return the region of looks `first` to `last`, with these transitions."""
+    start = graph.state_id(first)
+    states = {start: graph.state(first)}
+    transitions: dict[int, list[Transition]] = {start: []}
+    for each in inside:
+        states.setdefault(each.start, each.before)
+        transitions.setdefault(each.start, []).append(each)
+    variable = {name for name, value in _invariants(start, states, inside).items() if value is VARYING}
     arrays, numbers = {}, {}
-    for state_id in transitions:
-        state = graph.state(graph.state_ids.index(state_id))
+    for state_id, state in states.items():
         ks = range(len(state.arrays))
-        arrays[state_id] = tuple(k for k in ks if StateVariable(state_id, True, k) not in invariant)
+        arrays[state_id] = tuple(k for k in ks if StateVariable(state_id, True, k) in variable)
         ks = range(len(state.numbers))
-        numbers[state_id] = tuple(k for k in ks if StateVariable(state_id, False, k) not in invariant)
-    return LoopRegion(first, last, transitions, arrays, numbers)
+        numbers[state_id] = tuple(k for k in ks if StateVariable(state_id, False, k) in variable)
+    ordered = {state_id: tuple(each) for state_id, each in transitions.items()}
+    return LoopRegion(first, last, start, graph.state_id(last), ordered, states, arrays, numbers)
 
 
-def _loop_invariant(graph: StateGraph, indices: Sequence[int]) -> set[StateVariable]:
-    """Return the variables of the states that keep their value from before the loop, whatever transitions are
-    performed.
+def _invariants(
+    start: int, states: dict[int, State], transitions: Sequence[Transition]
+) -> dict[StateVariable, Any]:
+    """Return, for each variable of the states, the value that it has from before the loop whatever
+    transitions are performed, or `VARYING`. The loop starts in state `start`.
     """
-    values: dict[StateVariable, set[Any]] = {}
-    for index in dict.fromkeys(look for i in indices for look in (i, i + 1)):
-        for variable, value in _all_values(graph, index).items():
-            values.setdefault(variable, set()).add(value)
-    inside = _produced_inside(graph, indices)
-    invariant = {variable for variable, seen in values.items() if len(seen) == 1 and inside.isdisjoint(seen)}
+    known = _variables(start, (*states[start].arrays, *states[start].numbers), len(states[start].arrays))
     while True:
-        changed = set()
-        for index in indices:
-            before = {value: variable for variable, value in _all_values(graph, index).items()}
-            for variable, value in _all_values(graph, index + 1).items():
-                if variable in invariant and value in before and before[value] not in invariant:
-                    changed.add(variable)
-        if not changed:
-            return invariant
-        invariant -= changed
+        before = dict(known)
+        for each in transitions:
+            for variable, name in _variables(each.end, each.ends, len(each.after.arrays)).items():
+                value = _value_of(name, each.start, known)
+                if value is not None and known.setdefault(variable, value) is not value:
+                    known[variable] = VARYING
+        if known == before:
+            return known
 
 
-def _all_values(graph: StateGraph, index: int) -> dict[StateVariable, Any]:
-    """Return the storages and sources of all variables of the state at a look."""
-    state, state_id = graph.state(index), graph.state_id(index)
+def _variables(state_id: int, values: Sequence[Any], n_arrays: int) -> dict[StateVariable, Any]:
+    """Return the variables of a state with these values, arrays first."""
     arrays: dict[StateVariable, Any] = {
-        StateVariable(state_id, True, k): storage for k, storage in enumerate(state.arrays)
+        StateVariable(state_id, True, k): value for k, value in enumerate(values[:n_arrays])
     }
-    return arrays | {StateVariable(state_id, False, k): source for k, source in enumerate(state.numbers)}
+    return arrays | {StateVariable(state_id, False, k): value for k, value in enumerate(values[n_arrays:])}
 
 
-def _produced_inside(graph: StateGraph, indices: Sequence[int]) -> set[Any]:
-    """Return the storages and numbers that are produced by the transitions that start at these looks."""
-    cuts = [graph.cuts[index + 1] for index in indices]
-    produced: set[Any] = {storage for cut in cuts for storage in cut.results} | {cut.source for cut in cuts}
-    for index in indices:
-        produced.update(step for step in graph.steps_between(index) if isinstance(step, Computed))
-    return produced
+def _value_of(name: Any, start: int, known: Mapping[StateVariable, Any]) -> Any:
+    """Return the value that a transition from state `start` gives to a variable, whose origin is `name` (see
+    `state_graph.transition_key`); None if it is not known yet.
+    """
+    if isinstance(name, tuple) and name[0] in ("state", "number"):
+        return known.get(StateVariable(start, name[0] == "state", name[1]))
+    return VARYING if isinstance(name, tuple | str) else name
 
 
 def _is_complete(trace: Trace, first: int, last: int) -> bool:
     """Whether the last state of the loop contains everything that the rest of the path uses."""
     graph = trace.looks.state_graph
-    state = graph.state(last)
-    lost = _produced_inside(graph, range(first, last)) - {*state.arrays, *state.numbers}
-    for origin in (*trace.origins, *(b for cut in trace.looks.cuts[last + 1 :] for b in cut.origins)):
+    state, cuts = graph.state(last), graph.cuts[first + 1 : last + 1]
+    lost: set[Any] = {storage for cut in cuts for storage in cut.results} | {cut.source for cut in cuts}
+    lost.update(
+        step for i in range(first, last) for step in graph.steps_between(i) if isinstance(step, Computed)
+    )
+    lost -= {*state.arrays, *state.numbers}
+    for origin in (*trace.origins, *(b for cut in graph.cuts[last + 1 :] for b in cut.origins)):
         if (origin.storage if isinstance(origin, StorageRange) else origin.source) in lost:
             return False
     steps = [step for step in graph.steps_since(last) if not isinstance(step, Cut)]

@@ -19,7 +19,8 @@ a state of its own, which consists of the last known state and all results since
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,36 @@ MAX_UNKNOWN = 16
 """The largest number of consecutive looks whose state is unknown."""
 
 
+@dataclass(eq=False, repr=False)
+class Transition:
+    """The recording between two consecutive looks.
+
+    start, end:    the ids of the states where it starts and ends.
+    before, after: the states of the body at the two looks.
+    steps:         the computations and questions between the looks.
+    cut:           the look with which it ends.
+    key:           see `transition_key`.
+    """
+
+    start: int
+    end: int
+    before: State
+    after: State
+    steps: Sequence[Any]
+    cut: Cut
+    key: Any
+
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """For each step, what it computes or asks, and the answer to it if it is a question."""
+        return self.key[1]
+
+    @property
+    def ends(self) -> tuple[Hashable, ...]:
+        """The origins of the arrays, and then of the numbers, of the state where it ends."""
+        return self.key[3]
+
+
 class Unresolved(Exception):
     """A transition uses a value that is not part of the state where it starts."""
 
@@ -51,7 +82,7 @@ class StateGraph:
     state_ids:       the id of each state; equal states share one.
     transition_keys: the key of the transition from each look to the next; None if it uses a value that is not
                      part of the state where it starts.
-    transitions:     by state id: the looks at which the distinct transitions from that state start.
+    transitions:     by state id: the distinct transitions from that state, by key and end.
     produced:        the storages that segments have produced.
     recordings_left: how many looks with known states are still recorded before `run_ahead` is tried again.
     """
@@ -61,7 +92,7 @@ class StateGraph:
         self.states: list[State | None] = []
         self.state_ids: list[int | None] = []
         self.transition_keys: list[Hashable] = []
-        self.transitions: dict[int, dict[tuple[Hashable, int | None], int]] = {}
+        self.transitions: dict[int, dict[tuple[Hashable, int | None], Transition]] = {}
         self.produced: set[Storage] = set()
         self.recordings_left = 0
         self._ids: dict[Hashable, int] = {}
@@ -91,20 +122,23 @@ class StateGraph:
         if start < 0:
             return
         key: Hashable = None
+        steps = self.steps_between(start)
         if before is not None and state is not None:
-            key = self._transition_key(start, before, state, cut)
+            key = self._transition_key(before, state, cut, steps)
         self.transition_keys.append(key)
-        if key is not None:
-            self._add_transition(self.state_ids[start], (key, state_id), start)  # type: ignore[arg-type]
+        if before is not None and state is not None and key is not None and state_id is not None:
+            start_id = self.state_id(start)
+            self._add_transition(Transition(start_id, state_id, before, state, steps, cut, key))
 
-    def _add_transition(self, state_id: int, transition: tuple[Hashable, int | None], start: int) -> None:
-        """Add a transition from a state. Its questions and answers select it. If another transition from the
-        same state has the same ones, the body depends on more than its state, so the state becomes unknown.
+    def _add_transition(self, transition: Transition) -> None:
+        """Add a transition. Its questions and answers select it among those from the same state. If another
+        one has the same ones, the body depends on more than its state, so the state becomes unknown.
         """
+        state_id = transition.start
         known = self.transitions.setdefault(state_id, {})
-        if transition in known:
+        if (transition.key, transition.end) in known:
             return
-        if any(_answers(other) == _answers(transition) for other in known):
+        if any(other.described == transition.described for other in known.values()):
             self._ambiguous.add(state_id)
             known.clear()
             for transitions in self.transitions.values():  # none of them ends in a known state any more
@@ -114,7 +148,7 @@ class StateGraph:
             pairs = zip(self.states, self.state_ids, strict=True)
             self.states = [None if each is None else state for state, each in pairs]
         else:
-            known[transition] = start
+            known[transition.key, transition.end] = transition
 
     def state(self, index: int) -> State:
         """The state at a look, which must be known."""
@@ -132,12 +166,9 @@ class StateGraph:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
-    def descriptions_between(self, index: int) -> tuple[Hashable, ...]:
-        """Describe what the steps between a look and the next one compute from the state at the look, and
-        ask of it. The transition must be known.
-        """
-        key: Any = self.transition_keys[index]
-        return tuple(description for description, _answer in key[1])
+    def transition_from(self, index: int) -> Transition:
+        """The transition from a look to the next one, which must be known."""
+        return self.transitions[self.state_id(index)][self.transition_keys[index], self.state_ids[index + 1]]
 
     def steps_since(self, index: int) -> list[Any]:
         """All steps after a look."""
@@ -155,17 +186,11 @@ class StateGraph:
         numbers = dict.fromkeys((*before.numbers, *computed, cut.source))
         return State(key, tuple(arrays), tuple(numbers))
 
-    def _transition_key(self, start: int, before: State, after: State, cut: Cut) -> Hashable:
+    def _transition_key(self, before: State, after: State, cut: Cut, steps: list[Any]) -> Hashable:
         try:
-            return transition_key(before, after, cut, self.steps_between(start), self)
+            return transition_key(before, after, cut, steps, self)
         except Unresolved:
             return None
-
-
-def _answers(transition: tuple[Any, int | None]) -> Hashable:
-    """The computations, questions and answers of a transition."""
-    answers: Hashable = transition[0][1]
-    return answers
 
 
 def transition_key(
