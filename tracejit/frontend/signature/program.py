@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.python.interned import Interned
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var, Word, attribute
 from tracejit.ir.types import ArrayType
@@ -157,18 +158,24 @@ class LoopState:
     """A state of a loop: its variables, and the transitions from it, at most one of which passes its
     checks.
 
+    key:        the same for equal states of all paths.
+    values:     all values of the state: its variables, and others that are the same whenever the loop is in
+                this state.
     iterations: many transitions as one launch, which is tried first. If none of them passes its checks, the
                 launch changes nothing.
     """
 
     vars: tuple[Var, ...]
     transitions: tuple[LoopTransition, ...]
+    key: Interned
+    values: tuple[Var, ...]
     iterations: LoopTransition | None = None
 
 
 @dataclass(eq=False, repr=False)
 class StateLoop:
     """A loop over looks: performs transitions until no transition from its present state passes its checks.
+    If a path that was tried before has run the same loop, it goes on where that one left it.
 
     node:   its node of the trace tree, as that of a `RunSegment`.
     states: the loop starts in the first one.

@@ -148,6 +148,17 @@ class Memo(dict[Any, tuple[Any, ...]]):
         self.drawn.append((stream, start, count, len(self)))
         return start
 
+    def resume(self, node: Any) -> tuple[Any, ...]:
+        """Return the values of the state in which another path left a loop, which the present one continues.
+        The results of segments after it are dropped.
+        """
+        values: tuple[Any, ...] = self[node][1]
+        position = list(self).index(node)
+        self.give_back(position + 1)
+        while len(self) > position:
+            self.popitem()
+        return values
+
     def keep(self, nodes: Iterable[Any]) -> None:
         """Drop the results and draws of segments outside the common prefix with the next path.
 

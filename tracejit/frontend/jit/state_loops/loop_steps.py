@@ -8,20 +8,21 @@ many iterations in one launch where the graph can evaluate the questions (`nativ
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Hashable, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.state_loops.native_loop import NativeLoop, native_loop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.python.interned import Interned
 from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.look_loops.states import State
 from tracejit.frontend.recording.segments import Segment, TreeNode
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.expressions import Const, Expr, GetItem, Literal, Result, Var
+from tracejit.frontend.signature.expressions import Const, GetItem, Literal, Result, Var
 from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
     LoopState,
@@ -53,11 +54,12 @@ class LoopReport(NamedTuple):
 class LoopEmitter:
     """Emits the loop of a region.
 
+    keys: by state id: a key that equal states of all paths share.
     vars: the replay variables of each state, in the order of `LoopRegion.variables`.
     """
 
-    def __init__(self, trace: Trace, region: LoopRegion) -> None:
-        self.trace, self.region = trace, region
+    def __init__(self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned]) -> None:
+        self.trace, self.region, self.keys = trace, region, keys
         self.graph = trace.looks.state_graph
         self.reports: list[LoopReport] = []
         self.vars: dict[int, tuple[Var, ...]] = {}
@@ -85,6 +87,11 @@ class LoopEmitter:
             for var in vars:
                 var.bound = True
             self.vars[state_id] = tuple(vars)
+        for transition in region.all_transitions:
+            if transition.cut.results[0] not in arrays:  # it was recorded for another path
+                numbers.maps[0].update(number_variables.variables_of([*transition.steps, transition.cut]))
+                for storage in transition.cut.results:
+                    arrays.maps[0][storage] = Var("t", storage), None
         for value, is_array, var in self._variables(region.end, graph.state(region.last)):
             if is_array:
                 arrays.maps[0].setdefault(value, arrays_at_end[value])
@@ -105,11 +112,12 @@ class LoopEmitter:
     ) -> TreeNode:
         """Append the loop to a program, after the tree node of its first look; return the loop's own node."""
         region, graph = self.region, self.graph
-        before = self._vars_of(region.start, graph.state(region.first), arrays, numbers)
+        first = graph.state(region.first)
+        before = self._vars_of(region.start, first, arrays, numbers)
         meanings = Meanings.of(program)
-        segments = self.trace.looks.segments
-        segment = self.trace.looks.cuts[region.first + 1].segment
-        node = segments.tree_node(node, segment, self._key(arrays, numbers, meanings))
+        key = self.keys[region.start], *(meanings[var] for var in _all_vars(first, arrays, numbers))
+        segment = region.all_transitions[0].cut.segment
+        node = self.trace.looks.segments.tree_node(node, segment, key)
         states = tuple(
             self._state(state_id, each, arrays, numbers) for state_id, each in region.transitions.items()
         )
@@ -152,10 +160,10 @@ class LoopEmitter:
         transitions = tuple(self._transition(each, arrays, numbers) for each in starting)
         native = self._branching_loop(state_id, starting)
         if native is None:
-            return LoopState(self.vars[state_id], transitions)
+            return self._loop_state(state_id, transitions, None, arrays, numbers)
         self.reports.append(LoopReport(native.head.cut.source.path, native.segment, ""))
         iterations = self._iterations(native, ReplayProgram(), arrays, numbers)
-        return LoopState(self.vars[state_id], transitions, iterations)
+        return self._loop_state(state_id, transitions, iterations, arrays, numbers)
 
     def _branching_loop(self, state_id: int, starting: Sequence[Transition]) -> NativeLoop | None:
         """Return the native loop with branches that starts in a state, or None."""
@@ -266,35 +274,22 @@ class LoopEmitter:
             program.define(state, GetItem(Literal(state_numbers), looked_at))
         return LoopTransition(tuple(program.steps), state, after)
 
-    # -- keys ------------------------------------------------------------------------------------------------
+    def _loop_state(
+        self,
+        state_id: int,
+        transitions: tuple[LoopTransition, ...],
+        iterations: LoopTransition | None,
+        arrays: ScopedArrays,
+        numbers: ScopedNumbers,
+    ) -> LoopState:
+        """Describe a state with its transitions."""
+        state = self.region.states[state_id]
+        arrays, numbers = arrays.new_child(), numbers.new_child()
+        self._bind(state_id, state, arrays, numbers)
+        values = _all_vars(state, arrays, numbers)
+        return LoopState(self.vars[state_id], transitions, self.keys[state_id], values, iterations)
 
-    def _key(self, arrays: ScopedArrays, numbers: ScopedNumbers, meanings: Meanings) -> Hashable:
-        """Return a key that is equal for loops of two paths with the same states, loop-invariant values, and
-        transitions.
-        """
-        region = self.region
-        invariant: list[Any] = []
-        for state_id in region.transitions:
-            state = region.states[state_id]
-            carried = region.arrays[state_id], region.numbers[state_id]
-            invariant += [storage for k, storage in enumerate(state.arrays) if k not in carried[0]]
-            invariant += [numbers[source] for k, source in enumerate(state.numbers) if k not in carried[1]]
 
-        def meaning(part: Any) -> Hashable:
-            if isinstance(part, tuple):
-                return tuple(map(meaning, part))
-            if isinstance(part, Storage):
-                return meanings[arrays[part][0]]
-            return meanings[part] if isinstance(part, Expr) else part
-
-        transitions = tuple(
-            (
-                self._numbering[state_id],
-                self._numbering[each.end],
-                meaning(each.key),
-            )
-            for state_id, starting in region.transitions.items()
-            for each in starting
-        )
-        variables = tuple((region.arrays[s], region.numbers[s]) for s in region.transitions)
-        return transitions, variables, meaning(tuple(invariant))
+def _all_vars(state: State, arrays: ScopedArrays, numbers: ScopedNumbers) -> tuple[Var, ...]:
+    """Return by what all arrays and numbers of a visited state are known, arrays first."""
+    return *(arrays[each][0] for each in state.arrays), *(numbers[each] for each in state.numbers)

@@ -8,7 +8,7 @@ returns to that state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph, Transition
 from tracejit.frontend.recording.look_loops.states import State
@@ -67,10 +67,26 @@ class LoopRegion(NamedTuple):
         return [transition for transitions in self.transitions.values() for transition in transitions]
 
 
-def regions_of(trace: Trace) -> list[LoopRegion]:
-    """Return the loops of a path, in order."""
+class Adopted(Protocol):
+    """A transition of another path (`adoption.AdoptedTransition`)."""
+
+    start: int
+    end: int
+    n_arrays: int
+    ends: tuple[Any, ...]
+
+    def transition(self, values: Mapping[StateVariable, Any]) -> Transition:
+        """Return the transition, given the values of variables of its first state, or `VARYING`."""
+
+
+Known = Transition | Adopted
+
+
+def regions_of(trace: Trace, adopted: Sequence[Adopted]) -> list[LoopRegion]:
+    """Return the loops of a path with its own transitions and the adopted ones, in order."""
     graph = trace.looks.state_graph
-    known = [each for transitions in graph.transitions.values() for each in transitions.values()]
+    known: list[Known] = [each for transitions in graph.transitions.values() for each in transitions.values()]
+    known += adopted
     regions, index = [], 0
     while index < len(graph.state_ids):
         found = _region_from(trace, index, known)
@@ -88,28 +104,28 @@ def region_so_far(graph: StateGraph) -> LoopRegion | None:
     here = graph.state_ids[-1]
     if here is None:
         return None
-    known = [each for transitions in graph.transitions.values() for each in transitions.values()]
+    known: list[Known] = [each for transitions in graph.transitions.values() for each in transitions.values()]
     inside = _on_cycles(here, known)
     if not inside:
         return None
     return _region(graph, graph.state_ids.index(here), len(graph.state_ids) - 1, inside)
 
 
-def _on_cycles(state_id: int, transitions: Sequence[Transition]) -> list[Transition]:
+def _on_cycles(state_id: int, transitions: Sequence[Known]) -> list[Known]:
     """Return the transitions on ways from a state back to it: those between the states of its strongly
     connected component.
     """
-    after = _reachable(state_id, [(each.start, each.end) for each in transitions])
-    component = after & _reachable(state_id, [(each.end, each.start) for each in transitions])
+    after = reachable([state_id], [(each.start, each.end) for each in transitions])
+    component = after & reachable([state_id], [(each.end, each.start) for each in transitions])
     return [each for each in transitions if {each.start, each.end} <= component]
 
 
-def _reachable(start: int, edges: Iterable[tuple[int, int]]) -> set[int]:
-    """Return the states that are reachable from a state, and the state itself."""
-    successors: dict[int, list[int]] = {}
+def reachable(starts: Iterable[Any], edges: Iterable[tuple[Any, Any]]) -> set[Any]:
+    """Return the states that are reachable from some states, and these states."""
+    successors: dict[Any, list[Any]] = {}
     for a, b in edges:
         successors.setdefault(a, []).append(b)
-    reached, new = {start}, [start]
+    reached, new = {*starts}, [*starts]
     while new:
         found = {b for b in successors.get(new.pop(), ()) if b not in reached}
         reached |= found
@@ -117,27 +133,31 @@ def _reachable(start: int, edges: Iterable[tuple[int, int]]) -> set[int]:
     return reached
 
 
-def _region_from(trace: Trace, first: int, known: Sequence[Transition]) -> LoopRegion | None:
+def _region_from(trace: Trace, first: int, known: Sequence[Known]) -> LoopRegion | None:
     """Return the loop that starts at look `first`, or None."""
     graph = trace.looks.state_graph
     start = graph.state_ids[first]
     inside = [] if start is None else _on_cycles(start, known)
     states = {each.start for each in inside}
     last = max((i for i, state_id in enumerate(graph.state_ids) if state_id in states), default=first)
-    if last <= first or any(key is None for key in graph.transition_keys[first:last]):
+    if last < first or any(key is None for key in graph.transition_keys[first:last]):
         return None  # a transition that is not known uses values that are in no state
+    if last == first and all(isinstance(each, Transition) for each in inside):
+        return None
     return _region(graph, first, last, inside) if _is_complete(trace, first, last) else None
 
 
-def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Transition]) -> LoopRegion:
+def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Known]) -> LoopRegion:
     """Return the region of looks `first` to `last`, with these transitions."""
     start = graph.state_id(first)
     states = {start: graph.state(first)}
     transitions: dict[int, list[Transition]] = {start: []}
-    for each in inside:
+    values = _values_in(start, states[start], inside)
+    for known in inside:
+        each = known if isinstance(known, Transition) else known.transition(values)
         states.setdefault(each.start, each.before)
         transitions.setdefault(each.start, []).append(each)
-    variable = {name for name, value in _invariants(start, states, inside).items() if value is VARYING}
+    variable = {name for name, value in values.items() if value is VARYING}
     arrays, numbers = {}, {}
     for state_id, state in states.items():
         ks = range(len(state.arrays))
@@ -148,17 +168,15 @@ def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Transitio
     return LoopRegion(first, last, start, graph.state_id(last), ordered, states, arrays, numbers)
 
 
-def _invariants(
-    start: int, states: dict[int, State], transitions: Sequence[Transition]
-) -> dict[StateVariable, Any]:
-    """Return, for each variable of the states, the value that it has from before the loop whatever
-    transitions are performed, or `VARYING`. The loop starts in state `start`.
+def _values_in(start: int, state: State, transitions: Sequence[Known]) -> dict[StateVariable, Any]:
+    """Return, for each variable of the states of a loop, the value that it has from before the loop whatever
+    transitions are performed, or `VARYING`. The loop starts in state `start`, with this visit of it.
     """
-    known = _variables(start, (*states[start].arrays, *states[start].numbers), len(states[start].arrays))
+    known = _variables(start, (*state.arrays, *state.numbers), len(state.arrays))
     while True:
         before = dict(known)
         for each in transitions:
-            for variable, name in _variables(each.end, each.ends, len(each.after.arrays)).items():
+            for variable, name in _variables(each.end, each.ends, each.n_arrays).items():
                 value = _value_of(name, each.start, known)
                 if value is not None and known.setdefault(variable, value) is not value:
                     known[variable] = VARYING

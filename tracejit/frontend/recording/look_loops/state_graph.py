@@ -31,6 +31,7 @@ from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace_numbers import Numbers
+from tracejit.ir.types import ArrayType
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
@@ -62,6 +63,11 @@ class Transition:
     def described(self) -> tuple[Any, ...]:
         """For each step, what it computes or asks, and the answer to it if it is a question."""
         return self.key[1]
+
+    @property
+    def n_arrays(self) -> int:
+        """The number of arrays of the state where it ends."""
+        return len(self.after.arrays)
 
     @property
     def ends(self) -> tuple[Hashable, ...]:
@@ -108,13 +114,13 @@ class StateGraph:
         self.produced.update(cut.results)
         start = len(self.states) - 1
         before = self.states[-1] if self.states else None
+        steps = [] if start < 0 else self.steps_between(start)
         self._unknown_in_a_row = 0 if state is not None else self._unknown_in_a_row + 1
         if state is None and before is not None and self._unknown_in_a_row <= MAX_UNKNOWN:
-            state = self._state_after(start, before, cut)
+            state = self._state_after(before, cut, steps)
         state_id = None
         if state is not None:
-            types = tuple(storage.type for storage in state.arrays)
-            state_id = self._ids.setdefault((state.key, types), len(self._ids))
+            state_id = self._ids.setdefault((state.key, types_of(state)), len(self._ids))
             if state_id in self._ambiguous:
                 state = state_id = None
         self.states.append(state)
@@ -122,7 +128,6 @@ class StateGraph:
         if start < 0:
             return
         key: Hashable = None
-        steps = self.steps_between(start)
         if before is not None and state is not None:
             key = self._transition_key(before, state, cut, steps)
         self.transition_keys.append(key)
@@ -162,6 +167,10 @@ class StateGraph:
         assert state_id is not None
         return state_id
 
+    def add_state(self) -> int:
+        """Return the id of a further state, which the body has not visited."""
+        return self._ids.setdefault(object(), len(self._ids))
+
     def steps_between(self, index: int) -> list[Any]:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
@@ -174,11 +183,10 @@ class StateGraph:
         """All steps after a look."""
         return self.numbers.steps[self._positions[index] + 1 :]
 
-    def _state_after(self, start: int, before: State, cut: Cut) -> State | None:
+    def _state_after(self, before: State, cut: Cut, steps: list[Any]) -> State | None:
         """A state for a look whose own one is unknown: the state before it, and all results since."""
-        steps = self.steps_between(start)
         try:
-            key = "after", self.state_ids[start], transition_key(before, None, cut, steps, self)
+            key = "after", before.key, types_of(before), transition_key(before, None, cut, steps, self)
         except Unresolved:
             return None
         arrays = dict.fromkeys((*before.arrays, *cut.results))
@@ -191,6 +199,11 @@ class StateGraph:
             return transition_key(before, after, cut, steps, self)
         except Unresolved:
             return None
+
+
+def types_of(state: State) -> tuple[ArrayType, ...]:
+    """Return the types of a state's arrays."""
+    return tuple(storage.type for storage in state.arrays)
 
 
 def transition_key(
