@@ -555,7 +555,7 @@ def test_a_state_with_two_transitions_of_the_same_answers_is_unknown():
     def transition(start, end, segment):
         return Transition(start, end, state, state, [], None, (segment, ("question",), (), ()))
 
-    graph = StateGraph([], None, None)
+    graph = StateGraph([], None)
     graph.state_ids, graph.states = [0, 1, 0, 1], [state] * 4
     first, second = transition(0, 1, "segment"), transition(1, 0, "segment")
     for each in first, second, transition(0, 1, "segment"):

@@ -250,7 +250,7 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
             segments.append((step.node, []))
             if isinstance(step, StateLoop):
                 end = step.states[step.ends].key
-                segments[-1][1].append(Answer(None, interned("end of loop", step.node), end))
+                segments[-1][1].append(Answer(None, interned("end of loop", step.node, step.table), end))
         elif isinstance(step, Check) and segments:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)

@@ -61,7 +61,7 @@ class LookEmitter:
         self._adoption = Adoption(self.arguments, self.holds)
         keys = self._adoption.state_keys
         for region in regions_of(trace, self._adoption.adopt()):
-            self._loops[region.first] = LoopEmitter(trace, region, keys)
+            self._loops[region.first] = LoopEmitter(trace, region, keys, self._adoption.table)
         for cut in trace.looks.cuts:
             for storage in cut.results:
                 self.arrays_at_end[storage] = Var("t", storage), None
@@ -87,7 +87,7 @@ class LookEmitter:
                 continue
             index += 1
             node = looks.segments.tree_node(node, step.segment)
-            program.steps.append(launch_records.run_of(step, node, trace, self.arrays, self.numbers))
+            program.steps.append(launch_records.run_of(step, node, self.arrays, self.numbers))
             loop = self._loops.get(index)
             if loop is not None:
                 node = loop.emit(program, node, self.arrays, self.numbers)

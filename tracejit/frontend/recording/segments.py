@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.draws import Total
 from tracejit.frontend.recording.origins import InputOrigin
 from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
@@ -112,6 +113,7 @@ class Cut(NamedTuple):
     origins:   the origins of the segment's inputs.
     results: the storages of the segment's outputs.
     draws:   the positions, in `Draws.totals`, of the random streams that the segment draws from.
+    totals:  these streams, and the total drawn from each.
     """
 
     segment: Segment
@@ -119,3 +121,4 @@ class Cut(NamedTuple):
     origins: tuple[InputOrigin, ...]
     results: tuple[Storage, ...]
     draws: range
+    totals: tuple[tuple[Any, Total], ...]

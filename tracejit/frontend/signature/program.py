@@ -175,18 +175,27 @@ class LoopState:
 @dataclass(eq=False, repr=False)
 class StateLoop:
     """A loop over looks: performs transitions until no transition from its present state passes its checks.
-    If a path that was tried before has run the same loop, it goes on where that one left it.
+    If a path that was tried before has run the same loop, it goes on where that one left it, provided that
+    values which this path assumes to be the same whenever it is in that state are what it assumes.
+
+    A path may have a loop and further looks after it, because what follows uses values that are not in the
+    loop's states. Another path may perform these looks as transitions. If that one has left the loop in a
+    state that this path does not know, this one runs the loop from its start (`repeats`).
 
     node:   its node of the trace tree, as that of a `RunSegment`.
     states: the loop starts in the first one.
     before: the initial values of the first state's variables.
     ends:   the position of the state in which this path leaves the loop.
+    repeats: see above.
+    table:  the same for paths that know the same transitions.
     """
 
     node: Any
     states: tuple[LoopState, ...]
     before: tuple[Var, ...]
     ends: int
+    repeats: bool
+    table: Interned
 
 
 ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop

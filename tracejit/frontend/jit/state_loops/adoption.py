@@ -29,9 +29,10 @@ import numpy as np
 from tracejit.frontend.jit.state_loops.regions import VARYING, StateVariable, reachable
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.interned import Interned, interned
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey, Total
 from tracejit.frontend.recording.look_loops.state_graph import Transition, types_of
 from tracejit.frontend.recording.look_loops.states import BY_IDENTITY, Local, State
-from tracejit.frontend.recording.origins import RuntimeNumber, StorageRange
+from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.sources import Computed, Source
 from tracejit.frontend.recording.storage import Storage
@@ -70,7 +71,8 @@ class KnownTransition:
                      `state_graph.transition_key`.
     segment:         the segment that it launches.
     inputs:          what the segment's inputs stand for: a name or `Outside`, and the first and last element
-                     of a storage or the value of a number.
+                     of a storage or the value of a number; `DrawKey` and `DrawCounter` of random streams.
+    totals:          the random streams that it draws from, and the total of each.
     looked_at:       the number looked at.
     n_arrays:        the number of arrays of the state where it ends.
     ends:            the names of these arrays, and of the numbers.
@@ -85,6 +87,7 @@ class KnownTransition:
     steps: tuple[tuple[Any, Any, tuple[Any, ...], Any], ...]
     segment: Segment
     inputs: tuple[tuple[Any, Any], ...]
+    totals: tuple[tuple[Any, Total], ...]
     looked_at: Number
     n_arrays: int
     ends: tuple[Any, ...]
@@ -97,7 +100,7 @@ class KnownTransitions:
 
     __slots__ = ("__weakref__", "by_key", "conditions")
 
-    def __init__(self, by_key: Mapping[Hashable, KnownTransition], program: ReplayProgram) -> None:
+    def __init__(self, by_key: Mapping[Interned, KnownTransition], program: ReplayProgram) -> None:
         self.by_key, self.conditions = by_key, Conditions(program)
 
 
@@ -108,6 +111,7 @@ class AdoptedTransition:
     start, end: the ids of its states in that path.
     n_arrays, ends: as of a `Transition`.
     outside:    the storages and expressions that `Outside` operands stand for.
+    first_draw: the position of its first random stream in the call.
     """
 
     known: KnownTransition
@@ -116,6 +120,7 @@ class AdoptedTransition:
     n_arrays: int
     ends: tuple[Any, ...]
     outside: Mapping[Hashable, Any]
+    first_draw: int
 
     def transition(self, values: Mapping[StateVariable, Any]) -> Transition:
         """Return the transition with storages and numbers of its own, except for variables that have the same
@@ -145,12 +150,9 @@ class AdoptedTransition:
         for number, (kind, operation, operands, result) in enumerate(known.steps, 1):
             steps.append(kind(operation, tuple(map(operand, operands)), result))
             named["computed", number] = steps[-1]
-        origins = tuple(
-            StorageRange(operand(name), *what)
-            if isinstance(what, tuple)
-            else RuntimeNumber(what, operand(name))
-            for name, what in known.inputs
-        )
+        origins = tuple(self._origin(name, what, operand) for name, what in known.inputs)
+        draws = range(self.first_draw, self.first_draw + len(known.totals))
+        totals = tuple((stream, Total(fixed, operand(more))) for stream, (fixed, more) in known.totals)
         results = tuple([Storage(output.type) for output in known.segment.graph.outputs])
         looked_at = Source(known.looked_at[1], known.looked_at[0])
         named |= {("result", k): storage for k, storage in enumerate(results)} | {"looked at": looked_at}
@@ -161,8 +163,21 @@ class AdoptedTransition:
             State((), tuple(arrays), tuple(numbers)),
             State((), tuple(ends[: self.n_arrays]), tuple(ends[self.n_arrays :])),
             steps,
-            Cut(known.segment, looked_at, origins, results, range(0)),
+            Cut(known.segment, looked_at, origins, results, draws, totals),
             (known.segment, known.described, (), self.ends),
+        )
+
+    def _origin(self, name: Any, what: Any, operand: Callable[[Any], Any]) -> InputOrigin:
+        """Return the origin of an input of the segment."""
+        if isinstance(name, DrawKey):
+            return RuntimeNumber(what, DrawKey(self.first_draw + name.stream))
+        if isinstance(name, DrawCounter):
+            source = DrawCounter(self.first_draw + name.stream, name.fixed, operand(name.further))
+            return RuntimeNumber(what, source)
+        return (
+            StorageRange(operand(name), *what)
+            if isinstance(what, tuple)
+            else RuntimeNumber(what, operand(name))
         )
 
 
@@ -191,18 +206,20 @@ class Adoption:
         for state_id, state in zip(self.graph.state_ids, self.graph.states, strict=True):
             if state_id is not None and state is not None and state_id not in self.state_keys:
                 self._add_state(state_id, state)
-        self.by_key: dict[Hashable, KnownTransition] = {}
+        self._is_own: Hashable = None  # not None: it contains transitions that other paths cannot have
+        self.by_key: dict[Interned, KnownTransition] = {}
         for transitions in self.graph.transitions.values():
             for each in transitions.values():
                 try:
                     key, known = self._known(each)
                 except NotPortable:
-                    continue
-                self.by_key[key] = known
+                    self._is_own = Local(id(self))
+                else:
+                    self.by_key[key] = known
 
     def adopt(self) -> list[AdoptedTransition]:
         """Adopt the transitions of other paths that lie between states of this one."""
-        found: dict[Hashable, tuple[KnownTransition, KnownTransitions]] = {}
+        found: dict[Interned, tuple[KnownTransition, KnownTransitions]] = {}
         for path in self.trace.looks.segments.recent_paths():
             for key, known in path.by_key.items():
                 if key not in self.by_key and key not in found and self._is_known_outside(known):
@@ -214,7 +231,7 @@ class Adoption:
         after = reachable(self._ids, edges)
         before = reachable(self._ids, [(b, a) for a, b in edges])
         holds: dict[KnownTransitions, bool] = {}
-        adopted = []
+        adopted, first_draw = [], len(self.trace.draws.totals)
         for key, (known, path) in found.items():
             if known.start not in after or known.end not in before or not self._fits(known):
                 continue
@@ -225,8 +242,14 @@ class Adoption:
                 ids = self._id_of(known.start), self._id_of(known.end)
                 outside = {key: self._outside[key] for key in known.outside}
                 ends = tuple(self._outside[e.meaning] if isinstance(e, Outside) else e for e in known.ends)
-                adopted.append(AdoptedTransition(known, *ids, known.n_arrays, ends, outside))
+                adopted.append(AdoptedTransition(known, *ids, known.n_arrays, ends, outside, first_draw))
+                first_draw += len(known.totals)
         return adopted
+
+    @property
+    def table(self) -> Interned:
+        """A key that is equal for paths that know the same transitions."""
+        return interned("transitions", frozenset(self.by_key), self._is_own)
 
     def _require(self, conditions: Conditions) -> bool:
         """Require the conditions of another path, if the recorded call meets them. Return whether it does."""
@@ -273,11 +296,11 @@ class Adoption:
             self.state_keys[state_id] = key
         return state_id
 
-    def _known(self, transition: Transition) -> tuple[Hashable, KnownTransition]:
+    def _known(self, transition: Transition) -> tuple[Interned, KnownTransition]:
         """Return a transition in terms of meanings, and its key."""
         cut, before = transition.cut, transition.before
         start, end = self.state_keys[transition.start], self.state_keys[transition.end]
-        if cut.draws or start not in self._ids or end not in self._ids:
+        if start not in self._ids or end not in self._ids:
             raise NotPortable
         outside: dict[Hashable, None] = {}
         names: dict[Any, Any] = {storage: ("state", k) for k, storage in enumerate(before.arrays)}
@@ -298,12 +321,21 @@ class Adoption:
         for number, step in enumerate(transition.steps, 1):
             steps.append((type(step), step.operation, tuple(map(name, step.operands)), step.value))
             names[step] = "computed", number
-        inputs = [
-            (name(origin.storage), (origin.lo, origin.hi))
-            if isinstance(origin, StorageRange)
-            else (name(origin.source), origin.value)
-            for origin in cut.origins
-        ]
+
+        def input_of(origin: InputOrigin) -> tuple[Any, Any]:
+            if isinstance(origin, StorageRange):
+                return name(origin.storage), (origin.lo, origin.hi)
+            source = origin.source
+            if isinstance(source, DrawKey):
+                source = DrawKey(source.stream - cut.draws.start)
+            elif isinstance(source, DrawCounter):
+                source = DrawCounter(source.stream - cut.draws.start, source.fixed, name(source.further))
+            else:
+                source = name(source)
+            return source, origin.value
+
+        inputs = [input_of(origin) for origin in cut.origins]
+        totals = [(stream, Total(total.fixed, name(total.further))) for stream, total in cut.totals]
         names |= {storage: ("result", k) for k, storage in enumerate(cut.results)} | {cut.source: "looked at"}
         described = self._portable(transition.described)
         known = KnownTransition(
@@ -314,13 +346,14 @@ class Adoption:
             tuple(steps),
             cut.segment,
             tuple(inputs),
+            tuple(totals),
             (cut.source.value, cut.source.path),
             len(transition.after.arrays),
             tuple(name(value) for value in (*transition.after.arrays, *transition.after.numbers)),
             described,
             tuple(outside),
         )
-        return (start, self._portable(transition.key), end), known
+        return interned("transition", start, self._portable(transition.key), end), known
 
     def _portable(self, part: Any) -> Any:
         """Return a part of a key in terms of meanings."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.state_loops.native_loop import NativeLoop, native_loop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT
-from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.jit.state_loops.regions import LoopRegion, loops_of
 from tracejit.frontend.python.interned import Interned
 from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.look_loops.states import State
@@ -54,17 +54,23 @@ class LoopReport(NamedTuple):
 class LoopEmitter:
     """Emits the loop of a region.
 
-    keys: by state id: a key that equal states of all paths share.
-    vars: the replay variables of each state, in the order of `LoopRegion.variables`.
+    keys:  by state id: a key that equal states of all paths share.
+    table: a key that paths with the same transitions share.
+    vars:  the replay variables of each state, in the order of `LoopRegion.variables`.
     """
 
-    def __init__(self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned]) -> None:
-        self.trace, self.region, self.keys = trace, region, keys
+    def __init__(
+        self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned], table: Interned
+    ) -> None:
+        self.trace, self.region, self.keys, self.table = trace, region, keys, table
         self.graph = trace.looks.state_graph
         self.reports: list[LoopReport] = []
         self.vars: dict[int, tuple[Var, ...]] = {}
         self._numbering = {state_id: number for number, state_id in enumerate(region.transitions)}
-        self._native_loops: dict[int | None, NativeLoop | str] = {}
+        self._loop_of = {
+            state_id: frozenset(loop) for loop in loops_of(region.all_transitions) for state_id in loop
+        }
+        self._native_loops: dict[frozenset[int], NativeLoop | str] = {}
 
     def introduce(
         self,
@@ -123,7 +129,9 @@ class LoopEmitter:
         )
         self._bind(region.end, graph.state(region.last), arrays, numbers)
         ends = self._numbering[region.end]
-        program.steps.append(StateLoop(node, states, before, ends))
+        program.steps.append(
+            StateLoop(node, states, before, ends, region.last + 1 < len(graph.state_ids), self.table)
+        )
         return node
 
     def _vars_of(
@@ -167,12 +175,16 @@ class LoopEmitter:
 
     def _branching_loop(self, state_id: int, starting: Sequence[Transition]) -> NativeLoop | None:
         """Return the native loop with branches that starts in a state, or None."""
-        entire = self._entire_loop()
+        loop = self._loop_of.get(state_id)
+        if loop is None:
+            return None
+        entire = self._native_loop(loop)
         if isinstance(entire, NativeLoop):
-            return entire if entire.branches and state_id == self.region.start else None
-        loops = [each for each in starting if each.end == state_id and len(self.region.transitions) > 1]
-        native = self._native_loop(state_id, loops[0]) if loops else ""
-        return native if isinstance(native, NativeLoop) and native.branches else None
+            return entire if entire.branches and state_id == entire.head.start else None
+        if len(loop) == 1 or all(each.end != state_id for each in starting):
+            return None
+        own = self._native_loop(frozenset([state_id]))
+        return own if isinstance(own, NativeLoop) and own.branches else None
 
     def _transition(
         self, transition: Transition, arrays: ScopedArrays, numbers: ScopedNumbers
@@ -189,7 +201,7 @@ class LoopEmitter:
             return self._iterations(native.starting_with(transition), program, arrays, numbers)
         if native:
             self.reports.append(LoopReport(cut.source.path, None, native))
-        program.steps.append(launch_records.run_of(cut, None, self.trace, arrays_here, numbers_here))
+        program.steps.append(launch_records.run_of(cut, None, arrays_here, numbers_here))
         number = self._numbering[transition.end]
         after = self._vars_of(transition.end, transition.after, arrays_here, numbers_here)
         return LoopTransition(tuple(program.steps), number, {number: after})
@@ -200,38 +212,43 @@ class LoopEmitter:
         Iterations perform all transitions of the loop, and start in its first state. If the graph cannot do
         that, those of one state are tried, which return to it.
         """
-        region, state_id = self.region, transition.start
-        entire = self._entire_loop()
+        state_id = transition.start
+        loop = self._loop_of.get(state_id, frozenset())
+        if transition.end not in loop:
+            return ""
+        entire = self._native_loop(loop)
         if isinstance(entire, NativeLoop):
-            return entire if state_id == region.start and not entire.branches else ""
-        if transition.end != state_id or len(region.transitions) == 1:
+            return entire if state_id == entire.head.start and not entire.branches else ""
+        if transition.end != state_id or len(loop) == 1:
             return entire
-        own = self._native_loop(state_id, transition)
+        own = self._native_loop(frozenset([state_id]))
         return "" if isinstance(own, NativeLoop) and own.branches else own
 
-    def _entire_loop(self) -> NativeLoop | str:
-        """Return the native loop of all transitions."""
-        return self._native_loop(None, self.region.transitions[self.region.start][0])
+    def _native_loop(self, states: frozenset[int]) -> NativeLoop | str:
+        """Return the native loop of all transitions between some states, or why there is none."""
+        if states not in self._native_loops:
+            transitions = self._in_order(states)
+            self._native_loops[states] = native_loop(self.trace, self.region, transitions, transitions[0])
+        return self._native_loops[states]
 
-    def _native_loop(self, state_id: int | None, head: Transition) -> NativeLoop | str:
-        """Return the native loop of all transitions (None), or of those from a state to itself."""
-        if state_id not in self._native_loops:
-            states = [*self.region.transitions] if state_id is None else [state_id]
-            transitions = self._in_order_of_answers(states)
-            transitions = [each for each in transitions if state_id is None or each.end == state_id]
-            self._native_loops[state_id] = native_loop(self.trace, self.region, transitions, head)
-        return self._native_loops[state_id]
-
-    def _in_order_of_answers(self, states: Sequence[int]) -> list[Transition]:
-        """Return the transitions from states, sorted by their answers, so that paths which performed them in
-        another order have the same native loop.
+    def _in_order(self, states: frozenset[int]) -> list[Transition]:
+        """Return the transitions between some states, in an order that depends only on their answers and the
+        first state, so that paths which performed them in another order have the same native loop.
         """
 
         def answers(transition: Transition) -> list[str]:
             return [repr(step.value) for step in transition.steps if isinstance(step, Question)]
 
-        transitions = self.region.transitions
-        return [each for state_id in states for each in sorted(transitions[state_id], key=answers)]
+        visited = self.graph.state_ids[self.region.first : self.region.last + 1]
+        order = [next(state_id for state_id in (*visited, *self.region.transitions) if state_id in states)]
+        transitions = []
+        for state_id in order:
+            starting = [each for each in self.region.transitions[state_id] if each.end in states]
+            for each in sorted(starting, key=answers):
+                transitions.append(each)
+                if each.end not in order:
+                    order.append(each.end)
+        return transitions
 
     def _iterations(
         self, native: NativeLoop, program: ReplayProgram, arrays: ScopedArrays, numbers: ScopedNumbers

@@ -1,13 +1,14 @@
-"""Regions of a path that form a loop: from the first look in a state of the body to the last one, if the path
-returns to that state.
+"""Regions of a path: runs of looks in known states, with all transitions that a call may perform there.
 
-    look 1: A, look 2: B, look 3: B, look 4: A, look 5: B, last part
-            |------ transitions A-B, B-B, B-A, A-B ------|
+    look 1: A, look 2: B, look 3: C, look 4: B, look 5: D, last part
+            |------ transitions A-B, B-C, C-B, B-D ------|
+
+A path in whose states no transitions form a loop has no region: its looks are steps of its replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 from tracejit.frontend.recording.look_loops.state_graph import StateGraph, Transition
@@ -30,14 +31,14 @@ class StateVariable(NamedTuple):
 
 
 class LoopRegion(NamedTuple):
-    """Looks `first` to `last` of a path, which form a loop.
+    """Looks `first` to `last` of a path.
 
     start, end:      ids of the states at the first and at the last look.
     transitions:     by state id: the distinct transitions that start there. The first state is that of the
                      first look.
     states:          each state, with the arrays and numbers of one of its visits.
-    arrays, numbers: the positions of each state's loop-carried arrays and numbers. All others have the same
-                     value whenever the body is in that state.
+    arrays, numbers: the positions of each state's variable arrays and numbers. All others have the same value
+                     whenever the body is in that state.
     """
 
     first: int
@@ -50,12 +51,12 @@ class LoopRegion(NamedTuple):
     numbers: dict[int, tuple[int, ...]]
 
     def variables(self, state_id: int) -> list[StateVariable]:
-        """The loop-carried variables of a state, arrays first."""
+        """The variables of a state, arrays first."""
         arrays = [StateVariable(state_id, True, k) for k in self.arrays[state_id]]
         return arrays + [StateVariable(state_id, False, k) for k in self.numbers[state_id]]
 
     def values(self, state_id: int, state: State) -> dict[StateVariable, Any]:
-        """The storages and sources that the loop-carried variables of a state have at one of its visits."""
+        """The storages and sources that the variables of a state have at one of its visits."""
         return {
             variable: state.arrays[variable.k] if variable.is_array else state.numbers[variable.k]
             for variable in self.variables(state_id)
@@ -83,13 +84,13 @@ Known = Transition | Adopted
 
 
 def regions_of(trace: Trace, adopted: Sequence[Adopted]) -> list[LoopRegion]:
-    """Return the loops of a path with its own transitions and the adopted ones, in order."""
+    """Return the regions of a path with its own transitions and the adopted ones, in order."""
     graph = trace.looks.state_graph
-    known: list[Known] = [each for transitions in graph.transitions.values() for each in transitions.values()]
-    known += adopted
+    known = [*_known_in(graph), *adopted]
+    looping = {state_id for component in loops_of(known) for state_id in component}
     regions, index = [], 0
     while index < len(graph.state_ids):
-        found = _region_from(trace, index, known)
+        found = _region_from(trace, index, known, looping)
         if found is not None:
             regions.append(found)
             index = found.last
@@ -101,23 +102,17 @@ def region_so_far(graph: StateGraph) -> LoopRegion | None:
     """Return the loop that contains the state of the last look of a path that is being recorded: all known
     transitions on ways from this state back to it. Its `first` and `last` look are in this state.
     """
-    here = graph.state_ids[-1]
-    if here is None:
+    here, known = graph.state_ids[-1], _known_in(graph)
+    loop = next((each for each in loops_of(known) if here in each), None)
+    if loop is None:
         return None
-    known: list[Known] = [each for transitions in graph.transitions.values() for each in transitions.values()]
-    inside = _on_cycles(here, known)
-    if not inside:
-        return None
+    inside = [each for each in known if {each.start, each.end} <= loop]
     return _region(graph, graph.state_ids.index(here), len(graph.state_ids) - 1, inside)
 
 
-def _on_cycles(state_id: int, transitions: Sequence[Known]) -> list[Known]:
-    """Return the transitions on ways from a state back to it: those between the states of its strongly
-    connected component.
-    """
-    after = reachable([state_id], [(each.start, each.end) for each in transitions])
-    component = after & reachable([state_id], [(each.end, each.start) for each in transitions])
-    return [each for each in transitions if {each.start, each.end} <= component]
+def _known_in(graph: StateGraph) -> list[Known]:
+    """Return the transitions of a path."""
+    return [each for transitions in graph.transitions.values() for each in transitions.values()]
 
 
 def reachable(starts: Iterable[Any], edges: Iterable[tuple[Any, Any]]) -> set[Any]:
@@ -133,18 +128,68 @@ def reachable(starts: Iterable[Any], edges: Iterable[tuple[Any, Any]]) -> set[An
     return reached
 
 
-def _region_from(trace: Trace, first: int, known: Sequence[Known]) -> LoopRegion | None:
-    """Return the loop that starts at look `first`, or None."""
+def loops_of(transitions: Iterable[Known]) -> list[set[int]]:
+    """Return the loops of a graph: sets of states between any two of which ways lead in both directions
+    (strongly connected components), if they contain a transition.
+
+    Method: Kosaraju and Sharir, see Aho, Hopcroft and Ullman, Data Structures and Algorithms (1983), 6.7.
+    """
+    after: dict[int, list[int]] = {}
+    before: dict[int, list[int]] = {}
+    for each in transitions:
+        for here, there, edges in (each.start, each.end, after), (each.end, each.start, before):
+            edges.setdefault(here, []).append(there)
+            edges.setdefault(there, [])
+    left: dict[int, None] = {}  # in the order in which a depth-first search leaves the states
+    visited: set[int] = set()
+    for root in after:
+        stack = [] if root in visited else [(root, iter(after[root]))]
+        visited.add(root)
+        while stack:
+            state_id, ends = stack[-1]
+            new = next((end for end in ends if end not in visited), None)
+            if new is None:
+                left[state_id] = None
+                stack.pop()
+            else:
+                visited.add(new)
+                stack.append((new, iter(after[new])))
+    loops = []
+    while left:
+        root, _ = left.popitem()
+        loop = {root}
+        stack_of_states = [root]
+        while stack_of_states:
+            for state_id in before[stack_of_states.pop()]:
+                if state_id in left:
+                    del left[state_id]
+                    loop.add(state_id)
+                    stack_of_states.append(state_id)
+        if len(loop) > 1 or root in after[root]:
+            loops.append(loop)
+    return loops
+
+
+def _region_from(trace: Trace, first: int, known: Sequence[Known], looping: Set[int]) -> LoopRegion | None:
+    """Return the region that starts at look `first`, or None. It is as long as possible."""
     graph = trace.looks.state_graph
     start = graph.state_ids[first]
-    inside = [] if start is None else _on_cycles(start, known)
-    states = {each.start for each in inside}
-    last = max((i for i, state_id in enumerate(graph.state_ids) if state_id in states), default=first)
-    if last < first or any(key is None for key in graph.transition_keys[first:last]):
-        return None  # a transition that is not known uses values that are in no state
-    if last == first and all(isinstance(each, Transition) for each in inside):
+    if start is None:
         return None
-    return _region(graph, first, last, inside) if _is_complete(trace, first, last) else None
+    states = reachable([start], [(each.start, each.end) for each in known])
+    inside = [each for each in known if each.start in states]
+    if looping.isdisjoint(states):
+        return None
+    last = first
+    while graph.is_known(last):
+        last += 1
+    n_looping = sum(state_id in looping for state_id in graph.state_ids[first : last + 1])
+    while not _is_complete(trace, first, last):
+        n_looping -= graph.state_ids[last] in looping
+        last -= 1
+    if n_looping == 0 and all(isinstance(each, Transition) for each in inside):
+        return None
+    return _region(graph, first, last, inside)
 
 
 def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Known]) -> LoopRegion:
@@ -155,8 +200,10 @@ def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Known]) -
     values = _values_in(start, states[start], inside)
     for known in inside:
         each = known if isinstance(known, Transition) else known.transition(values)
-        states.setdefault(each.start, each.before)
         transitions.setdefault(each.start, []).append(each)
+        for state_id, state in (each.start, each.before), (each.end, each.after):
+            states.setdefault(state_id, state)
+            transitions.setdefault(state_id, [])
     variable = {name for name, value in values.items() if value is VARYING}
     arrays, numbers = {}, {}
     for state_id, state in states.items():

@@ -134,10 +134,8 @@ class Execution:
         self, cut: Cut, arrays: Mapping[Any, Storage], numbers: Mapping[Any, Any]
     ) -> tuple[tuple[Storage, ...], Any]:
         """Launch the segment of a transition; return its results and the number that is looked at."""
-        trace = self.trace
         first = len(self.draws)
-        for index in cut.draws:
-            stream, total = trace.draws.totals[index]
+        for stream, total in cut.totals:
             count = total.fixed + _value(total.further, numbers)
             self.draws.append((stream, stream.advance(count), count))
         origins: list[InputOrigin] = []

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.look_loops.states import State
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
@@ -80,8 +79,8 @@ class Unresolved(Exception):
 
 
 class StateGraph:
-    """The states of a body at its looks, and the transitions between them. The graph refers to the cuts,
-    numbers and random draws of its trace.
+    """The states of a body at its looks, and the transitions between them. The graph refers to the cuts and
+    numbers of its trace.
 
     states:          the state at each look; None where even the results since the last known state are
                      unknown.
@@ -93,8 +92,8 @@ class StateGraph:
     recordings_left: how many looks with known states are still recorded before `run_ahead` is tried again.
     """
 
-    def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
-        self.cuts, self.numbers, self.draws = cuts, numbers, draws
+    def __init__(self, cuts: list[Cut], numbers: Numbers) -> None:
+        self.cuts, self.numbers = cuts, numbers
         self.states: list[State | None] = []
         self.state_ids: list[int | None] = []
         self.transition_keys: list[Hashable] = []
@@ -175,9 +174,10 @@ class StateGraph:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
-    def transition_from(self, index: int) -> Transition:
-        """The transition from a look to the next one, which must be known."""
-        return self.transitions[self.state_id(index)][self.transition_keys[index], self.state_ids[index + 1]]
+    def is_known(self, index: int) -> bool:
+        """Whether there is a look after this one, and the transition between their states is known."""
+        ends = self.state_ids[index : index + 2]
+        return len(ends) == 2 and None not in ends and self.transition_keys[index] is not None
 
     def steps_since(self, index: int) -> list[Any]:
         """All steps after a look."""
@@ -236,8 +236,8 @@ def transition_key(
         source = origin.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = graph.draws.totals[source.stream][0]
-        return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
+        position = source.stream - cut.draws.start
+        return type(source), position, cut.totals[position][0], *map(name_of_number, source[1:])
 
     described: list[Hashable] = []  # each step, and the answer to it if it is a question
     for step in steps:
@@ -247,8 +247,7 @@ def transition_key(
         if not is_question:
             names[step] = "computed", len(described)
     inputs = [name_of_input(origin) for origin in cut.origins]
-    totals = [graph.draws.totals[index][1] for index in cut.draws]
-    inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
+    inputs += [(total.fixed, name_of_number(total.further)) for _stream, total in cut.totals]
     names |= {storage: ("result", k) for k, storage in enumerate(cut.results)} | {cut.source: "looked at"}
     ends = () if after is None else (*map(name, after.arrays), *map(name, after.numbers))
     return cut.segment, tuple(described), tuple(inputs), ends
