@@ -25,6 +25,7 @@ from tracejit.frontend.jit.state_loops.regions import regions_of
 from tracejit.frontend.recording.segments import Cut, TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.conditions import Conditions
 from tracejit.frontend.signature.expressions import Var
 from tracejit.frontend.signature.program import ReplayProgram
 
@@ -49,6 +50,7 @@ class LookEmitter:
         self.reports: list[LoopReport] = []
         self._loops: dict[int, LoopEmitter] = {}
         self._adoption: Adoption | None = None
+        self._conditions: Conditions | None = None
 
     def introduce(self) -> None:
         """Find the loops, with transitions of other paths. Add variables for the results of segments to the
@@ -69,15 +71,18 @@ class LookEmitter:
             loop.introduce(self.arrays, self.numbers, self.arrays_at_end, self.numbers_at_end)
 
     def known_transitions(self) -> KnownTransitions:
-        """Return the transitions that other paths can adopt from this one, whose program is complete."""
+        """Return the transitions that other paths can adopt from this one, which has looks."""
         assert self._adoption is not None
-        return KnownTransitions(self._adoption.by_key, self.program)
+        assert self._conditions is not None
+        return KnownTransitions(self._adoption.by_key, self._conditions)
 
     def emit(self) -> None:
         """Append the steps, in the order of the body: computations, questions, launches of segments,
         loops.
         """
         trace, program = self.trace, self.program
+        if self._adoption is not None:
+            self._conditions = Conditions(program)
         steps, looks = iter(trace.numbers.steps), trace.looks
         node: TreeNode | None = None
         index = -1

@@ -92,7 +92,7 @@ class Looks:
         self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
         self.n_unknown = 0
-        self.loaded: dict[tuple[int, str], NumberProxy] = {}
+        self.loaded: weakref.WeakValueDictionary[tuple[int, str], NumberProxy] = weakref.WeakValueDictionary()
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:

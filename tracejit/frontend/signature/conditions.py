@@ -1,13 +1,13 @@
 """Conditions of a recorded call, in a form that other calls can check.
 
-The steps of a program before its first look read and check arguments and surroundings. What a path does
-afterwards is right for all calls that pass these checks, so a path that uses a part of another one
-(`jit.state_loops.adoption`) must check the same.
+The first steps of a program read and check arguments and surroundings. What a path does afterwards is right
+for all calls that pass these checks, so a path that uses a part of another one (`jit.state_loops.adoption`)
+must check the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,7 @@ from tracejit.frontend.signature.program import (
     ManyArrays,
     ProgramStep,
     ReplayProgram,
-    RunSegment,
     Separate,
-    StateLoop,
 )
 
 MAX_MISSING = 32
@@ -36,17 +34,24 @@ BY_VALUE = (bool, int, float, complex, str, bytes, type(None), frozenset, np.gen
 
 
 class Conditions:
-    """The steps of a program before its first look. Their variables do not refer to objects of the recorded
-    call, which they would keep alive.
+    """The steps of a program that reads and checks arguments and surroundings, but computes nothing yet.
+    Their variables do not refer to objects of the recorded call, which they would keep alive.
+
+    bound: the meanings of the variables that they bind.
     """
 
     def __init__(self, program: ReplayProgram) -> None:
         variables: dict[Var, Var] = {}
-        self.steps = [renamed(step, variables) for step in before_looks(program)]
+        self.steps = [renamed(step, variables) for step in _checks_of(program)]
+        meanings = Meanings()
+        for step in self.steps:
+            meanings.add(step)
+        self.bound = {meanings[step.var] for step in self.steps if isinstance(step, Bind)}
 
-    def missing(self, program: ReplayProgram) -> list[ProgramStep] | None:
-        """Return the steps that a program needs so that it checks these conditions, too; None if it cannot:
-        they concern arrays that it does not check, or they are too many.
+    def missing(self, program: ReplayProgram, needed: Set[Hashable]) -> list[ProgramStep] | None:
+        """Return the steps that a program needs so that it checks these conditions, too, and binds variables
+        with the meanings `needed`; None if it cannot: the conditions concern arrays that it does not check,
+        or they are too many.
         """
         meanings, own = Meanings.of(program), Meanings()
         known = {meanings[step.var]: step.var for step in program.steps if isinstance(step, Bind)}
@@ -55,34 +60,38 @@ class Conditions:
         binds: dict[Var, Bind] = {}
         steps: list[ProgramStep] = []
         count = 0
+
+        def add_binds(values: Iterable[Expr]) -> None:
+            """Bind the variables in these values, and the variables that they depend on."""
+            for var in (var for value in values for var in value.variables() if var in binds):
+                bind = binds.pop(var)
+                add_binds([bind.value])
+                steps.append(renamed(bind, variables, keep=True))
+
         for step in self.steps:
             own.add(step)
             if isinstance(step, Bind):
-                if own[step.var] in known:
-                    variables[step.var] = known[own[step.var]]
-                else:
-                    binds[step.var] = step
+                meaning = own[step.var]
+                if meaning in known:
+                    variables[step.var] = known[meaning]
+                    continue
+                binds[step.var] = step
+                if meaning in needed:
+                    add_binds([step.var])
             elif _key(step, own) not in present:
                 count += 1
                 if count > MAX_MISSING or isinstance(step, ArrayCheck | ManyArrays):
                     return None
-                for var in _needed(step, binds):
-                    steps.append(renamed(binds.pop(var), variables, keep=True))
+                add_binds(_operands(step))
                 steps.append(renamed(step, variables, keep=True))
         return steps
 
 
-def before_looks(program: ReplayProgram) -> list[ProgramStep]:
-    """Return the steps of a program before its first look that bind or require something. That storages do
-    not overlap is left out: each path requires it of all storages that it uses.
+def _checks_of(program: ReplayProgram) -> list[ProgramStep]:
+    """Return the steps that bind or require something. That storages do not overlap is left out: each path
+    requires it of all storages that it uses.
     """
-    steps: list[ProgramStep] = []
-    for step in program.steps:
-        if isinstance(step, RunSegment | StateLoop):
-            break
-        if not isinstance(step, Separate):
-            steps.append(step)
-    return steps
+    return [step for step in program.steps if not isinstance(step, Separate)]
 
 
 def renamed(step: ProgramStep, variables: dict[Var, Var], *, keep: bool = False) -> Any:
@@ -136,22 +145,6 @@ def _constant(value: Any) -> Hashable:
     if isinstance(value, BY_VALUE):
         return type(value), value if isinstance(value, frozenset) else repr(value)
     return Identity(value)
-
-
-def _needed(step: ProgramStep, binds: dict[Var, Bind]) -> list[Var]:
-    """Return the variables of these that a step uses, directly or through one another, in an order in which
-    they can be bound.
-    """
-    needed: dict[Var, None] = {}
-
-    def add(values: Iterable[Expr]) -> None:
-        for var in (var for value in values for var in value.variables()):
-            if var in binds and var not in needed:
-                add([binds[var].value])
-                needed[var] = None
-
-    add(_operands(step))
-    return list(needed)
 
 
 def _operands(step: ProgramStep) -> Sequence[Expr]:

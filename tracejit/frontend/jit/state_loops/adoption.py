@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.conditions import Conditions
 from tracejit.frontend.signature.expressions import Expr
 from tracejit.frontend.signature.meanings import Meanings
-from tracejit.frontend.signature.program import Bind, ReplayProgram
+from tracejit.frontend.signature.program import Bind, ProgramStep, ReplayProgram
 from tracejit.ir.types import ArrayType
 
 
@@ -100,8 +100,8 @@ class KnownTransitions:
 
     __slots__ = ("__weakref__", "by_key", "conditions")
 
-    def __init__(self, by_key: Mapping[Interned, KnownTransition], program: ReplayProgram) -> None:
-        self.by_key, self.conditions = by_key, Conditions(program)
+    def __init__(self, by_key: Mapping[Interned, KnownTransition], conditions: Conditions) -> None:
+        self.by_key, self.conditions = by_key, conditions
 
 
 @dataclass(eq=False, repr=False)
@@ -193,8 +193,9 @@ class Adoption:
         self.trace, self.program, self.holds = arguments.trace, arguments.program, holds
         self.graph = self.trace.looks.state_graph
         self._meanings = Meanings.of(self.program)
+        self._outside: dict[Hashable, Any] = {}
+        self._note_variables(self.program.steps)
         binds = [step for step in self.program.steps if isinstance(step, Bind)]
-        self._outside: dict[Hashable, Any] = {self._meanings[bind.var]: bind.var for bind in binds}
         self._objects = {id(bind.var.value): self._meanings[bind.var] for bind in binds}
         self._storages: dict[Storage, Hashable] = {}
         for storage, (var, offset) in arguments.arrays.items():
@@ -222,7 +223,8 @@ class Adoption:
         found: dict[Interned, tuple[KnownTransition, KnownTransitions]] = {}
         for path in self.trace.looks.segments.recent_paths():
             for key, known in path.by_key.items():
-                if key not in self.by_key and key not in found and self._is_known_outside(known):
+                outside = self._outside.keys() | path.conditions.bound
+                if key not in self.by_key and key not in found and outside.issuperset(known.outside):
                     found[key] = known, path
         edges = [
             (each.start, each.end)
@@ -236,7 +238,8 @@ class Adoption:
             if known.start not in after or known.end not in before or not self._fits(known):
                 continue
             if path not in holds:
-                holds[path] = self._require(path.conditions)
+                needed = {meaning for each in path.by_key.values() for meaning in each.outside}
+                holds[path] = self._require(path.conditions, needed)
             if holds[path]:
                 self.by_key[key] = known
                 ids = self._id_of(known.start), self._id_of(known.end)
@@ -251,19 +254,25 @@ class Adoption:
         """A key that is equal for paths that know the same transitions."""
         return interned("transitions", frozenset(self.by_key), self._is_own)
 
-    def _require(self, conditions: Conditions) -> bool:
-        """Require the conditions of another path, if the recorded call meets them. Return whether it does."""
-        missing = conditions.missing(self.program)
+    def _require(self, conditions: Conditions, needed: Set[Hashable]) -> bool:
+        """Require the conditions of another path, if the recorded call meets them, and bind variables with
+        the meanings `needed`. Return whether it does.
+        """
+        missing = conditions.missing(self.program, needed)
         if missing is None:
             return False
         if missing and not self.holds(ReplayProgram([*self.program.steps, *missing])):
             return False
         self.program.steps += missing
+        self._note_variables(missing)
         return True
 
-    def _is_known_outside(self, known: KnownTransition) -> bool:
-        """Whether this path has all storages and numbers older than looks that a transition uses."""
-        return all(meaning in self._outside for meaning in known.outside)
+    def _note_variables(self, steps: Sequence[ProgramStep]) -> None:
+        """Note the meanings of the variables that steps bind."""
+        for step in steps:
+            self._meanings.add(step)
+            if isinstance(step, Bind):
+                self._outside[self._meanings[step.var]] = step.var
 
     def _fits(self, known: KnownTransition) -> bool:
         """Whether a question has another answer in each transition that starts in the same state, after equal

@@ -183,11 +183,12 @@ def _region_from(trace: Trace, first: int, known: Sequence[Known], looping: Set[
     last = first
     while graph.is_known(last):
         last += 1
-    n_looping = sum(state_id in looping for state_id in graph.state_ids[first : last + 1])
     while not _is_complete(trace, first, last):
-        n_looping -= graph.state_ids[last] in looping
         last -= 1
-    if n_looping == 0 and all(isinstance(each, Transition) for each in inside):
+    if not looping.isdisjoint(states.intersection(graph.state_ids[last + 1 :])):
+        return None  # the path leaves the loop, and returns to it
+    is_loop = not looping.isdisjoint(graph.state_ids[first : last + 1])
+    if not is_loop and all(isinstance(each, Transition) for each in inside):
         return None
     return _region(graph, first, last, inside)
 
@@ -249,7 +250,7 @@ def _value_of(name: Any, start: int, known: Mapping[StateVariable, Any]) -> Any:
 
 
 def _is_complete(trace: Trace, first: int, last: int) -> bool:
-    """Whether the last state of the loop contains everything that the rest of the path uses."""
+    """Whether the last state of the region contains everything that the rest of the path uses."""
     graph = trace.looks.state_graph
     state, cuts = graph.state(last), graph.cuts[first + 1 : last + 1]
     lost: set[Any] = {storage for cut in cuts for storage in cut.results} | {cut.source for cut in cuts}
@@ -257,6 +258,9 @@ def _is_complete(trace: Trace, first: int, last: int) -> bool:
         step for i in range(first, last) for step in graph.steps_between(i) if isinstance(step, Computed)
     )
     lost -= {*state.arrays, *state.numbers}
+    following = next((each for each in graph.states[last + 1 :] if each is not None), None)
+    if following is not None and not lost.isdisjoint((*following.arrays, *following.numbers)):
+        return False
     for origin in (*trace.origins, *(b for cut in graph.cuts[last + 1 :] for b in cut.origins)):
         if (origin.storage if isinstance(origin, StorageRange) else origin.source) in lost:
             return False
