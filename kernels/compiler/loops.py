@@ -52,6 +52,37 @@ class LoopLowering(lowering.Lower):
                     raise
         self.post_block(block)
 
+    def lower_inst(self, statement: Any) -> None:
+        """Lower a statement; unlike Numba's own method, do not format assignments for debugging output."""
+        if isinstance(statement, numba_ir.Assign):
+            name = statement.target.name
+            self.storevar(self.lower_assign(self.typeof(name), statement), name)
+        else:
+            super().lower_inst(statement)
+
+    def lower_binop(self, result_type: Any, expression: Any, operator: Any) -> ir.Value:
+        """Lower an operator; unlike Numba's own method, do not try implementations for constant operands
+        first: only Numba's rewriting of constants, which kernels skip, declares operands as constant.
+        """
+        context, builder = self.context, self.builder
+        function = context.typing_context.resolve_value_type(operator)
+        signature = self.fndesc.calltypes[expression]
+        operands = [
+            context.cast(builder, self.loadvar(operand.name), self.typeof(operand.name), kind)
+            for operand, kind in zip((expression.lhs, expression.rhs), signature.args, strict=True)
+        ]
+        signature = function.get_call_type(context.typing_context, signature.args, {})
+        result = context.get_function(function, signature)(builder, operands)
+        return context.cast(builder, result, signature.return_type, result_type)
+
+    def storevar(self, value: ir.Value, name: str, argidx: int | None = None) -> None:
+        """Store a variable; unlike Numba's own method, do not load the old value to release it."""
+        self._alloca_var(name, self.typeof(name))
+        if name in self._singly_assigned_vars:
+            self._blk_local_varmap[name] = value
+        else:
+            self.builder.store(value, self.getvar(name))
+
     def post_block(self, block: Any) -> None:
         """Attach the loop's metadata to the back edge, if this block ends in one."""
         jump = block.terminator

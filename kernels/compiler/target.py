@@ -206,7 +206,13 @@ class CompilerTarget(TargetDescriptor):
 
 
 TARGET = CompilerTarget(NAME)
-FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+FLAGS = {
+    "nopython": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "_nrt": False,  # values are not counted references
+}
 
 
 # ----------------------------------------------------------------------------------------------------- passes
