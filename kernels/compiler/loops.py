@@ -38,6 +38,14 @@ class LoopLowering(lowering.Lower):
     An interleave count is attached to each loop whose last block stores and updates no accumulator.
     """
 
+    is_inlined = True  # whether LLVM may inline the function
+
+    def setup_function(self, descriptor: Any) -> None:
+        """Create the LLVM function."""
+        super().setup_function(descriptor)
+        if not self.is_inlined:
+            self.function.attributes.add("noinline")
+
     def lower_block(self, block: Any) -> None:
         """Lower all statements; unlike Numba's own method, describe a statement only if it has an error."""
         self.pre_block(block)

@@ -253,8 +253,8 @@ class Passes:
 
     pipeline_name = "kernel"
 
-    def __init__(self, symbol: str | None) -> None:
-        self.symbol = symbol
+    def __init__(self, symbol: str | None, is_inlined: bool) -> None:
+        self.symbol, self.is_inlined = symbol, is_inlined
         self.exec_times: dict[str, Any] = {}
 
     def run(self, state: Any) -> None:
@@ -273,10 +273,10 @@ class Passes:
         if needs_ssa:
             state.func_ir = function = typed_passes.PreLowerStripPhis()._strip_phi_nodes(function)
             function._definitions = ir_utils.build_definitions(function.blocks)
-        _lower(state, self.symbol)
+        _lower(state, self.symbol, self.is_inlined)
 
 
-def _lower(state: Any, symbol: str | None) -> None:
+def _lower(state: Any, symbol: str | None, is_inlined: bool) -> None:
     """Lower Numba's IR to LLVM's, as a function named `symbol`, or with a mangled name if that is None.
 
     Numba's own pass would also build an executable function, and prune its reference counting with LLVM,
@@ -296,6 +296,7 @@ def _lower(state: Any, symbol: str | None) -> None:
     library = context.codegen().create_library(state.func_id.func_qualname)
     with context.push_code_library(library):
         lower = LoopLowering(context, library, descriptor, function, metadata=state.metadata)
+        lower.is_inlined = is_inlined
         lower.lower()
     if symbol is None:  # no code calls a kernel by name, and Numba would keep it alive forever
         context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
@@ -324,12 +325,12 @@ def _caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
 class Compiler(compiler.CompilerBase):
     """Numba's compiler driver with the passes of `Passes`."""
 
-    def __init__(self, *details: Any, symbol: str | None = None) -> None:
+    def __init__(self, *details: Any, symbol: str | None = None, is_inlined: bool = True) -> None:
         super().__init__(*details)
-        self.symbol = symbol
+        self.symbol, self.is_inlined = symbol, is_inlined
 
     def define_pipelines(self) -> list[Passes]:
-        return [Passes(self.symbol)]
+        return [Passes(self.symbol, self.is_inlined)]
 
 
 class Subroutine(dispatcher.Dispatcher):
@@ -363,6 +364,14 @@ dispatcher_registry[Kernels] = Subroutine
 def subroutine(function: Callable[..., Any]) -> Subroutine:
     """Declare a function that kernels can call with arguments of any types known to Numba."""
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
+
+
+def noinline_subroutine(function: Callable[..., Any]) -> Subroutine:
+    """Declare a subroutine that LLVM does not inline. Otherwise LLVM inlines a function that is called once,
+    however long it is, and optimises it again in its caller, and again in the caller's caller.
+    """
+    pipeline = functools.partial(Compiler, is_inlined=False)
+    return Subroutine(function, targetoptions=FLAGS, pipeline_class=pipeline)
 
 
 def word_subroutine(function: Callable[..., Any]) -> Subroutine:

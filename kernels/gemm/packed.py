@@ -18,7 +18,7 @@ does not depend on the split of C.
 from numba import int64, uint8
 
 from tracejit.kernels.compiler.memory import LINE, copy_bytes, pointer
-from tracejit.kernels.compiler.target import subroutine, word_subroutine
+from tracejit.kernels.compiler.target import noinline_subroutine, subroutine, word_subroutine
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,
@@ -101,7 +101,7 @@ def make_packed_product(dtype, itemsize, slivers=None):
     """
     slivers, tiles = slivers or make_slivers(dtype, itemsize), make_tiles(dtype, itemsize)
 
-    @subroutine
+    @noinline_subroutine
     def packed(left, right, target, extents, add, copied, memory, batch):
         (a, a_down, a_across), (c, c_down), (products, b_step, c_step) = left, target, batch
         rows, width, depth = extents
@@ -212,7 +212,7 @@ def make_sliver_copy(dtype, itemsize):
     """
     down = TILE_BYTES // itemsize
 
-    @subroutine
+    @noinline_subroutine
     def copy_sliver(target, b, across, columns, depth):
         out, x, stride, blocked = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
         for j in range(0, columns, SIDE):
