@@ -306,9 +306,9 @@ class _Fuser:
         return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
     def program(self, body: Graph) -> tuple[Graph, LoopProgram]:
-        """The loop program of a kernel of `body`, and the body of the same structure whose values it contains;
-        raises `Unfusable`. Bodies of one structure, such as those of loop steps, or of weight updates for
-        different batch sizes, are traced once.
+        """The loop program of a kernel of `body`, and the body of the same structure whose values it
+        contains; raises `Unfusable`. Bodies of one structure, such as those of loop steps, or of weight
+        updates for different batch sizes, are traced once.
         """
         key = self.keys.of(body)
         cached = _PROGRAMS.get(key)
