@@ -51,7 +51,7 @@ from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 from tracejit.kernels.compiler.code import Convention, KernelCodegen, Library
 from tracejit.kernels.compiler.inference import infer
 from tracejit.kernels.compiler.loops import LoopLowering
-from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, declaration_count
+from tracejit.kernels.compiler.typing import LOWERING, TypingRules, declaration_count
 
 NAME = "tracejit"
 """The name of this target in Numba's registry."""
@@ -90,13 +90,15 @@ class Typing(TypingContext):
             self.install_registry(self.selection.registry)
 
     def resolve_value_type(self, val: Any) -> Any:
-        """Resolve a value as Numba does, but look up some classes directly; cache numbers and callables."""
+        """Resolve a value as Numba does, but cache numbers and callables, and look up classes first in the
+        registered rules: Numba would first import its containers, and compare the class with them.
+        """
         if not isinstance(val, int | float | Callable):  # equal tuples may have elements of different types
             return super().resolve_value_type(val)
         kind = self.values.get((type(val), val))
         if kind is None:
             _limit(self.values)
-            class_type = CLASSES.get(val) if isinstance(val, type) else None
+            class_type = self._lookup_global(val) if isinstance(val, type) else None
             kind = self.values[type(val), val] = class_type or super().resolve_value_type(val)
         return kind
 
