@@ -225,9 +225,11 @@ def _skip_caches(bytecode: Any) -> None:
 
     On Python 3.11, Numba would process them like instructions, and they are three in five instructions.
     """
-    for instruction in bytecode:
-        while instruction.next in bytecode and bytecode[instruction.next].opname == "CACHE":
-            instruction.next = bytecode[instruction.next].next
+    following = None
+    for instruction in reversed(bytecode.table.values()):
+        if following is not None and following.opname == "CACHE":
+            instruction.next = following.next
+        following = instruction
 
 
 REWRITTEN = {"LIST_EXTEND", "CALL_FUNCTION_EX", "DICT_MERGE", "DICT_UPDATE", "BEFORE_WITH", "LOAD_SPECIAL"}
