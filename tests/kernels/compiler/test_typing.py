@@ -167,16 +167,16 @@ def test_several_functions_in_one_object_share_subroutines_and_show_nothing_else
     assert len(visible) == 3
 
 
-def test_llvm_does_not_inline_a_noinline_subroutine():
+@pytest.mark.parametrize(("declare", "n_functions"), [(subroutine, 1), (noinline_subroutine, 2)])
+def test_llvm_does_not_inline_a_noinline_subroutine(declare, n_functions):
+    @declare
     def cube(x):
         return x * x * x
 
-    for declare, n_functions in ((subroutine, 1), (noinline_subroutine, 2)):
-        declared = declare(cube)
-        built = build_object([EntryPoint("function", lambda a: declared(a) + 1, int64(int64))])
-        assert built.llvm_ir.count("\ndefine ") == n_functions
-        address = link("function", built.object_code, ["function"])["function"]
-        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(3) == 28
+    built = build_object([EntryPoint("function", lambda a: cube(a) + 1, int64(int64))])
+    assert built.llvm_ir.count("\ndefine ") == n_functions
+    address = link("function", built.object_code, ["function"])["function"]
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(3) == 28
 
 
 def test_classes_are_found_without_numba_s_containers():
