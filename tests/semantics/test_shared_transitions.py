@@ -1,4 +1,4 @@
-"""Paths of one function share the transitions of their loops: only calls that do something new are recorded."""
+"""Paths of one function share the transitions of their loops: only new behaviour is recorded."""
 
 from __future__ import annotations
 
