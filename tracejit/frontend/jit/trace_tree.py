@@ -4,7 +4,8 @@ A path belongs to one outcome of the looks. It consists of segments to launch, q
 that they produce, and a last launch with all effects (see `recording.segments`). Each path has a replay
 function of its own. A call tries the paths, the most recently used one first. When an answer differs, the
 next path finds the results of common segments in the call's `Memo`, since both share the tree nodes up to
-there. If no path fits, nothing has been written, and the call is recorded: the tree gains a path.
+there, and continues a loop where the path before has stopped. If no path fits, nothing has been written, and
+the call is recorded: the tree gains a path, which knows transitions of others (`state_loops.adoption`).
 
 The number of paths is bounded (`PATHS`); the least recently used one is evicted. If a
 tree keeps gaining paths (`is_growing`), its function runs piecewise.
