@@ -38,7 +38,7 @@ INTRINSIC = type(pause)
 
 RULES = templates.Registry()
 CLASSES = {}
-"""The types of the Python classes that kernels call; to look them up, Numba would import its containers."""
+"""The types of the Python classes with rules of this module."""
 LOWERING = imputils.Registry("tracejit kernels")
 
 
