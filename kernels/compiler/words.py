@@ -91,7 +91,7 @@ class WordFunction(Subroutine):
         library: Library = context.codegen().create_library(symbol)
         module = library.create_ir_module(symbol)
         with target_override(NAME), context.push_code_library(library):
-            _Lowering(self.py_func, _declared(module, symbol, self.arity)).lower()
+            _WordLowering(self.py_func, _declared(module, symbol, self.arity)).lower()
         library.add_ir_module(module)
         library.finalize()
         return library
@@ -154,7 +154,7 @@ def _definitions(path: str) -> dict[int, ast.FunctionDef]:
     }
 
 
-class _Lowering(ast.NodeVisitor):
+class _WordLowering(ast.NodeVisitor):
     """The lowering of one function. The visit of an expression returns its value, a word."""
 
     def __init__(self, function: Any, result: ir.Function) -> None:
