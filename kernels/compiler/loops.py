@@ -38,6 +38,14 @@ class LoopLowering(lowering.Lower):
     An interleave count is attached to each loop whose last block stores and updates no accumulator.
     """
 
+    is_inlined = True  # whether LLVM may inline the function
+
+    def setup_function(self, descriptor: Any) -> None:
+        """Create the LLVM function."""
+        super().setup_function(descriptor)
+        if not self.is_inlined:
+            self.function.attributes.add("noinline")
+
     def lower_block(self, block: Any) -> None:
         """Lower all statements; unlike Numba's own method, describe a statement only if it has an error."""
         self.pre_block(block)
@@ -51,6 +59,37 @@ class LoopLowering(lowering.Lower):
                 with errors.new_error_context(message, inst=statement, loc=self.loc, errcls_=kind):
                     raise
         self.post_block(block)
+
+    def lower_inst(self, statement: Any) -> None:
+        """Lower a statement; unlike Numba's own method, do not format assignments for debugging output."""
+        if isinstance(statement, numba_ir.Assign):
+            name = statement.target.name
+            self.storevar(self.lower_assign(self.typeof(name), statement), name)
+        else:
+            super().lower_inst(statement)
+
+    def lower_binop(self, result_type: Any, expression: Any, operator: Any) -> ir.Value:
+        """Lower an operator; unlike Numba's own method, do not try implementations for constant operands
+        first: only Numba's rewriting of constants, which kernels skip, declares operands as constant.
+        """
+        context, builder = self.context, self.builder
+        function = context.typing_context.resolve_value_type(operator)
+        signature = self.fndesc.calltypes[expression]
+        operands = [
+            context.cast(builder, self.loadvar(operand.name), self.typeof(operand.name), kind)
+            for operand, kind in zip((expression.lhs, expression.rhs), signature.args, strict=True)
+        ]
+        signature = function.get_call_type(context.typing_context, signature.args, {})
+        result = context.get_function(function, signature)(builder, operands)
+        return context.cast(builder, result, signature.return_type, result_type)
+
+    def storevar(self, value: ir.Value, name: str, argidx: int | None = None) -> None:
+        """Store a variable; unlike Numba's own method, do not load the old value to release it."""
+        self._alloca_var(name, self.typeof(name))
+        if name in self._singly_assigned_vars:
+            self._blk_local_varmap[name] = value
+        else:
+            self.builder.store(value, self.getvar(name))
 
     def post_block(self, block: Any) -> None:
         """Attach the loop's metadata to the back edge, if this block ends in one."""

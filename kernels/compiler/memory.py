@@ -79,21 +79,42 @@ def slot(typingctx, block, index):
     return types.int64(_block(block), index), codegen
 
 
+def _opaque(builder, value):
+    """Return an int64 whose two top bits are equal, in a form that LLVM does not analyse: shifted left and
+    right by one bit, which leaves it unchanged.
+    """
+    return builder.ashr(builder.shl(value, I64(1)), I64(1))
+
+
 @intrinsic
 def stride_slot(typingctx, block, index):
     """The stride in a slot of an argument block, for an operand that is not contiguous along the loop.
 
     LLVM speculates that an unknown stride is 1: it vectorises the loop for that case and runs a scalar loop
-    in all others. So the stride is shifted left and right by one bit, which leaves it unchanged, because its
-    two top bits are equal. LLVM then no longer sees an unmodified load, and vectorises the loop for any
+    in all others. It does not see that an opaque value is an unmodified load, and vectorises the loop for any
     stride.
     """
 
     def codegen(context, builder, signature, args):
         stride = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
-        return stride if on_gpu(builder) else builder.ashr(builder.shl(stride, I64(1)), I64(1))
+        return stride if on_gpu(builder) else _opaque(builder, stride)
 
     return types.int64(_block(block), index), codegen
+
+
+@intrinsic
+def opaque(typingctx, offset):
+    """`offset`, for an index in a loop over many arrays.
+
+    LLVM's strength reduction derives several formulas for each address in a loop from the terms of its
+    offset, and chooses among those of all addresses together. With offsets that have one term, it takes half
+    the time.
+    """
+
+    def codegen(context, builder, signature, args):
+        return _opaque(builder, args[0])
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic

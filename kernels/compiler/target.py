@@ -51,7 +51,7 @@ from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 from tracejit.kernels.compiler.code import Convention, KernelCodegen, Library
 from tracejit.kernels.compiler.inference import infer
 from tracejit.kernels.compiler.loops import LoopLowering
-from tracejit.kernels.compiler.typing import CLASSES, LOWERING, TypingRules, declaration_count
+from tracejit.kernels.compiler.typing import LOWERING, TypingRules, declaration_count
 
 NAME = "tracejit"
 """The name of this target in Numba's registry."""
@@ -90,17 +90,16 @@ class Typing(TypingContext):
             self.install_registry(self.selection.registry)
 
     def resolve_value_type(self, val: Any) -> Any:
-        """Resolve a value as Numba does, but cache numbers and callables, and look up classes directly.
-
-        Numba would first import its containers, to compare classes with them.
+        """Resolve a value as Numba does, but cache numbers and callables, and look up classes first in the
+        registered rules: Numba would first import its containers, and compare the class with them.
         """
         if not isinstance(val, int | float | Callable):  # equal tuples may have elements of different types
             return super().resolve_value_type(val)
         kind = self.values.get((type(val), val))
         if kind is None:
             _limit(self.values)
-            known = (CLASSES.get(val) or self._get_global_type(val)) if isinstance(val, type) else None
-            kind = self.values[type(val), val] = known or super().resolve_value_type(val)
+            class_type = self._lookup_global(val) if isinstance(val, type) else None
+            kind = self.values[type(val), val] = class_type or super().resolve_value_type(val)
         return kind
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
@@ -211,7 +210,13 @@ class CompilerTarget(TargetDescriptor):
 
 
 TARGET = CompilerTarget(NAME)
-FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+FLAGS = {
+    "nopython": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "_nrt": False,  # values are not counted references
+}
 
 
 # ----------------------------------------------------------------------------------------------------- passes
@@ -222,9 +227,11 @@ def _skip_caches(bytecode: Any) -> None:
 
     On Python 3.11, Numba would process them like instructions, and they are three in five instructions.
     """
-    for instruction in bytecode:
-        while instruction.next in bytecode and bytecode[instruction.next].opname == "CACHE":
-            instruction.next = bytecode[instruction.next].next
+    following = None
+    for instruction in reversed(bytecode.table.values()):
+        if following is not None and following.opname == "CACHE":
+            instruction.next = following.next
+        following = instruction
 
 
 REWRITTEN = {"LIST_EXTEND", "CALL_FUNCTION_EX", "DICT_MERGE", "DICT_UPDATE", "BEFORE_WITH", "LOAD_SPECIAL"}
@@ -252,8 +259,8 @@ class Passes:
 
     pipeline_name = "kernel"
 
-    def __init__(self, symbol: str | None) -> None:
-        self.symbol = symbol
+    def __init__(self, symbol: str | None, is_inlined: bool) -> None:
+        self.symbol, self.is_inlined = symbol, is_inlined
         self.exec_times: dict[str, Any] = {}
 
     def run(self, state: Any) -> None:
@@ -272,10 +279,10 @@ class Passes:
         if needs_ssa:
             state.func_ir = function = typed_passes.PreLowerStripPhis()._strip_phi_nodes(function)
             function._definitions = ir_utils.build_definitions(function.blocks)
-        _lower(state, self.symbol)
+        _lower(state, self.symbol, self.is_inlined)
 
 
-def _lower(state: Any, symbol: str | None) -> None:
+def _lower(state: Any, symbol: str | None, is_inlined: bool) -> None:
     """Lower Numba's IR to LLVM's, as a function named `symbol`, or with a mangled name if that is None.
 
     Numba's own pass would also build an executable function, and prune its reference counting with LLVM,
@@ -295,6 +302,7 @@ def _lower(state: Any, symbol: str | None) -> None:
     library = context.codegen().create_library(state.func_id.func_qualname)
     with context.push_code_library(library):
         lower = LoopLowering(context, library, descriptor, function, metadata=state.metadata)
+        lower.is_inlined = is_inlined
         lower.lower()
     if symbol is None:  # no code calls a kernel by name, and Numba would keep it alive forever
         context.insert_func_defn([(caller(descriptor, library), library, descriptor.argtypes)])
@@ -323,12 +331,12 @@ def caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
 class Compiler(compiler.CompilerBase):
     """Numba's compiler driver with the passes of `Passes`."""
 
-    def __init__(self, *details: Any, symbol: str | None = None) -> None:
+    def __init__(self, *details: Any, symbol: str | None = None, is_inlined: bool = True) -> None:
         super().__init__(*details)
-        self.symbol = symbol
+        self.symbol, self.is_inlined = symbol, is_inlined
 
     def define_pipelines(self) -> list[Passes]:
-        return [Passes(self.symbol)]
+        return [Passes(self.symbol, self.is_inlined)]
 
 
 class Subroutine(dispatcher.Dispatcher):
@@ -351,6 +359,14 @@ dispatcher_registry[Kernels] = Subroutine
 def subroutine(function: Callable[..., Any]) -> Subroutine:
     """Declare a function that kernels can call with arguments of any types known to Numba."""
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
+
+
+def noinline_subroutine(function: Callable[..., Any]) -> Subroutine:
+    """Declare a subroutine that LLVM does not inline. Otherwise LLVM inlines a function that is called once,
+    however long it is, and optimises it again in its caller, and again in the caller's caller.
+    """
+    pipeline = functools.partial(Compiler, is_inlined=False)
+    return Subroutine(function, targetoptions=FLAGS, pipeline_class=pipeline)
 
 
 @global_compiler_lock

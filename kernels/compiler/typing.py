@@ -37,8 +37,6 @@ INTRINSIC = type(pause)
 """The type that `numba.extending.intrinsic` returns."""
 
 RULES = templates.Registry()
-CLASSES = {}
-"""The types of the Python classes with rules of this module."""
 LOWERING = imputils.Registry("tracejit kernels")
 
 
@@ -92,7 +90,7 @@ class Membership(templates.AbstractTemplate):
 
 
 def _declare() -> None:
-    """Fill the registries `RULES`, `CLASSES` and `LOWERING`."""
+    """Fill the registries `RULES` and `LOWERING`."""
     for rule, names in ((OneType, ARITHMETIC), (Division, DIVISION), (Comparison, COMPARISONS)):
         for name in names:
             RULES.register_global(getattr(operator, name))(rule)
@@ -104,7 +102,6 @@ def _declare() -> None:
     RULES.register_global(operator.contains)(Membership)
     LOWERING.lower(operator.contains, types.UniTuple, types.int64)(_is_member)
     ranges.declare(RULES, LOWERING)
-    CLASSES.update((value, kind) for value, kind in RULES.globals if isinstance(value, type))
 
 
 def _divide(name):

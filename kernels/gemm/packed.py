@@ -15,10 +15,11 @@ length (a multiple of the square that is transposed), in whichever tile or panel
 does not depend on the split of C.
 """
 
-from numba import uint8
+from numba import int64, uint8
 
 from tracejit.kernels.compiler.memory import LINE, copy_bytes, pointer
-from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.target import noinline_subroutine, subroutine
+from tracejit.kernels.compiler.words import word_function
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,
@@ -37,7 +38,7 @@ ONE = (1, 0, 0)
 """The batch of a single product."""
 
 
-@subroutine
+@word_function
 def block_size(extent, most, step):
     """The size of blocks of about equal size, at most `most`: a multiple of `step`."""
     blocks = (extent + most - 1) // most
@@ -101,7 +102,7 @@ def make_packed_product(dtype, itemsize, slivers=None):
     """
     slivers, tiles = slivers or make_slivers(dtype, itemsize), make_tiles(dtype, itemsize)
 
-    @subroutine
+    @noinline_subroutine
     def packed(left, right, target, extents, add, copied, memory, batch):
         (a, a_down, a_across), (c, c_down), (products, b_step, c_step) = left, target, batch
         rows, width, depth = extents
@@ -119,7 +120,7 @@ def make_packed_product(dtype, itemsize, slivers=None):
                 if copied:
                     start = block_memory
                 for n in range(products):
-                    j, top = 0, c + n * c_step + i * c_down
+                    j, top = int64(0), c + n * c_step + i * c_down  # a literal 0 has a type of its own
                     while j < width:
                         sliver_bytes = sliver_width(width - j)
                         for k in range(s, last, step):
@@ -212,7 +213,7 @@ def make_sliver_copy(dtype, itemsize):
     """
     down = TILE_BYTES // itemsize
 
-    @subroutine
+    @noinline_subroutine
     def copy_sliver(target, b, across, columns, depth):
         out, x, stride, blocked = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
         for j in range(0, columns, SIDE):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import int64
 
 from tracejit.kernels.compiler.memory import call_kernel, pointer, slot
-from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.target import noinline_subroutine, subroutine
 from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
 from tracejit.kernels.gemm.packed import ONE, make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
@@ -118,7 +118,7 @@ def make_blas_product(dtype, itemsize):
     versions of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
 
-    @subroutine
+    @noinline_subroutine
     def product(block, a, b, c, r0, r1, c0, c1, scratch):
         m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
         a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)

@@ -1,11 +1,14 @@
 """Elementwise kernels against the evaluator, bit for bit; indices that fail; transposed tiles."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, kernels
 from tracejit import ops
+from tracejit.codegen.cpu.map import MANY_ARRAYS
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.listing import vector_width
@@ -101,6 +104,18 @@ def test_costly_functions_of_strided_operands_are_vectorised(name, step):
     only_for_stride_1 = "%ident.check" in found  # LLVM's name of the question
     assert only_for_stride_1 == (name == "negative")
     runner.check(node, [np.random.default_rng(3).random(size * abs(step)).astype(F4)], exact=name != "exp")
+
+
+@pytest.mark.parametrize("count", [5, MANY_ARRAYS - 1])
+def test_offsets_of_many_arrays_are_opaque(count):
+    """Of `count` operands and one result."""
+    rng = np.random.default_rng(11)
+    b = Builder()
+    arrays = [b.input(ArrayType((9, 14), F4)) for _ in range(count)]
+    parts = [b.emit(ops.view, x, view=View(3, (9, 7), (14, 1))) for x in arrays]
+    node = runner.fused_node(b.graph([functools.reduce(functools.partial(b.emit, ops.add), parts)]))
+    assert ("p0 = opaque(i0 * s0_0)" in emit(lower(node).spec)) == (count > 5)
+    runner.check(node, [bodies.random_array(rng, x.type) for x in arrays], rng=rng)
 
 
 def test_empty_arrays_have_no_units():

@@ -31,7 +31,7 @@ from tracejit.frontend.python.code_positions import call_at
 from tracejit.frontend.python.kinds import OURS, OWNER, USERS, treat_like_users
 from tracejit.frontend.python.stack import pending, stack_steps
 from tracejit.frontend.recording.look_loops import states
-from tracejit.frontend.recording.look_loops.state_graph import StateGraph
+from tracejit.frontend.recording.look_loops.state_graph import StateGraph, Transition
 
 CALLS = 8
 
@@ -550,14 +550,19 @@ def test_a_helper_in_a_table_is_itself():
 
 
 def test_a_state_with_two_transitions_of_the_same_answers_is_unknown():
-    graph = StateGraph([], None, None)
-    graph.state_ids, graph.states = [0, 1, 0, 1], [states.State((), (), ())] * 4
-    asked, other = ("segment", ("question",), (), ()), ("other segment", ("question",), (), ())
-    graph._add_transition(0, (asked, 1), 0)
-    graph._add_transition(1, (asked, 0), 1)
-    graph._add_transition(0, (asked, 1), 2)
-    assert graph.transitions == {0: {(asked, 1): 0}, 1: {(asked, 0): 1}}
-    graph._add_transition(1, (other, 0), 1)
+    state = states.State((), (), ())
+
+    def transition(start, end, segment):
+        return Transition(start, end, state, state, [], None, (segment, ("question",), (), ()))
+
+    graph = StateGraph([], None)
+    graph.state_ids, graph.states = [0, 1, 0, 1], [state] * 4
+    first, second = transition(0, 1, "segment"), transition(1, 0, "segment")
+    for each in first, second, transition(0, 1, "segment"):
+        graph._add_transition(each)
+    known = {start: [*transitions.values()] for start, transitions in graph.transitions.items()}
+    assert known == {0: [first], 1: [second]}
+    graph._add_transition(transition(1, 0, "other segment"))
     assert graph.state_ids == [0, None, 0, None]
     assert graph.transitions == {0: {}, 1: {}}, "a transition leads to an unknown state"
 

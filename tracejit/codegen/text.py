@@ -259,14 +259,19 @@ class SourceText(KernelText):
         """Return the range of the reduced dimension `d`."""
         return ("first", "last") if self.spec.pieces and d == self.spec.kept else ("0", f"n{d}")
 
-    def set_bases(self, sections: Sequence[Section], dims: Sequence[int], name: str = "p") -> None:
-        """Emit the base offsets of all layouts of `sections`, advanced along `dims`."""
+    def set_bases(
+        self, sections: Sequence[Section], dims: Sequence[int], name: str = "p", function: str = ""
+    ) -> None:
+        """Emit the base offsets of all layouts of `sections`, advanced along `dims`. `function` is applied to
+        each.
+        """
         for layout in layouts_of(sections):
             before = self.bases.get(layout, "")
             terms = [f"i{d} * s{layout}_{d}" for d in dims if d in self.spec.moving(layout)]
             self.bases[layout] = f"{name}{layout}" if terms else before
             if terms:
-                self.line(f"{name}{layout} = {' + '.join([before] * bool(before) + terms)}")
+                offset = " + ".join([before] * bool(before) + terms)
+                self.line(f"{name}{layout} = {f'{function}({offset})' if function else offset}")
 
     # ---- accumulators
 

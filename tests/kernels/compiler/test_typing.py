@@ -2,6 +2,8 @@
 
 import ctypes
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tests.kernels.loops import CALL
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.linker import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
-from tracejit.kernels.compiler.target import subroutine, translate
+from tracejit.kernels.compiler.target import noinline_subroutine, subroutine, translate
 
 I64 = np.iinfo(np.int64)
 INTEGERS = [0, 1, -1, 2, 3, -3, 7, -7, 64, -1000, 12345678901234, -(2**62), 2**62]
@@ -163,6 +165,33 @@ def test_several_functions_in_one_object_share_subroutines_and_show_nothing_else
         line for line in built.llvm_ir.splitlines() if line.startswith("define ") and "internal" not in line
     ]
     assert len(visible) == 3
+
+
+@pytest.mark.parametrize(("declare", "n_functions"), [(subroutine, 1), (noinline_subroutine, 2)])
+def test_llvm_does_not_inline_a_noinline_subroutine(declare, n_functions):
+    @declare
+    def cube(x):
+        return x * x * x
+
+    built = build_object([EntryPoint("function", lambda a: cube(a) + 1, int64(int64))])
+    assert built.llvm_ir.count("\ndefine ") == n_functions
+    address = link("function", built.object_code, ["function"])["function"]
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(3) == 28
+
+
+def test_classes_are_found_without_numba_s_containers():
+    program = """
+import sys
+from numba import int64
+from tracejit.codegen.objects.build import EntryPoint, draft
+
+def function(a):
+    return int64(bool(a))
+
+draft([EntryPoint("function", function, int64(int64))])
+assert "numba.typed.typeddict" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_subroutine_cannot_be_called_from_python():

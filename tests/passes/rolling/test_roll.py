@@ -319,7 +319,7 @@ def test_short_chains_stay_in_registers(rounds, rolled):
 
 
 @pytest.mark.parametrize("shape", [(300, 300), (64, 128)])
-def test_rounds_of_much_work_are_for_all_workers(shape):
+def test_rounds_of_much_work_are_for_all_workers(shape, monkeypatch):
     """Many elements, or a product of many multiplications."""
 
     def state(x, w):
@@ -328,8 +328,13 @@ def test_rounds_of_much_work_are_for_all_workers(shape):
         return x
 
     graph = tj.jit(state).graph(tj.spec(shape), tj.spec((shape[1], shape[1])))
+    searched = []
+    search = rolling._Sequence._search
+    monkeypatch.setattr(rolling._Sequence, "_search", lambda *run: searched.append(run[1:]) or search(*run))
     assert roll(graph) is graph
     assert "an iteration is long enough for several workers" in graph.notes["unrolled"]
+    assert searched
+    assert len(set(searched)) == len(searched)  # although the search is repeated for other runs
 
 
 def test_a_bad_index_beside_stores_changes_nothing():

@@ -18,6 +18,9 @@ from tracejit.codegen.cpu.loops import LoopText
 from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
+MANY_ARRAYS = 8
+"""The number of arrays from which on strength reduction takes a large part of LLVM's time."""
+
 BAND = 16
 """The number of rows whose results are streamed together, in a tile of arrays that are larger than the
 caches.
@@ -50,8 +53,10 @@ def emit_map(kernel: LoopText) -> None:
         if is_beyond_caches(kernel):
             emit_streamed_tile(kernel, section)
             return
+        has_many = len(spec.pointers) >= MANY_ARRAYS
+        opaque = kernel.use("opaque", "tracejit.kernels.compiler.memory") if has_many else ""
         with kernel.block(f"for i{last - 1} in range(a{last - 1}, b{last - 1}):"):
-            kernel.set_bases([section], range(last))
+            kernel.set_bases([section], range(last), function=opaque)
             if spec.tiles:
                 kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
             kernel.innermost_loop(section, f"a{last}", f"b{last}")

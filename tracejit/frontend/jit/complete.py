@@ -16,6 +16,7 @@ Nothing is launched here. A call that cannot be replayed raises `Unreplayable`.
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import gc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tracejit import collector
@@ -70,10 +71,16 @@ class Completion:
     """Adds the steps that are known when the body has run to the program of a call.
 
     changes:  slots that the body rebound, and their new values.
+    holds:    whether the recorded call passes the checks of a program.
     computed: variables of the numbers that the body computed, or read from arrays.
     """
 
-    def __init__(self, surroundings: Surroundings, changes: list[tuple[Slot, Any]]) -> None:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        changes: list[tuple[Slot, Any]],
+        holds: Callable[[ReplayProgram], bool],
+    ) -> None:
         self.surroundings, self.changes = surroundings, changes
         self.arguments = arguments = surroundings.arguments
         self.trace, self.program = arguments.trace, arguments.program
@@ -82,7 +89,7 @@ class Completion:
         self.description = ResultDescription(
             arguments, self.guards.var_of, surroundings.code.line_of, self.computed
         )
-        self.looks = LookEmitter(arguments, self.computed)
+        self.looks = LookEmitter(arguments, self.computed, holds)
 
     def complete(self, result: Any) -> None:
         """Add all steps of a replay after those that read the arguments, except for the launch."""
@@ -92,10 +99,10 @@ class Completion:
             raise Unreplayable(what, "test the number before", trace.numbers.raised)
         self.guards.emit()
         self._read_arrays()
-        self.looks.introduce()
         if trace.uses_device:
             self._check_device()
         constant = self._copy_in_imports()
+        self.looks.introduce()
         self._describe(result)
         self._check_escapes()
         self._keep_constants(constant)
@@ -241,8 +248,9 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
         meanings.add(step)
         if isinstance(step, RunSegment | StateLoop):
             segments.append((step.node, []))
-            if isinstance(step, StateLoop) and len(step.states) > 1:
-                segments[-1][1].append(Answer(None, interned("end of loop", step.node), step.ends))
+            if isinstance(step, StateLoop):
+                end = step.states[step.ends].key
+                segments[-1][1].append(Answer(None, interned("end of loop", step.node, step.table), end))
         elif isinstance(step, Check) and segments:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)

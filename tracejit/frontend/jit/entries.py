@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tracejit.frontend.jit.state_loops.adoption import KnownTransitions
 from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
@@ -77,6 +78,7 @@ class Path(Signature):
               answers.
     loops:    how the loops over looks run.
     timing:   the timing of the first call.
+    transitions: those of its loops over looks, which other paths may adopt.
     """
 
     schedule: Any = None
@@ -84,6 +86,7 @@ class Path(Signature):
     segments: tuple[tuple[TreeNode, tuple[Answer, ...]], ...] = ()
     loops: tuple[LoopReport, ...] = ()
     timing: Timing | None = None
+    transitions: KnownTransitions | None = None
 
     @property
     def paths(self) -> "Sequence[Path]":

@@ -7,12 +7,11 @@ from typing import Any
 
 from tracejit.frontend.jit.number_variables import Variables, operand
 from tracejit.frontend.recording import check
-from tracejit.frontend.recording.draws import DrawCounter, DrawKey
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey, Total
 from tracejit.frontend.recording.operations import ADD
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment, TreeNode
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Compute, Expr, Literal
 from tracejit.frontend.signature.program import Drawn, Launch, ReplayProgram, RunSegment, StorageAddress
@@ -38,7 +37,7 @@ def names_of(program: ReplayProgram) -> tuple[str, ...]:
 def launch_of(arguments: Arguments, computed: Variables, graph: Graph, schedule: Any) -> Launch:
     """Describe how a replay launches the last graph of a path."""
     trace = arguments.trace
-    draws = range(len(trace.draws.taken), len(trace.draws.totals))
+    first = len(trace.draws.taken)
     written = dict.fromkeys(arguments.arrays[window.storage][0] for window in trace.written())
     is_awaited = bool(arguments.program.effects) and graph_can_fail(graph)
     return Launch(
@@ -46,13 +45,13 @@ def launch_of(arguments: Arguments, computed: Variables, graph: Graph, schedule:
         pack=schedule.pack.pack,
         words=_words(trace.origins, arguments.arrays, computed),
         is_awaited=is_awaited,
-        draws=_draws(trace, draws, computed),
+        draws=_draws(first, trace.draws.totals[first:], computed),
         storages=tuple(arguments.storages.values()),
         written=tuple(written),
     )
 
 
-def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, computed: Variables) -> RunSegment:
+def run_of(cut: Cut, node: TreeNode | None, arrays: Arrays, computed: Variables) -> RunSegment:
     """Describe how a replay launches the segment that a look ended, given the variables of arrays and
     numbers. Binds the variables of its results.
     """
@@ -62,7 +61,7 @@ def run_of(cut: Cut, node: TreeNode | None, trace: Trace, arrays: Arrays, comput
         pack=schedule.pack.pack,
         words=_words(cut.origins, arrays, computed),
         is_awaited=graph_can_fail(graph),
-        draws=_draws(trace, cut.draws, computed),
+        draws=_draws(cut.draws.start, cut.totals, computed),
     )
     run = RunSegment(node, launch, tuple(arrays[storage][0] for storage in cut.results), computed[cut.source])
     for var in (*run.results, run.number):
@@ -109,13 +108,14 @@ def _words(
     return tuple(map(word, origins))
 
 
-def _draws(trace: Trace, indices: range, computed: Variables) -> tuple[tuple[int, Any, Expr], ...]:
+def _draws(
+    first: int, totals: Iterable[tuple[Any, Total]], computed: Variables
+) -> tuple[tuple[int, Any, Expr], ...]:
     """Return the random streams that a launch draws from: position in the call, stream, number of words."""
-    draws = []
-    for index in indices:
-        stream, total = trace.draws.totals[index]
-        draws.append((index, stream, _count(total.fixed, total.further, computed)))
-    return tuple(draws)
+    return tuple(
+        (index, stream, _count(total.fixed, total.further, computed))
+        for index, (stream, total) in enumerate(totals, first)
+    )
 
 
 def _count(fixed: int, further: Any, computed: Variables) -> Expr:

@@ -14,16 +14,20 @@ loop's last state.
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Callable
 from typing import Any
 
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.number_variables import Variables
+from tracejit.frontend.jit.state_loops.adoption import Adoption, KnownTransitions
 from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter, LoopReport
 from tracejit.frontend.jit.state_loops.regions import regions_of
 from tracejit.frontend.recording.segments import Cut, TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.conditions import Conditions
 from tracejit.frontend.signature.expressions import Var
+from tracejit.frontend.signature.program import ReplayProgram
 
 
 class LookEmitter:
@@ -32,31 +36,53 @@ class LookEmitter:
     arrays, numbers: the variables of all arrays and numbers that the body knows, at the step that is emitted.
                      Results are described before the steps are emitted, so `introduce` adds those of the end
                      first.
+    holds:           whether the recorded call passes the checks of a program.
     """
 
-    def __init__(self, arguments: Arguments, computed: Variables) -> None:
+    def __init__(
+        self, arguments: Arguments, computed: Variables, holds: Callable[[ReplayProgram], bool]
+    ) -> None:
+        self.arguments, self.holds = arguments, holds
         self.trace, self.program = arguments.trace, arguments.program
         self.arrays_at_end, self.numbers_at_end = arguments.arrays, computed
         self.arrays: ChainMap[Storage, Any] = ChainMap({}, arguments.arrays)
         self.numbers: ChainMap[Any, Var] = ChainMap({}, computed)
         self.reports: list[LoopReport] = []
-        self._loops = {region.first: LoopEmitter(self.trace, region) for region in regions_of(self.trace)}
+        self._loops: dict[int, LoopEmitter] = {}
+        self._adoption: Adoption | None = None
+        self._conditions: Conditions | None = None
 
     def introduce(self) -> None:
-        """Add variables for the results of segments to the arrays at the end. Variables of loops' last states
-        replace those by which their arrays and numbers were known before.
+        """Find the loops, with transitions of other paths. Add variables for the results of segments to the
+        arrays at the end. Variables of loops' last states replace those by which their arrays and numbers
+        were known before.
         """
-        for cut in self.trace.looks.cuts:
+        trace = self.trace
+        if not trace.looks.cuts:
+            return
+        self._adoption = Adoption(self.arguments, self.holds)
+        keys = self._adoption.state_keys
+        for region in regions_of(trace, self._adoption.adopt()):
+            self._loops[region.first] = LoopEmitter(trace, region, keys, self._adoption.table)
+        for cut in trace.looks.cuts:
             for storage in cut.results:
                 self.arrays_at_end[storage] = Var("t", storage), None
         for loop in self._loops.values():
             loop.introduce(self.arrays, self.numbers, self.arrays_at_end, self.numbers_at_end)
+
+    def known_transitions(self) -> KnownTransitions:
+        """Return the transitions that other paths can adopt from this one, which has looks."""
+        assert self._adoption is not None
+        assert self._conditions is not None
+        return KnownTransitions(self._adoption.by_key, self._conditions)
 
     def emit(self) -> None:
         """Append the steps, in the order of the body: computations, questions, launches of segments,
         loops.
         """
         trace, program = self.trace, self.program
+        if self._adoption is not None:
+            self._conditions = Conditions(program)
         steps, looks = iter(trace.numbers.steps), trace.looks
         node: TreeNode | None = None
         index = -1
@@ -66,7 +92,7 @@ class LookEmitter:
                 continue
             index += 1
             node = looks.segments.tree_node(node, step.segment)
-            program.steps.append(launch_records.run_of(step, node, trace, self.arrays, self.numbers))
+            program.steps.append(launch_records.run_of(step, node, self.arrays, self.numbers))
             loop = self._loops.get(index)
             if loop is not None:
                 node = loop.emit(program, node, self.arrays, self.numbers)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from tracejit import collector, compile, engine
@@ -109,6 +110,7 @@ def record(
 class _TracedCall:
     """The state of one recording.
 
+    given:            the arguments of the call.
     n_argument_steps: the number of program steps that read and check the arguments.
     changes:          slots that the body rebound, and their new values; None before it has run.
     launched:         whether the recorded graph has been launched.
@@ -122,6 +124,7 @@ class _TracedCall:
         self.started = time.perf_counter()
         self.arguments = Arguments(trace)
         self.program = self.arguments.program
+        self.given = args, kwargs
         self.args, self.kwargs = self.arguments.read(function, args, kwargs)
         self.n_argument_steps = len(self.program.steps)
         self.surroundings = Surroundings(self.arguments)
@@ -239,7 +242,7 @@ class _TracedCall:
     def _conclude(self, result: Any, *, launch: bool, compiled: bool) -> RecordedCall:
         trace, program = self.trace, self.program
         assert self.changes is not None
-        completion = Completion(self.surroundings, self.changes)
+        completion = Completion(self.surroundings, self.changes, self._holds)
         completion.complete(result)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
@@ -259,7 +262,10 @@ class _TracedCall:
             names=launch_records.names_of(program),
             segments=segments_of(program) if trace.looks.cuts else (),
             loops=tuple(completion.looks.reports),
+            transitions=completion.looks.known_transitions() if trace.looks.cuts else None,
         )
+        if entry.transitions is not None:
+            trace.looks.segments.add_path(entry.transitions)
         release_callbacks(graph, entry)
         if launch:  # now, so that it runs while Python compiles the replay function
             self._perform(graph)
@@ -270,6 +276,11 @@ class _TracedCall:
         entry.timing = Timing(at_recorded - self.started, at_compiled - at_recorded, at_end - at_compiled)
         assert program.result is not None
         return RecordedCall(perform.make(program.result), entry)
+
+    def _holds(self, program: ReplayProgram) -> bool:
+        """Whether the arguments of the call, and its surroundings, pass the checks of a program."""
+        recognise, _text = recogniser_of(program, self.trace.name, SimpleNamespace())
+        return recognise(*self.given) is PIECEWISE
 
     def _perform(self, graph: Graph) -> None:
         """Perform the steps of a replay from its launch on, except for the result."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from tracejit.errors import file_and_line
 from tracejit.frontend.python.code_loops import updated_attributes
-from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.look_loops.counters import (
     CountedRange,
@@ -82,18 +81,18 @@ class Looks:
                  `run_ahead.Execution.run_natively`).
     """
 
-    def __init__(self, segments: Segments | None, numbers: Numbers, draws: Draws) -> None:
+    def __init__(self, segments: Segments | None, numbers: Numbers) -> None:
         self.segments: Any = segments
         self.cuts: list[Cut] = []
         self.origins: dict[Value, InputOrigin | ConstantOrigin] = {}
         self.sources: dict[Value, Source] = {}
-        self.state_graph = StateGraph(self.cuts, numbers, draws)
+        self.state_graph = StateGraph(self.cuts, numbers)
         self.ranges: dict[tuple[int, int], weakref.ref[CountedRange]] = {}
         self.iterates = False
         self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
         self.n_unknown = 0
-        self.loaded: dict[tuple[int, str], NumberProxy] = {}
+        self.loaded: weakref.WeakValueDictionary[tuple[int, str], NumberProxy] = weakref.WeakValueDictionary()
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
     def refusal(self, trace: Trace, array: Any) -> str | None:
@@ -236,7 +235,8 @@ def _cut(trace: Trace, value: Value, source: Source) -> Cut:
     results, source.value = segment.run(trace.origins)
     input_origins = tuple(trace.origins)
     _begin_segment(trace, outputs, results)
-    return Cut(segment, source, input_origins, results, draws)
+    totals = tuple(trace.draws.totals[index] for index in draws)
+    return Cut(segment, source, input_origins, results, draws, totals)
 
 
 def _begin_segment(trace: Trace, outputs: Sequence[Value], results: Sequence[Storage]) -> None:

@@ -10,17 +10,22 @@ Invariants:
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.draws import Total
 from tracejit.frontend.recording.origins import InputOrigin
 from tracejit.frontend.recording.sources import Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph
 from tracejit.ir.structure import copied
 from tracejit.ops.loops import graph_can_fail
+
+RECENT = 8
+"""The number of recent paths whose transitions a new path may adopt."""
 
 
 class Segment:
@@ -70,6 +75,7 @@ class Segments:
         self.computes_math = False
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
         self._tree: weakref.WeakValueDictionary[Any, TreeNode] = weakref.WeakValueDictionary()
+        self._paths: deque[weakref.ref[Any]] = deque(maxlen=RECENT)
 
     def find(self, key: Hashable, graph: Graph) -> Segment:
         """Return the segment with this structure. Its schedule is compiled when it is new."""
@@ -80,14 +86,24 @@ class Segments:
         return segment
 
     def tree_node(self, parent: TreeNode | None, segment: Segment, loop: Hashable = None) -> TreeNode:
-        """Return the child of `parent` (None: the root) for a segment, or for a loop that `loop`
-        describes.
+        """Return the child of `parent` (None: the root) for a segment, or for the loop that `loop` describes,
+        which contains this segment.
         """
-        name = parent, segment, loop
+        name = parent, segment if loop is None else None, loop
         node = self._tree.get(name)
         if node is None:
             node = self._tree[name] = TreeNode(segment)
         return node
+
+    def add_path(self, transitions: Any) -> None:
+        """Add a path, given its transitions, which live as long as it."""
+        self._paths.append(weakref.ref(transitions))
+
+    def recent_paths(self) -> list[Any]:
+        """Return the transitions of recently recorded paths (`state_loops.adoption.KnownTransitions`), newest
+        first.
+        """
+        return [path for reference in reversed(self._paths) if (path := reference()) is not None]
 
 
 class Cut(NamedTuple):
@@ -97,6 +113,7 @@ class Cut(NamedTuple):
     origins:   the origins of the segment's inputs.
     results: the storages of the segment's outputs.
     draws:   the positions, in `Draws.totals`, of the random streams that the segment draws from.
+    totals:  these streams, and the total drawn from each.
     """
 
     segment: Segment
@@ -104,3 +121,4 @@ class Cut(NamedTuple):
     origins: tuple[InputOrigin, ...]
     results: tuple[Storage, ...]
     draws: range
+    totals: tuple[tuple[Any, Total], ...]

@@ -135,7 +135,7 @@ class Trace(Recording):
             after_question=NumberLoops(self).after_question,
         )
         self.draws = Draws()
-        self.looks = Looks(segments, self.numbers, self.draws)
+        self.looks = Looks(segments, self.numbers)
         self.nest, self.body, self.masks = Nest(), Body(), Masks()
         self.picks = Picks(lambda: self.interrupt(Restart(picks=False)))
         self.imports: dict[Storage, np.ndarray] = {}

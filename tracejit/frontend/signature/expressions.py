@@ -9,7 +9,8 @@ reads it. `expression_text` writes them as Python.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import copy
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from tracejit.frontend.recording.operations import Operation
@@ -35,6 +36,14 @@ class Expr:
     def is_bound(self) -> bool:
         """Whether a replay has bound it already."""
         return True
+
+    def variables(self) -> Iterator[Var]:
+        """The variables in it."""
+        return iter(())
+
+    def renamed(self, new: Callable[[Var], Var]) -> Expr:
+        """The same value in terms of other variables."""
+        return self
 
 
 class Const(Expr):
@@ -103,6 +112,12 @@ class Var(Expr):
     def is_bound(self) -> bool:
         return self.bound
 
+    def variables(self) -> Iterator[Var]:
+        yield self
+
+    def renamed(self, new: Callable[[Var], Var]) -> Var:
+        return new(self)
+
 
 class Derived(Expr):
     """A value derived from others, its operands. The first operand is the object that it is read from."""
@@ -128,6 +143,14 @@ class Derived(Expr):
     @property
     def is_bound(self) -> bool:
         return all(operand.is_bound for operand in self.operands)
+
+    def variables(self) -> Iterator[Var]:
+        return (var for operand in self.operands for var in operand.variables())
+
+    def renamed(self, new: Callable[[Var], Var]) -> Derived:
+        result = copy.copy(self)
+        result.operands = tuple(operand.renamed(new) for operand in self.operands)
+        return result
 
 
 class GetAttribute(Derived):

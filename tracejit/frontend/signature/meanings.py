@@ -74,7 +74,9 @@ class Meanings:
         elif isinstance(step, RunSegment):
             known |= {var: ("of", step.node, k) for k, var in enumerate((*step.results, step.number))}
         elif isinstance(step, StateLoop):
-            known |= {var: ("of", step.node, k) for k, var in enumerate(step.states[step.ends].vars)}
+            end = step.states[step.ends]
+            own = set(end.vars)
+            known |= {var: ("of", step.node, end.key, k) for k, var in enumerate(end.values) if var in own}
         elif isinstance(step, ManyArrays):
             container = self[step.container]
             for kind, vars in (("array", step.arrays), ("storage", step.storages)):

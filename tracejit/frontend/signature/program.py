@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.python.interned import Interned
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.expressions import Const, Expr, Literal, Var, Word, attribute
 from tracejit.ir.types import ArrayType
@@ -139,7 +140,7 @@ class RunSegment:
 
 
 @dataclass(eq=False, repr=False)
-class Transition:
+class LoopTransition:
     """A transition from one state of a loop to another, or several transitions as one launch.
 
     steps: its checks and computations, and one `RunSegment`.
@@ -157,29 +158,44 @@ class LoopState:
     """A state of a loop: its variables, and the transitions from it, at most one of which passes its
     checks.
 
+    key:        the same for equal states of all paths.
+    values:     all values of the state: its variables, and others that are the same whenever the loop is in
+                this state.
     iterations: many transitions as one launch, which is tried first. If none of them passes its checks, the
                 launch changes nothing.
     """
 
     vars: tuple[Var, ...]
-    transitions: tuple[Transition, ...]
-    iterations: Transition | None = None
+    transitions: tuple[LoopTransition, ...]
+    key: Interned
+    values: tuple[Var, ...]
+    iterations: LoopTransition | None = None
 
 
 @dataclass(eq=False, repr=False)
 class StateLoop:
     """A loop over looks: performs transitions until no transition from its present state passes its checks.
+    If a path that was tried before has run the same loop, it goes on where that one left it, provided that
+    values which this path assumes to be the same whenever it is in that state are what it assumes.
+
+    A path may have a loop and further looks after it, because what follows uses values that are not in the
+    loop's states. Another path may perform these looks as transitions. If that one has left the loop in a
+    state that this path does not know, this one runs the loop from its start (`repeats`).
 
     node:   its node of the trace tree, as that of a `RunSegment`.
     states: the loop starts in the first one.
     before: the initial values of the first state's variables.
     ends:   the position of the state in which this path leaves the loop.
+    repeats: see above.
+    table:  the same for paths that know the same transitions.
     """
 
     node: Any
     states: tuple[LoopState, ...]
     before: tuple[Var, ...]
     ends: int
+    repeats: bool
+    table: Interned
 
 
 ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop

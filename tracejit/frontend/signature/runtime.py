@@ -6,7 +6,7 @@ import ctypes
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,15 @@ def same_array(array: np.ndarray, copy: np.ndarray) -> bool:
     return array.tobytes() == copy.tobytes()
 
 
+def has_values(values: Sequence[Any], known: Mapping[int, Any]) -> bool:
+    """Whether storages and numbers have known values, by their positions."""
+    for position, value in known.items():
+        found = values[position]
+        if found is not value and (type(found) is Storage or repr(found) != repr(value)):
+            return False
+    return True
+
+
 # -- looks ---------------------------------------------------------------------------------------------------
 
 
@@ -148,15 +157,37 @@ class Memo(dict[Any, tuple[Any, ...]]):
         self.drawn.append((stream, start, count, len(self)))
         return start
 
+    def state_in(self, node: Any) -> Any:
+        """Return the key of the state in which another path has left a loop; None if none has run it."""
+        return self[node][0] if node in self else None
+
+    def resume(self, node: Any) -> tuple[Any, ...]:
+        """Return the values of the state in which another path has left a loop, which the present one
+        continues. The results of segments after it are dropped.
+        """
+        position = list(self).index(node)
+        values: tuple[Any, ...] = self[node][1]
+        self._drop_from(position + 1)
+        del self[node]  # so that draws belong to it again
+        return values
+
+    def drop(self, node: Any) -> None:
+        """Drop the results of a loop, if another path has run it, and those of the segments after it."""
+        if node in self:
+            self._drop_from(list(self).index(node))
+
     def keep(self, nodes: Iterable[Any]) -> None:
         """Drop the results and draws of segments outside the common prefix with the next path.
 
         nodes: the trace tree nodes of that path, in order.
         """
         pairs = zip(self, nodes, strict=False)
-        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
-        self.give_back(common)
-        while len(self) > common:
+        self._drop_from(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs)))
+
+    def _drop_from(self, first: int) -> None:
+        """Drop the results of segments from position `first` on, and return what they drew."""
+        self.give_back(first)
+        while len(self) > first:
             self.popitem()
 
     def give_back(self, first: int = 0) -> None:
@@ -191,7 +222,7 @@ HELPERS: dict[str, Any] = {
     "wait": engine.wait, "wait_uncommitted": wait_uncommitted, "mark_committed": mark_committed,
     "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE,
     "Attributes": Attributes,
-    "fill": fill, "same_items": same_items,
+    "has_values": has_values, "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
     "from_numpy": NDArray.from_numpy,
 }  # fmt: skip

@@ -48,6 +48,7 @@ from tracejit.frontend.signature.program import (
     Drawn,
     Launch,
     LoopState,
+    LoopTransition,
     ManyArrays,
     ProgramStep,
     Rebind,
@@ -57,7 +58,6 @@ from tracejit.frontend.signature.program import (
     Separate,
     StateLoop,
     StorageAddress,
-    Transition,
 )
 from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, element_of
 from tracejit.frontend.signature.source import function_of
@@ -74,14 +74,12 @@ no storages; the wait after the last launch depends on it.
 """
 
 STATE = "at"
-"""The position of the state that a `StateLoop` is in, if it has several. Transitions assign it; the lines
-after the loop compare it.
+"""The position of the state that a `StateLoop` is in. Transitions assign it; the lines after the loop compare
+it.
 """
 
 HELD = "held"
-"""The values of the variables of the state in which a `StateLoop` ended. Assigned where it ends; the lines
-after the loop, and other paths, assign it to the variables of the state.
-"""
+"""The key and the values of the state in which a `StateLoop` ended, with which another path may go on."""
 
 PASSED = "passed"
 """Whether a transition has passed all checks so far. Assigned and read within a transition of many checks."""
@@ -221,37 +219,60 @@ class Writer(ExpressionWriter):
         return [*lines, f"{self.write(run.number)} = {element}({names[0]})"]
 
     def _loop(self, loop: StateLoop) -> None:
-        """Run a loop over looks, unless a path that was tried before has done so in this call."""
+        """Run a loop over looks, or go on with it if a path that was tried before has run it in this call."""
         node, states = self.constant(loop.node), loop.states
-        has_several = len(states) > 1
-        lines = [f"{STATE} = 0"] * has_several
-        lines += [f"{self._state(states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
-        lines.append("while True:")
+        checks, has_several = self.checks, len(states) > 1
+        position = self.constant({state.key: number for number, state in enumerate(states)})
+        checks.append(f"{STATE} = {position}.get({MEMO}.state_in({node}))")
+        for number, state in enumerate(states):
+            fixed = {k: var for k, var in enumerate(state.values) if var not in state.vars}
+            if fixed:
+                known = f"{{{', '.join(f'{k}: {self.write(var)}' for k, var in fixed.items())}}}"
+                checks.append(
+                    f"if {STATE} == {number} and not has_values({MEMO}[{node}][1], {known}): {STATE} = None"
+                )
+        checks.append(f"if {STATE} is not None:")
+        checks += [f"    {line}" for line in self._resumed(loop, node)]
+        checks.append("else:")
+        if loop.repeats:
+            checks.append(f"    {MEMO}.drop({node})")
+        else:
+            checks.append(f"    if {node} in {MEMO}: {MEMO}.last = {node}; return MISS")
+        checks.append(f"    {STATE} = 0")
+        checks += [f"    {self._state(states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
+        checks.append("while True:")
         indent = "    " * (2 if has_several else 1)
         for number, state in enumerate(states):
             if state.iterations is not None:
-                lines += [f"    if {STATE} == {number}:"] * has_several
-                lines += [indent + line for line in self._transition(state.iterations, states)]
+                checks += [f"    if {STATE} == {number}:"] * has_several
+                checks += [indent + line for line in self._transition(state.iterations, states)]
         for number, state in enumerate(states):
             if has_several:
-                lines.append(f"    {'el' * (number > 0)}if {STATE} == {number}:")
+                checks.append(f"    {'el' * (number > 0)}if {STATE} == {number}:")
             body = [line for each in state.transitions for line in self._transition(each, states, "continue")]
-            body.append(f"{HELD} = {self._state(state.vars)}; break")
-            lines += [indent + line for line in body]
-        lines.append(f"{MEMO}[{node}] = {STATE if has_several else 0}, {HELD}")
-        self.checks.append(f"if {node} not in {MEMO}:")
-        self.checks += [f"    {line}" for line in lines]
-        self.checks.append(f"{STATE}, {HELD} = {MEMO}[{node}]; {MEMO}.last = {node}")
+            body.append(f"{HELD} = {self.constant(state.key)}, {self._state(state.values)}; break")
+            checks += [indent + line for line in body]
+        checks.append(f"{MEMO}[{node}] = {HELD}; {MEMO}.last = {node}")
         if has_several:
             self._require(f"{STATE} == {loop.ends}")
-        if states[loop.ends].vars:
-            self.checks.append(f"{self._state(states[loop.ends].vars)} = {HELD}")
+
+    def _resumed(self, loop: StateLoop, node: str) -> list[str]:
+        """Return the lines that continue a loop where another path left it."""
+        states, has_several = loop.states, len(loop.states) > 1
+        lines = [f"{HELD} = {MEMO}.resume({node})"]
+        for number, state in enumerate(states):
+            items = [f"{HELD}[{state.values.index(var)}]" for var in state.vars]
+            if not items:
+                continue
+            lines += [f"if {STATE} == {number}:"] * has_several
+            lines.append("    " * has_several + f"{self._state(state.vars)} = ({', '.join(items)},)")
+        return lines
 
     def _state(self, vars: Sequence[Var]) -> str:
         """The variables of a state as a tuple."""
         return f"({''.join(f'{self.write(var)}, ' for var in vars)})"
 
-    def _transition(self, transition: Transition, states: Sequence[LoopState], *then: str) -> list[str]:
+    def _transition(self, transition: LoopTransition, states: Sequence[LoopState], *then: str) -> list[str]:
         """Return the lines of a transition of a loop, and last the statements `then`. If its checks fail, the
         lines have no effect.
 

@@ -32,9 +32,9 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
 from tracejit.ir.view import View
-from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
+from tracejit.loopnest.analysis import Analysis, analyse, computed
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
-from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
+from tracejit.loopnest.program import APPLY, SCAN, Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import copy_edges
 from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
@@ -242,15 +242,15 @@ class _Fuser:
         nodes = merged_nodes(groups, node)
         try:
             check_stores(groups, node, origins, self.free, self.group_of)
-            if len(groups) == 1 and self.follows(groups[0], node):
+            if len(groups) == 1 and self.follows(groups[0], node, origins):
                 return GroupProperties(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
-            program = self.program(self.body(nodes))
+            body, program = self.program(self.body(nodes))
             if n_recomputed(program) > MAX_RECOMPUTED:
                 raise Unfusable(f"more than {MAX_RECOMPUTED} operators would be recomputed")
-            domain = open_domain(program)
+            domain = open_domain(body, program)
             return GroupProperties(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.record_miss(nodes, node, str(error))
@@ -271,18 +271,23 @@ class _Fuser:
             for v in set(added).union(*(g.touched for g in groups))
         )
 
-    def follows(self, group: FusionGroup, node: Node) -> bool:
+    def follows(self, group: FusionGroup, node: Node, origins: Sequence[Value]) -> bool:
         """Whether the kernel of `group` can also compute `node`, if this can be decided without analysis.
 
         It can if every operand is needed at the index of the result, which is also the index at which the
         operand is stored: then there are no new index maps, and all terms keep their loops. This holds for an
         elementwise node that reads arrays (or values of light nodes) at its own index, or results of
-        reductions at all elements that contributed to them; and for a reduction over the same rows. Raises
-        `Unfusable` for a shape other than the two that a kernel with a reduction stores.
+        reductions at all elements that contributed to them; and for a reduction over the same rows. None of
+        them may read an array that the group updates. Raises `Unfusable` for a shape other than the two that
+        a kernel with a reduction stores.
         """
         domain, rows = group.domain, group.rows
+        if domain is None or any(
+            member.op is ops.update and member.inputs[0] in origins for member in group.members.values()
+        ):
+            return False
         viewed = [v for v in node.inputs if self.free.through_view(v)]
-        if domain is None or (viewed and (rows is None or node.output.type.shape != rows.shape)):
+        if viewed and (rows is None or node.output.type.shape != rows.shape):
             return False
         if rows is not None and not all(self.is_spread(v, group, rows.broadcast_view()) for v in viewed):
             return False
@@ -300,9 +305,10 @@ class _Fuser:
         source = node.inputs[0] if is_view else None
         return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
-    def program(self, body: Graph) -> LoopProgram:
-        """The loop program of a kernel of `body`; raises `Unfusable`. Bodies of one structure, such as those
-        of loop steps, or of weight updates for different batch sizes, are traced once.
+    def program(self, body: Graph) -> tuple[Graph, LoopProgram]:
+        """The loop program of a kernel of `body`, and the body of the same structure whose values it
+        contains; raises `Unfusable`. Bodies of one structure, such as those of loop steps, or of weight
+        updates for different batch sizes, are traced once.
         """
         key = self.keys.of(body)
         cached = _PROGRAMS.get(key)
@@ -314,7 +320,7 @@ class _Fuser:
             _PROGRAMS[key] = cached
         if isinstance(cached, str):
             raise Unfusable(cached)
-        return cached[1]
+        return cached
 
     def analysis(self, body: Graph) -> Analysis:
         """The analysis of `body` as one kernel; bodies of one structure share an analysis and its graph."""
@@ -420,9 +426,14 @@ class _Fuser:
         return values[value]
 
 
-def open_domain(program: LoopProgram) -> Domain | None:
-    """The domain of a kernel to which nodes may be added; None if the order of its steps matters."""
-    return None if program.domain.pieces or is_ordered(program) else program.domain
+def open_domain(body: Graph, program: LoopProgram) -> Domain | None:
+    """The domain of a kernel to which nodes may be added; None if the order of its steps matters: if it
+    contains a running sum, or reads an array that it updates.
+    """
+    updated = {body.inputs[store.base] for store in program.stores if store.base is not None}
+    if program.domain.pieces or any(t.kind is SCAN or t.value in updated for t in program.terms):
+        return None
+    return program.domain
 
 
 def n_recomputed(program: LoopProgram) -> int:

@@ -95,11 +95,14 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
     notes = graph.notes if notes is None else notes
     rolling.reasons |= notes.get("ranges", {})
     cuts: Cuts = notes.get("cuts", ())
+    sequence: _Sequence | None = None
     for level in range(MAX_LEVELS):
         if len(graph.nodes) < MIN_ITERATIONS:
             break
+        if sequence is None or sequence.graph is not graph:
+            sequence = _Sequence(graph, rolling.tokens)
         refused = len(rolling.refused)
-        rolled = _Level(graph, rolling, level, cuts).run()
+        rolled = _Level(sequence, rolling, level, cuts).run()
         if rolled is graph and len(rolling.refused) == refused:
             break
         graph = rolled
@@ -117,6 +120,53 @@ class _Rolling:
         self.refused: set[tuple[int, ...]] = set()
 
 
+class _Sequence:
+    """The nodes of a graph except constants, and what the search for runs computes from them. Repetitions of
+    the pass share it until one of them changes the graph.
+    """
+
+    def __init__(self, graph: Graph, token_of: Callable[[Node], int]):
+        self.graph = graph
+        self.constants = [node for node in graph.nodes if node.op is ops.constant]
+        self.nodes = [node for node in graph.nodes if node.op is not ops.constant]
+        self.recorded = RecordedGraph(graph, self.nodes)
+        self.tokens = [token_of(node) for node in self.nodes]
+        self.periods = Periods(self.tokens)
+        self._starts: dict[tuple[int, int, int], int | NotRollable] = {}
+
+    def best_start(self, position: int, period: int, iterations: int) -> int:
+        """The position of the first node of an iteration with the fewest loop-carried values, in the run from
+        `position` on; raises `NotRollable`.
+        """
+        run = position, period, iterations
+        start = self._starts.get(run)
+        if start is None:
+            start = self._starts[run] = self._search(*run)
+        if isinstance(start, NotRollable):
+            raise start.with_traceback(None)
+        return start
+
+    def _search(self, position: int, period: int, iterations: int) -> int | NotRollable:
+        """The result of `best_start`, or its error."""
+        n_tried = min(iterations - 1, MIN_ITERATIONS) if iterations > MIN_NESTED_ITERATIONS else iterations
+        errors: list[NotRollable] = []
+        for least in (n_tried, MIN_PART_ITERATIONS) if iterations * period > LONG_RUN else (n_tried,):
+            counts = {}
+            for shift in range(min(period, MAX_SHIFTS)):
+                try:
+                    wiring = wiring_of(self.recorded, position + shift, period, least, least)
+                except NotRollable as error:
+                    errors.append(error)
+                    continue
+                carried = {
+                    s.result for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
+                }
+                counts[shift] = len(carried)
+            if counts:
+                return position + min(counts, key=lambda shift: (counts[shift], shift))
+        return errors[0].with_traceback(None)
+
+
 class _Level:
     """One repetition of the pass, which rolls the innermost runs.
 
@@ -127,17 +177,13 @@ class _Level:
 
     def __init__(
         self,
-        graph: Graph,
+        sequence: _Sequence,
         rolling: _Rolling,
         level: int,
         cuts: Cuts,
     ):
-        self.graph, self.rolling, self.level = graph, rolling, level
-        self.constants = [node for node in graph.nodes if node.op is ops.constant]
-        self.nodes = [node for node in graph.nodes if node.op is not ops.constant]
-        self.recorded = RecordedGraph(graph, self.nodes)
-        self.tokens = [rolling.tokens(node) for node in self.nodes]
-        self.periods = Periods(self.tokens)
+        self.sequence, self.rolling, self.level = sequence, rolling, level
+        self.nodes, self.tokens = sequence.nodes, sequence.tokens
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
         self.first_tokens: set[int] = set()  # the first tokens of these iterations
@@ -147,10 +193,11 @@ class _Level:
 
     def run(self) -> Graph:
         """Return the graph with loops, or the graph itself if there are none."""
+        graph = self.sequence.graph
         self._survey()
         if not self.known:
-            return self.graph
-        new: list[Node] = list(self.constants)
+            return graph
+        new: list[Node] = list(self.sequence.constants)
         renamed: dict[Value, Value] = {}
         position, has_loops = 0, False
         while position < len(self.nodes):
@@ -159,8 +206,7 @@ class _Level:
             has_loops = has_loops or end > position + 1
             position = end
         if not has_loops:
-            return self.graph
-        graph = self.graph
+            return graph
         return Graph(
             graph.inputs,
             tuple(new),
@@ -217,35 +263,18 @@ class _Level:
 
         It is the start of a known iteration, or else the position with the fewest loop-carried values.
         """
-        shifts = min(period, MAX_SHIFTS)
-        for start in range(position, position + shifts):
+        for start in range(position, position + min(period, MAX_SHIFTS)):
             if (
                 self.tokens[start] in self.first_tokens
                 and tuple(self.tokens[start : start + period]) in self.known
             ):
                 return start
-        n_tried = min(iterations - 1, MIN_ITERATIONS) if iterations > MIN_NESTED_ITERATIONS else iterations
-        errors: list[NotRollable] = []
-        for least in (n_tried, MIN_PART_ITERATIONS) if iterations * period > LONG_RUN else (n_tried,):
-            counts = {}
-            for shift in range(shifts):
-                try:
-                    wiring = wiring_of(self.recorded, position + shift, period, least, least)
-                except NotRollable as error:
-                    errors.append(error)
-                    continue
-                carried = {
-                    s.result for sources in wiring.sources for s in sources if s.kind is WireKind.CARRIED
-                }
-                counts[shift] = len(carried)
-            if counts:
-                return position + min(counts, key=lambda shift: (counts[shift], shift))
-        raise errors[0]
+        return self.sequence.best_start(position, period, iterations)
 
     def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
         """Yield (period, iterations) of the runs from a position to the next cut at most."""
         cut = bisect.bisect_right(self.cuts, position)
-        for period, iterations in self.periods.at(position, least, below):
+        for period, iterations in self.sequence.periods.at(position, least, below):
             if cut < len(self.cuts):
                 iterations = min(iterations, (self.cuts[cut] - position) // period)
             if iterations >= least:
@@ -257,7 +286,7 @@ class _Level:
 
     def _replacement(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
         """The nodes that replace those from `position` on, and the position of the next nodes."""
-        nodes = self.nodes
+        nodes, recorded = self.nodes, self.sequence.recorded
         runs = (
             self._runs(position, MIN_NESTED_ITERATIONS, len(nodes))
             if self.tokens[position] in self.first_tokens
@@ -270,9 +299,9 @@ class _Level:
                 continue
             try:
                 _check_work(nodes[position : position + period], n_operators)
-                wiring = wiring_of(self.recorded, position, period, iterations, MIN_NESTED_ITERATIONS)
+                wiring = wiring_of(recorded, position, period, iterations, MIN_NESTED_ITERATIONS)
                 _check_work(nodes[wiring.end - period : wiring.end], n_operators)
-                replacement = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
+                replacement = make_loop(recorded, wiring, renamed, self.rolling.bodies)
             except NotRollable as error:
                 self._note_reason(error)
                 self.rolling.refused.add(key)

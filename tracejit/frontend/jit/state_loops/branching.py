@@ -26,6 +26,7 @@ from tracejit import ops
 from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
 from tracejit.frontend.recording.trace import Trace
@@ -91,10 +92,10 @@ class BranchingLoop(LoopBuilder):
 
     body: _Branch
 
-    def __init__(self, trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int) -> None:
+    def __init__(self, region: LoopRegion, transitions: Sequence[Transition], head: Transition) -> None:
         if len(transitions) > MAX_TRANSITIONS:
             raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
-        super().__init__(trace, region, transitions, head, _Branch(None))
+        super().__init__(region, transitions, head, _Branch(None))
         self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 
     def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:

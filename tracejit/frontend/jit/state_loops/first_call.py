@@ -28,22 +28,20 @@ def native_iterations(trace: Trace) -> NativeIterations | None:
     region = region_so_far(graph)
     if region is None:
         return None
-    starts = sorted(index for looks in region.transitions.values() for index in looks)
-    head = graph.state_ids.index(graph.state_ids[-1], region.first)
     try:
-        native = BranchingLoop(trace, region, starts, head).loop(trace, counts=True)
+        head = region.transitions[region.start][0]
+        native = BranchingLoop(region, region.all_transitions, head).loop(trace, counts=True)
     except (Unsupported, NotRollable):
         return None
-    return NativeIterations(trace, region, native)
+    return NativeIterations(region, native)
 
 
 class NativeIterations:
     """A native loop from the state of a look to the same state."""
 
-    def __init__(self, trace: Trace, region: LoopRegion, native: NativeLoop) -> None:
+    def __init__(self, region: LoopRegion, native: NativeLoop) -> None:
         self.native = native
-        self.state_id = trace.looks.state_graph.state_id(native.head)
-        self.state = trace.looks.state_graph.state(native.head)
+        self.state_id, self.state = native.head.start, native.head.before
         self.carried = set(region.variables(self.state_id))
 
     def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...]]:

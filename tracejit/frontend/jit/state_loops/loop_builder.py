@@ -20,6 +20,7 @@ from tracejit.frontend.jit.state_loops.native_numbers import (
     Unsupported,
 )
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.trace import Trace
@@ -42,10 +43,10 @@ class NativeLoop(NamedTuple):
     segment:     the graph and its schedule. Its outputs are the position in `states` of the state after the
                  last iteration, if there are several, then the slots that iterations change, numbers first.
     inputs:      what the graph's inputs stand for: an iteration limit, the transition of the first iteration
-                 if there are several, storages and sources of the state at look `head`, and bound inputs.
+                 if there are several, storages and sources of the state before `head`, and bound inputs.
     integers:    sources of integers, which must be exact in the graph.
-    transitions: the looks at which the transitions start.
-    head:        a look in the state where the first iteration starts.
+    transitions: the transitions that iterations perform.
+    head:        one from the state where the first iteration starts.
     slots:       the loop-carried variables.
     states:      ids of the states in which the iterations may end.
     outputs:     by slot, the number of its output.
@@ -56,22 +57,22 @@ class NativeLoop(NamedTuple):
     segment: Segment
     inputs: tuple[Any, ...]
     integers: tuple[Any, ...]
-    transitions: tuple[int, ...]
-    head: int
+    transitions: tuple[Transition, ...]
+    head: Transition
     slots: Slots
     states: tuple[int, ...]
     outputs: dict[int, int]
     branches: bool
 
-    def starting_with(self, index: int) -> NativeLoop:
-        """Return the same loop with the transition from look `index` as its first iteration."""
+    def starting_with(self, transition: Transition) -> NativeLoop:
+        """Return the same loop with this transition as its first iteration."""
         if len(self.transitions) == 1:
             return self
-        return self._replace(inputs=(self.inputs[0], self.transitions.index(index), *self.inputs[2:]))
+        return self._replace(inputs=(self.inputs[0], self.transitions.index(transition), *self.inputs[2:]))
 
 
 class BodyTransition:
-    """A transition under construction: its cut, its states, and what it computes and asks.
+    """A transition under construction.
 
     start, end: ids of the states where it starts and ends.
     descriptions: of its steps; equal ones compute, or ask, the same.
@@ -79,14 +80,16 @@ class BodyTransition:
     after:  the storages and sources in the state where it ends, by slot.
     """
 
-    def __init__(self, trace: Trace, index: int, slots: Slots) -> None:
-        graph = trace.looks.state_graph
-        self.index = index
-        self.cut: Cut = trace.looks.cuts[index + 1]
-        self.start, self.end = graph.state_id(index), graph.state_id(index + 1)
-        self.steps, self.descriptions = graph.steps_between(index), graph.descriptions_between(index)
-        self.before = {value: slots.slot_of[v] for v, value in slots.values_at(index).items()}
-        self.after = {slots.slot_of[v]: value for v, value in slots.values_at(index + 1).items()}
+    def __init__(self, transition: Transition, slots: Slots) -> None:
+        self.transition = transition
+        self.cut: Cut = transition.cut
+        self.start, self.end = transition.start, transition.end
+        self.steps = transition.steps
+        self.descriptions = tuple(description for description, _answer in transition.described)
+        before = slots.region.values(self.start, transition.before)
+        after = slots.region.values(self.end, transition.after)
+        self.before = {value: slots.slot_of[variable] for variable, value in before.items()}
+        self.after = {slots.slot_of[variable]: value for variable, value in after.items()}
 
 
 class LoopBuilder:
@@ -102,14 +105,14 @@ class LoopBuilder:
     ITERATIONS: int
 
     def __init__(
-        self, trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int, body: Builder
+        self, region: LoopRegion, transitions: Sequence[Transition], head: Transition, body: Builder
     ) -> None:
-        graph = trace.looks.state_graph
-        self.head_look = head
-        self.slots = Slots(graph, region, transitions, graph.state_id(head))
-        self.head = {self.slots.slot_of[v]: value for v, value in self.slots.values_at(head).items()}
-        self.transitions = [BodyTransition(trace, index, self.slots) for index in transitions]
-        ids = [graph.state_id(head), *(each.end for each in self.transitions)]
+        self.first = head
+        self.slots = Slots(region, transitions, head.start)
+        before = region.values(head.start, head.before)
+        self.head = {self.slots.slot_of[variable]: value for variable, value in before.items()}
+        self.transitions = [BodyTransition(each, self.slots) for each in transitions]
+        ids = [head.start, *(each.end for each in self.transitions)]
         self.states = list(dict.fromkeys([*ids, *(each.start for each in self.transitions)]))
         nodes = []
         for transition in self.transitions:
@@ -159,8 +162,8 @@ class LoopBuilder:
             segment,
             tuple(self.inputs),
             tuple(self.integers),
-            tuple(each.index for each in self.transitions),
-            self.head_look,
+            tuple(each.transition for each in self.transitions),
+            self.first,
             self.slots,
             tuple(self.states),
             {slot: first + number for number, slot in enumerate(self.values)},

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, StateVariable
-from tracejit.frontend.recording.look_loops.state_graph import StateGraph
+from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.origins import StorageRange
 from tracejit.frontend.recording.segments import Cut
 from tracejit.frontend.recording.storage import Storage
@@ -32,48 +32,48 @@ class Slots:
     changed: the slots that a transition changes, or that have no value when the loop starts.
     """
 
-    def __init__(self, graph: StateGraph, region: LoopRegion, transitions: Sequence[int], head: int) -> None:
-        self.graph, self.region = graph, region
-        states = dict.fromkeys([head, *(graph.state_id(i + end) for i in transitions for end in (0, 1))])
+    def __init__(self, region: LoopRegion, transitions: Sequence[Transition], head: int) -> None:
+        self.region = region
+        states = dict.fromkeys([head, *(state for each in transitions for state in (each.start, each.end))])
         self.slots: list[list[StateVariable]] = [
             [variable] for state_id in states for variable in region.variables(state_id)
         ]
         self.slot_of = {slot[0]: number for number, slot in enumerate(self.slots)}
-        for index in transitions:
-            for source, target in self._passed_on(index):
+        for each in transitions:
+            for source, target in self._passed_on(each):
                 self._merge(source, target)
-        for index in transitions:
-            for source, target in self._overwritten(index):
+        for each in transitions:
+            for source, target in self._overwritten(each):
                 self._merge(source, target)
         self.changed = {
             number
             for number, slot in enumerate(self.slots)
             if slot and all(variable.state_id != head for variable in slot)
         }
-        for index in transitions:
-            unchanged = {b for a, b in self._passed_on(index) if self.slot_of[a] == self.slot_of[b]}
-            variables = region.variables(graph.state_id(index + 1))
+        for each in transitions:
+            unchanged = {b for a, b in self._passed_on(each) if self.slot_of[a] == self.slot_of[b]}
+            variables = region.variables(each.end)
             self.changed |= {self.slot_of[variable] for variable in variables if variable not in unchanged}
 
-    def values_at(self, index: int) -> dict[StateVariable, Any]:
-        """The storages and sources of the variables of the state at a look."""
-        return self.region.values_at(self.graph, index)
-
-    def _passed_on(self, index: int) -> Iterable[tuple[StateVariable, StateVariable]]:
+    def _passed_on(self, transition: Transition) -> Iterable[tuple[StateVariable, StateVariable]]:
         """Return the pairs of variables, at the start and at the end of a transition, that have one value."""
-        before = {value: variable for variable, value in self.values_at(index).items()}
-        after = self.values_at(index + 1).items()
+        before, after = self._ends(transition)
         return [(before[value], variable) for variable, value in after if value in before]
 
-    def _overwritten(self, index: int) -> Iterable[tuple[StateVariable, StateVariable]]:
+    def _overwritten(self, transition: Transition) -> Iterable[tuple[StateVariable, StateVariable]]:
         """Return the pairs of arrays, at the start and at the end of a transition, of which the second is the
         first with some elements replaced.
         """
-        before = {value: variable for variable, value in self.values_at(index).items()}
-        written = _written_in(self.graph.cuts[index + 1])
-        after = self.values_at(index + 1).items()
+        before, after = self._ends(transition)
+        written = _written_in(transition.cut)
         bases = [(before.get(written.get(value)), variable) for variable, value in after]
         return [(source, target) for source, target in bases if source is not None]
+
+    def _ends(self, each: Transition) -> tuple[dict[Any, StateVariable], Iterable[tuple[StateVariable, Any]]]:
+        """Return the variables before a transition by their values, and those after it with their values."""
+        before = self.region.values(each.start, each.before)
+        after = self.region.values(each.end, each.after)
+        return {value: variable for variable, value in before.items()}, after.items()
 
     def _merge(self, source: StateVariable, target: StateVariable) -> None:
         """Let two variables share a slot, unless two variables of one state would share it then."""

@@ -8,26 +8,29 @@ many iterations in one launch where the graph can evaluate the questions (`nativ
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Hashable, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.state_loops.native_loop import NativeLoop, native_loop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT
-from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.jit.state_loops.regions import LoopRegion, loops_of
+from tracejit.frontend.python.interned import Interned
+from tracejit.frontend.recording.look_loops.state_graph import Transition
+from tracejit.frontend.recording.look_loops.states import State
 from tracejit.frontend.recording.segments import Segment, TreeNode
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.expressions import Const, Expr, GetItem, Literal, Result, Var
+from tracejit.frontend.signature.expressions import Const, GetItem, Literal, Result, Var
 from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
     LoopState,
+    LoopTransition,
     ReplayProgram,
     Rule,
     RunSegment,
     StateLoop,
-    Transition,
 )
 from tracejit.frontend.signature.runtime import element_of
 
@@ -51,16 +54,23 @@ class LoopReport(NamedTuple):
 class LoopEmitter:
     """Emits the loop of a region.
 
-    vars: the replay variables of each state, in the order of `LoopRegion.variables`.
+    keys:  by state id: a key that equal states of all paths share.
+    table: a key that paths with the same transitions share.
+    vars:  the replay variables of each state, in the order of `LoopRegion.variables`.
     """
 
-    def __init__(self, trace: Trace, region: LoopRegion) -> None:
-        self.trace, self.region = trace, region
+    def __init__(
+        self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned], table: Interned
+    ) -> None:
+        self.trace, self.region, self.keys, self.table = trace, region, keys, table
         self.graph = trace.looks.state_graph
         self.reports: list[LoopReport] = []
         self.vars: dict[int, tuple[Var, ...]] = {}
         self._numbering = {state_id: number for number, state_id in enumerate(region.transitions)}
-        self._native_loops: dict[int | None, NativeLoop | str] = {}
+        self._loop_of = {
+            state_id: frozenset(loop) for loop in loops_of(region.all_transitions) for state_id in loop
+        }
+        self._native_loops: dict[frozenset[int], NativeLoop | str] = {}
 
     def introduce(
         self,
@@ -74,17 +84,21 @@ class LoopEmitter:
         """
         graph, region = self.graph, self.region
         for state_id in region.transitions:
-            last_visit = max(
-                i for i in range(region.first, region.last + 1) if graph.state_ids[i] == state_id
-            )
+            visits = [i for i in range(region.first, region.last + 1) if graph.state_ids[i] == state_id]
+            state = graph.state(visits[-1]) if visits else region.states[state_id]
             vars = [
                 Var("c", value) if variable.is_array else Var("c", value.value, value.path)
-                for variable, value in region.values_at(graph, last_visit).items()
+                for variable, value in region.values(state_id, state).items()
             ]
             for var in vars:
                 var.bound = True
             self.vars[state_id] = tuple(vars)
-        for value, is_array, var in self._variables_at(region.last):
+        for transition in region.all_transitions:
+            if transition.cut.results[0] not in arrays:  # it was recorded for another path
+                numbers.maps[0].update(number_variables.variables_of([*transition.steps, transition.cut]))
+                for storage in transition.cut.results:
+                    arrays.maps[0][storage] = Var("t", storage), None
+        for value, is_array, var in self._variables(region.end, graph.state(region.last)):
             if is_array:
                 arrays.maps[0].setdefault(value, arrays_at_end[value])
                 arrays_at_end[value] = var, None
@@ -92,12 +106,11 @@ class LoopEmitter:
                 numbers.maps[0].setdefault(value, numbers_at_end[value])
                 numbers_at_end[value] = var
 
-    def _variables_at(self, index: int) -> list[tuple[Any, bool, Var]]:
-        """Return the storage or source at a look of each variable, whether it is an array, and its variable
-        in the replay.
+    def _variables(self, state_id: int, state: State) -> list[tuple[Any, bool, Var]]:
+        """Return, for each variable of a visited state, its storage or source at that visit, whether it is an
+        array, and its variable in the replay.
         """
-        values = self.region.values_at(self.graph, index)
-        pairs = zip(values.items(), self.vars[self.graph.state_id(index)], strict=True)
+        pairs = zip(self.region.values(state_id, state).items(), self.vars[state_id], strict=True)
         return [(value, variable.is_array, var) for (variable, value), var in pairs]
 
     def emit(
@@ -105,130 +118,144 @@ class LoopEmitter:
     ) -> TreeNode:
         """Append the loop to a program, after the tree node of its first look; return the loop's own node."""
         region, graph = self.region, self.graph
-        before = self._vars_of(region.first, arrays, numbers)
+        first = graph.state(region.first)
+        before = self._vars_of(region.start, first, arrays, numbers)
         meanings = Meanings.of(program)
-        segments = self.trace.looks.segments
-        segment = self.trace.looks.cuts[region.first + 1].segment
-        node = segments.tree_node(node, segment, self._key(arrays, numbers, meanings))
+        key = self.keys[region.start], *(meanings[var] for var in _all_vars(first, arrays, numbers))
+        segment = region.all_transitions[0].cut.segment
+        node = self.trace.looks.segments.tree_node(node, segment, key)
         states = tuple(
-            self._state(state_id, starts, arrays, numbers) for state_id, starts in region.transitions.items()
+            self._state(state_id, each, arrays, numbers) for state_id, each in region.transitions.items()
         )
-        self._bind(region.last, arrays, numbers)
-        ends = self._numbering[graph.state_id(region.last)]
-        program.steps.append(StateLoop(node, states, before, ends))
+        self._bind(region.end, graph.state(region.last), arrays, numbers)
+        ends = self._numbering[region.end]
+        program.steps.append(
+            StateLoop(node, states, before, ends, region.last + 1 < len(graph.state_ids), self.table)
+        )
         return node
 
-    def _vars_of(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> tuple[Var, ...]:
-        """Return by what the arrays and numbers of the state at a look are known."""
-        values = self.region.values_at(self.graph, index)
+    def _vars_of(
+        self, state_id: int, state: State, arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> tuple[Var, ...]:
+        """Return by what the arrays and numbers of a visited state are known."""
+        values = self.region.values(state_id, state)
         return tuple(
             arrays[value][0] if variable.is_array else numbers[value] for variable, value in values.items()
         )
 
-    def _bind(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> None:
-        """Let the variables of the state at a look be what its arrays and numbers are known by."""
-        for value, is_array, var in self._variables_at(index):
+    def _bind(self, state_id: int, state: State, arrays: ScopedArrays, numbers: ScopedNumbers) -> None:
+        """Let the variables of a state be what its arrays and numbers at a visit are known by."""
+        for value, is_array, var in self._variables(state_id, state):
             if is_array:
                 arrays[value] = var, None
             else:
                 numbers[value] = var
 
-    def _bound_at(
-        self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers
+    def _bound_before(
+        self, transition: Transition, arrays: ScopedArrays, numbers: ScopedNumbers
     ) -> tuple[ScopedArrays, ScopedNumbers]:
-        """Return by what arrays and numbers are known at a look in the loop."""
+        """Return by what arrays and numbers are known where a transition starts."""
         arrays, numbers = arrays.new_child(), numbers.new_child()
-        self._bind(index, arrays, numbers)
+        self._bind(transition.start, transition.before, arrays, numbers)
         return arrays, numbers
 
     # -- transitions -----------------------------------------------------------------------------------------
 
     def _state(
-        self, state_id: int, starts: Sequence[int], arrays: ScopedArrays, numbers: ScopedNumbers
+        self, state_id: int, starting: Sequence[Transition], arrays: ScopedArrays, numbers: ScopedNumbers
     ) -> LoopState:
-        """Return a state with the transitions that start at these looks."""
-        transitions = tuple(self._transition(i, arrays, numbers) for i in starts)
-        native = self._branching_loop(state_id, starts)
+        """Return a state with the transitions that start in it."""
+        transitions = tuple(self._transition(each, arrays, numbers) for each in starting)
+        native = self._branching_loop(state_id, starting)
         if native is None:
-            return LoopState(self.vars[state_id], transitions)
-        cut = self.trace.looks.cuts[native.head + 1]
-        self.reports.append(LoopReport(cut.source.path, native.segment, ""))
+            return self._loop_state(state_id, transitions, None, arrays, numbers)
+        self.reports.append(LoopReport(native.head.cut.source.path, native.segment, ""))
         iterations = self._iterations(native, ReplayProgram(), arrays, numbers)
-        return LoopState(self.vars[state_id], transitions, iterations)
+        return self._loop_state(state_id, transitions, iterations, arrays, numbers)
 
-    def _branching_loop(self, state_id: int, starts: Sequence[int]) -> NativeLoop | None:
+    def _branching_loop(self, state_id: int, starting: Sequence[Transition]) -> NativeLoop | None:
         """Return the native loop with branches that starts in a state, or None."""
-        region, graph = self.region, self.graph
-        entire = self._native_loop(None, region.first)
+        loop = self._loop_of.get(state_id)
+        if loop is None:
+            return None
+        entire = self._native_loop(loop)
         if isinstance(entire, NativeLoop):
-            is_head = entire.branches and state_id == graph.state_id(region.first)
-            return entire if is_head else None
-        loops = [i for i in starts if graph.state_ids[i + 1] == state_id and len(region.transitions) > 1]
-        native = self._native_loop(state_id, loops[0]) if loops else ""
-        return native if isinstance(native, NativeLoop) and native.branches else None
+            return entire if entire.branches and state_id == entire.head.start else None
+        if len(loop) == 1 or all(each.end != state_id for each in starting):
+            return None
+        own = self._native_loop(frozenset([state_id]))
+        return own if isinstance(own, NativeLoop) and own.branches else None
 
-    def _transition(self, index: int, arrays: ScopedArrays, numbers: ScopedNumbers) -> Transition:
-        """Return the transition that starts at a look, or the iterations of which it is the first."""
-        graph, cut = self.graph, self.trace.looks.cuts[index + 1]
-        arrays_here, numbers_here = self._bound_at(index, arrays, numbers)
+    def _transition(
+        self, transition: Transition, arrays: ScopedArrays, numbers: ScopedNumbers
+    ) -> LoopTransition:
+        """Describe a transition, or the iterations of which it is the first."""
+        cut = transition.cut
+        arrays_here, numbers_here = self._bound_before(transition, arrays, numbers)
         program = ReplayProgram()
-        for step in graph.steps_between(index):
+        for step in transition.steps:
             number_variables.emit(step, numbers_here, program)
-        native = self._native_loop_from(index)
+        native = self._native_loop_from(transition)
         if isinstance(native, NativeLoop):
             self.reports.append(LoopReport(cut.source.path, native.segment, ""))
-            return self._iterations(native.starting_with(index), program, arrays, numbers)
+            return self._iterations(native.starting_with(transition), program, arrays, numbers)
         if native:
             self.reports.append(LoopReport(cut.source.path, None, native))
-        program.steps.append(launch_records.run_of(cut, None, self.trace, arrays_here, numbers_here))
-        number = self._numbering[graph.state_id(index + 1)]
-        after = self._vars_of(index + 1, arrays_here, numbers_here)
-        return Transition(tuple(program.steps), number, {number: after})
+        program.steps.append(launch_records.run_of(cut, None, arrays_here, numbers_here))
+        number = self._numbering[transition.end]
+        after = self._vars_of(transition.end, transition.after, arrays_here, numbers_here)
+        return LoopTransition(tuple(program.steps), number, {number: after})
 
-    def _native_loop_from(self, index: int) -> NativeLoop | str:
-        """Return the iterations whose first transition starts at a look, as one launch, or why there are
-        none.
+    def _native_loop_from(self, transition: Transition) -> NativeLoop | str:
+        """Return the iterations whose first transition is this one, as one launch, or why there are none.
 
         Iterations perform all transitions of the loop, and start in its first state. If the graph cannot do
         that, those of one state are tried, which return to it.
         """
-        region, graph = self.region, self.graph
-        state_id = graph.state_id(index)
-        entire = self._native_loop(None, region.first)
+        state_id = transition.start
+        loop = self._loop_of.get(state_id, frozenset())
+        if transition.end not in loop:
+            return ""
+        entire = self._native_loop(loop)
         if isinstance(entire, NativeLoop):
-            is_first = state_id == graph.state_id(region.first)
-            return entire if is_first and not entire.branches else ""
-        if graph.state_ids[index + 1] != state_id or len(region.transitions) == 1:
+            return entire if state_id == entire.head.start and not entire.branches else ""
+        if transition.end != state_id or len(loop) == 1:
             return entire
-        own = self._native_loop(state_id, index)
+        own = self._native_loop(frozenset([state_id]))
         return "" if isinstance(own, NativeLoop) and own.branches else own
 
-    def _native_loop(self, state_id: int | None, head: int) -> NativeLoop | str:
-        """Return the native loop of all transitions (None), or of those from a state to itself."""
-        if state_id not in self._native_loops:
-            states = [*self.region.transitions] if state_id is None else [state_id]
-            starts = self._in_order_of_answers(states)
-            starts = [i for i in starts if state_id is None or self.graph.state_ids[i + 1] == state_id]
-            self._native_loops[state_id] = native_loop(self.trace, self.region, starts, head)
-        return self._native_loops[state_id]
+    def _native_loop(self, states: frozenset[int]) -> NativeLoop | str:
+        """Return the native loop of all transitions between some states, or why there is none."""
+        if states not in self._native_loops:
+            transitions = self._in_order(states)
+            self._native_loops[states] = native_loop(self.trace, self.region, transitions, transitions[0])
+        return self._native_loops[states]
 
-    def _in_order_of_answers(self, states: Sequence[int]) -> list[int]:
-        """Return the transitions from states, sorted by their answers, so that paths which performed them in
-        another order have the same native loop.
+    def _in_order(self, states: frozenset[int]) -> list[Transition]:
+        """Return the transitions between some states, in an order that depends only on their answers and the
+        first state, so that paths which performed them in another order have the same native loop.
         """
 
-        def answers(index: int) -> list[str]:
-            steps = self.graph.steps_between(index)
-            return [repr(step.value) for step in steps if isinstance(step, Question)]
+        def answers(transition: Transition) -> list[str]:
+            return [repr(step.value) for step in transition.steps if isinstance(step, Question)]
 
-        transitions = self.region.transitions
-        return [index for state_id in states for index in sorted(transitions[state_id], key=answers)]
+        visited = self.graph.state_ids[self.region.first : self.region.last + 1]
+        order = [next(state_id for state_id in (*visited, *self.region.transitions) if state_id in states)]
+        transitions = []
+        for state_id in order:
+            starting = [each for each in self.region.transitions[state_id] if each.end in states]
+            for each in sorted(starting, key=answers):
+                transitions.append(each)
+                if each.end not in order:
+                    order.append(each.end)
+        return transitions
 
     def _iterations(
         self, native: NativeLoop, program: ReplayProgram, arrays: ScopedArrays, numbers: ScopedNumbers
-    ) -> Transition:
+    ) -> LoopTransition:
         """Append the launch of a native loop; return it as a transition to the state at its end."""
-        arrays, numbers = self._bound_at(native.head, arrays, numbers)
+        head = native.head
+        arrays, numbers = self._bound_before(head, arrays, numbers)
         for source in native.integers:
             number = source if isinstance(source, Var) else numbers[source]
             program.require(Rule.WITHIN, number, Literal(EXACT))
@@ -237,7 +264,7 @@ class LoopEmitter:
         slots = native.slots
         in_slots: dict[int, Var] = {
             slots.slot_of[variable]: arrays[value][0] if variable.is_array else numbers[value]
-            for variable, value in slots.values_at(native.head).items()
+            for variable, value in self.region.values(head.start, head.before).items()
         }
         looked_at = Var("l")
         for var in (*results, looked_at):
@@ -262,37 +289,24 @@ class LoopEmitter:
         if len(state_numbers) > 1:
             state = Var("s")
             program.define(state, GetItem(Literal(state_numbers), looked_at))
-        return Transition(tuple(program.steps), state, after)
+        return LoopTransition(tuple(program.steps), state, after)
 
-    # -- keys ------------------------------------------------------------------------------------------------
+    def _loop_state(
+        self,
+        state_id: int,
+        transitions: tuple[LoopTransition, ...],
+        iterations: LoopTransition | None,
+        arrays: ScopedArrays,
+        numbers: ScopedNumbers,
+    ) -> LoopState:
+        """Describe a state with its transitions."""
+        state = self.region.states[state_id]
+        arrays, numbers = arrays.new_child(), numbers.new_child()
+        self._bind(state_id, state, arrays, numbers)
+        values = _all_vars(state, arrays, numbers)
+        return LoopState(self.vars[state_id], transitions, self.keys[state_id], values, iterations)
 
-    def _key(self, arrays: ScopedArrays, numbers: ScopedNumbers, meanings: Meanings) -> Hashable:
-        """Return a key that is equal for loops of two paths with the same states, loop-invariant values, and
-        transitions.
-        """
-        graph, region = self.graph, self.region
-        invariant: list[Any] = []
-        for state_id in region.transitions:
-            state = graph.state(graph.state_ids.index(state_id, region.first))
-            carried = region.arrays[state_id], region.numbers[state_id]
-            invariant += [storage for k, storage in enumerate(state.arrays) if k not in carried[0]]
-            invariant += [numbers[source] for k, source in enumerate(state.numbers) if k not in carried[1]]
 
-        def meaning(part: Any) -> Hashable:
-            if isinstance(part, tuple):
-                return tuple(map(meaning, part))
-            if isinstance(part, Storage):
-                return meanings[arrays[part][0]]
-            return meanings[part] if isinstance(part, Expr) else part
-
-        transitions = tuple(
-            (
-                self._numbering[state_id],
-                self._numbering[graph.state_id(index + 1)],
-                meaning(graph.transition_keys[index]),
-            )
-            for state_id, starts in region.transitions.items()
-            for index in starts
-        )
-        variables = tuple((region.arrays[s], region.numbers[s]) for s in region.transitions)
-        return transitions, variables, meaning(tuple(invariant))
+def _all_vars(state: State, arrays: ScopedArrays, numbers: ScopedNumbers) -> tuple[Var, ...]:
+    """Return by what all arrays and numbers of a visited state are known, arrays first."""
+    return *(arrays[each][0] for each in state.arrays), *(numbers[each] for each in state.numbers)

@@ -28,19 +28,22 @@ from tracejit.frontend.jit.state_loops.loop_builder import NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
 from tracejit.frontend.jit.state_loops.selecting import SelectingLoop
+from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.trace import Trace
 from tracejit.passes.rolling.wiring import NotRollable
 
 
-def native_loop(trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int) -> NativeLoop | str:
-    """Return the native loop whose iterations perform the transitions that start at these looks, or the
-    reason why there is none. The first iteration starts in the state at look `head`.
+def native_loop(
+    trace: Trace, region: LoopRegion, transitions: Sequence[Transition], head: Transition
+) -> NativeLoop | str:
+    """Return the native loop whose iterations perform these transitions, or the reason why there is none. The
+    first iteration starts in the state where `head` starts.
     """
     try:
-        return BranchingLoop(trace, region, transitions, head).loop(trace)
+        return BranchingLoop(region, transitions, head).loop(trace)
     except (Unsupported, NotRollable):
         pass
     try:
-        return SelectingLoop(trace, region, transitions, head).loop(trace)
+        return SelectingLoop(region, transitions, head).loop(trace)
     except (Unsupported, NotRollable) as error:
         return str(error)

@@ -16,6 +16,7 @@ from tracejit import ops
 from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ops.loops import COUNT
@@ -34,10 +35,10 @@ class SelectingLoop(LoopBuilder):
 
     ITERATIONS = 4096
 
-    def __init__(self, trace: Trace, region: LoopRegion, transitions: Sequence[int], head: int) -> None:
+    def __init__(self, region: LoopRegion, transitions: Sequence[Transition], head: Transition) -> None:
         if len(transitions) > MAX_TRANSITIONS:
             raise Unsupported(f"iterations have more than {MAX_TRANSITIONS} branches")
-        super().__init__(trace, region, transitions, head, Builder())
+        super().__init__(region, transitions, head, Builder())
 
     def loop(self, trace: Trace) -> NativeLoop:
         """Return the loop."""

@@ -104,13 +104,12 @@ class Execution:
     def step(self) -> bool:
         """Perform the transition whose answers all match; False if no known one does."""
         graph = self.trace.looks.state_graph
-        for index in graph.transitions.get(self.state_id, {}).values():
-            before, after = graph.state(index), graph.state(index + 1)
+        for transition in graph.transitions.get(self.state_id, {}).values():
+            before, after, cut = transition.before, transition.after, transition.cut
             arrays: dict[Any, Storage] = dict(zip(before.arrays, self.values[0], strict=True))
             numbers = dict(zip(before.numbers, self.values[1], strict=True))
-            if not _answers_match(graph.steps_between(index), numbers):
+            if not _answers_match(transition.steps, numbers):
                 continue
-            cut = self.trace.looks.cuts[index + 1]
             results, numbers[cut.source] = self._launch(cut, arrays, numbers)
             arrays |= zip(cut.results, results, strict=True)
             self.values = (
@@ -118,7 +117,7 @@ class Execution:
                 tuple(map(numbers.get, after.numbers)),
             )
             self.produced = {each for each in self.values[0] if each in self.produced or each in results}
-            self.state_id = graph.state_id(index + 1)
+            self.state_id = transition.end
             return True
         return False
 
@@ -135,10 +134,8 @@ class Execution:
         self, cut: Cut, arrays: Mapping[Any, Storage], numbers: Mapping[Any, Any]
     ) -> tuple[tuple[Storage, ...], Any]:
         """Launch the segment of a transition; return its results and the number that is looked at."""
-        trace = self.trace
         first = len(self.draws)
-        for index in cut.draws:
-            stream, total = trace.draws.totals[index]
+        for stream, total in cut.totals:
             count = total.fixed + _value(total.further, numbers)
             self.draws.append((stream, stream.advance(count), count))
         origins: list[InputOrigin] = []

@@ -19,17 +19,18 @@ a state of its own, which consists of the last known state and all results since
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.look_loops.states import State
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber
 from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace_numbers import Numbers
+from tracejit.ir.types import ArrayType
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
@@ -38,30 +39,65 @@ MAX_UNKNOWN = 16
 """The largest number of consecutive looks whose state is unknown."""
 
 
+@dataclass(eq=False, repr=False)
+class Transition:
+    """The recording between two consecutive looks.
+
+    start, end:    the ids of the states where it starts and ends.
+    before, after: the states of the body at the two looks.
+    steps:         the computations and questions between the looks.
+    cut:           the look with which it ends.
+    key:           see `transition_key`.
+    """
+
+    start: int
+    end: int
+    before: State
+    after: State
+    steps: Sequence[Any]
+    cut: Cut
+    key: Any
+
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """For each step, what it computes or asks, and the answer to it if it is a question."""
+        return self.key[1]
+
+    @property
+    def n_arrays(self) -> int:
+        """The number of arrays of the state where it ends."""
+        return len(self.after.arrays)
+
+    @property
+    def ends(self) -> tuple[Hashable, ...]:
+        """The origins of the arrays, and then of the numbers, of the state where it ends."""
+        return self.key[3]
+
+
 class Unresolved(Exception):
     """A transition uses a value that is not part of the state where it starts."""
 
 
 class StateGraph:
-    """The states of a body at its looks, and the transitions between them. The graph refers to the cuts,
-    numbers and random draws of its trace.
+    """The states of a body at its looks, and the transitions between them. The graph refers to the cuts and
+    numbers of its trace.
 
     states:          the state at each look; None where even the results since the last known state are
                      unknown.
     state_ids:       the id of each state; equal states share one.
     transition_keys: the key of the transition from each look to the next; None if it uses a value that is not
                      part of the state where it starts.
-    transitions:     by state id: the looks at which the distinct transitions from that state start.
+    transitions:     by state id: the distinct transitions from that state, by key and end.
     produced:        the storages that segments have produced.
     recordings_left: how many looks with known states are still recorded before `run_ahead` is tried again.
     """
 
-    def __init__(self, cuts: list[Cut], numbers: Numbers, draws: Draws) -> None:
-        self.cuts, self.numbers, self.draws = cuts, numbers, draws
+    def __init__(self, cuts: list[Cut], numbers: Numbers) -> None:
+        self.cuts, self.numbers = cuts, numbers
         self.states: list[State | None] = []
         self.state_ids: list[int | None] = []
         self.transition_keys: list[Hashable] = []
-        self.transitions: dict[int, dict[tuple[Hashable, int | None], int]] = {}
+        self.transitions: dict[int, dict[tuple[Hashable, int | None], Transition]] = {}
         self.produced: set[Storage] = set()
         self.recordings_left = 0
         self._ids: dict[Hashable, int] = {}
@@ -77,13 +113,13 @@ class StateGraph:
         self.produced.update(cut.results)
         start = len(self.states) - 1
         before = self.states[-1] if self.states else None
+        steps = [] if start < 0 else self.steps_between(start)
         self._unknown_in_a_row = 0 if state is not None else self._unknown_in_a_row + 1
         if state is None and before is not None and self._unknown_in_a_row <= MAX_UNKNOWN:
-            state = self._state_after(start, before, cut)
+            state = self._state_after(before, cut, steps)
         state_id = None
         if state is not None:
-            types = tuple(storage.type for storage in state.arrays)
-            state_id = self._ids.setdefault((state.key, types), len(self._ids))
+            state_id = self._ids.setdefault((state.key, types_of(state)), len(self._ids))
             if state_id in self._ambiguous:
                 state = state_id = None
         self.states.append(state)
@@ -92,19 +128,21 @@ class StateGraph:
             return
         key: Hashable = None
         if before is not None and state is not None:
-            key = self._transition_key(start, before, state, cut)
+            key = self._transition_key(before, state, cut, steps)
         self.transition_keys.append(key)
-        if key is not None:
-            self._add_transition(self.state_ids[start], (key, state_id), start)  # type: ignore[arg-type]
+        if before is not None and state is not None and key is not None and state_id is not None:
+            start_id = self.state_id(start)
+            self._add_transition(Transition(start_id, state_id, before, state, steps, cut, key))
 
-    def _add_transition(self, state_id: int, transition: tuple[Hashable, int | None], start: int) -> None:
-        """Add a transition from a state. Its questions and answers select it. If another transition from the
-        same state has the same ones, the body depends on more than its state, so the state becomes unknown.
+    def _add_transition(self, transition: Transition) -> None:
+        """Add a transition. Its questions and answers select it among those from the same state. If another
+        one has the same ones, the body depends on more than its state, so the state becomes unknown.
         """
+        state_id = transition.start
         known = self.transitions.setdefault(state_id, {})
-        if transition in known:
+        if (transition.key, transition.end) in known:
             return
-        if any(_answers(other) == _answers(transition) for other in known):
+        if any(other.described == transition.described for other in known.values()):
             self._ambiguous.add(state_id)
             known.clear()
             for transitions in self.transitions.values():  # none of them ends in a known state any more
@@ -114,7 +152,7 @@ class StateGraph:
             pairs = zip(self.states, self.state_ids, strict=True)
             self.states = [None if each is None else state for state, each in pairs]
         else:
-            known[transition] = start
+            known[transition.key, transition.end] = transition
 
     def state(self, index: int) -> State:
         """The state at a look, which must be known."""
@@ -128,26 +166,27 @@ class StateGraph:
         assert state_id is not None
         return state_id
 
+    def add_state(self) -> int:
+        """Return the id of a further state, which the body has not visited."""
+        return self._ids.setdefault(object(), len(self._ids))
+
     def steps_between(self, index: int) -> list[Any]:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
-    def descriptions_between(self, index: int) -> tuple[Hashable, ...]:
-        """Describe what the steps between a look and the next one compute from the state at the look, and
-        ask of it. The transition must be known.
-        """
-        key: Any = self.transition_keys[index]
-        return tuple(description for description, _answer in key[1])
+    def is_known(self, index: int) -> bool:
+        """Whether there is a look after this one, and the transition between their states is known."""
+        ends = self.state_ids[index : index + 2]
+        return len(ends) == 2 and None not in ends and self.transition_keys[index] is not None
 
     def steps_since(self, index: int) -> list[Any]:
         """All steps after a look."""
         return self.numbers.steps[self._positions[index] + 1 :]
 
-    def _state_after(self, start: int, before: State, cut: Cut) -> State | None:
+    def _state_after(self, before: State, cut: Cut, steps: list[Any]) -> State | None:
         """A state for a look whose own one is unknown: the state before it, and all results since."""
-        steps = self.steps_between(start)
         try:
-            key = "after", self.state_ids[start], transition_key(before, None, cut, steps, self)
+            key = "after", before.key, types_of(before), transition_key(before, None, cut, steps, self)
         except Unresolved:
             return None
         arrays = dict.fromkeys((*before.arrays, *cut.results))
@@ -155,17 +194,16 @@ class StateGraph:
         numbers = dict.fromkeys((*before.numbers, *computed, cut.source))
         return State(key, tuple(arrays), tuple(numbers))
 
-    def _transition_key(self, start: int, before: State, after: State, cut: Cut) -> Hashable:
+    def _transition_key(self, before: State, after: State, cut: Cut, steps: list[Any]) -> Hashable:
         try:
-            return transition_key(before, after, cut, self.steps_between(start), self)
+            return transition_key(before, after, cut, steps, self)
         except Unresolved:
             return None
 
 
-def _answers(transition: tuple[Any, int | None]) -> Hashable:
-    """The computations, questions and answers of a transition."""
-    answers: Hashable = transition[0][1]
-    return answers
+def types_of(state: State) -> tuple[ArrayType, ...]:
+    """Return the types of a state's arrays."""
+    return tuple(storage.type for storage in state.arrays)
 
 
 def transition_key(
@@ -198,8 +236,8 @@ def transition_key(
         source = origin.source
         if not hasattr(source, "stream"):
             return name_of_number(source)
-        stream = graph.draws.totals[source.stream][0]
-        return type(source), source.stream - cut.draws.start, stream, *map(name_of_number, source[1:])
+        position = source.stream - cut.draws.start
+        return type(source), position, cut.totals[position][0], *map(name_of_number, source[1:])
 
     described: list[Hashable] = []  # each step, and the answer to it if it is a question
     for step in steps:
@@ -209,8 +247,7 @@ def transition_key(
         if not is_question:
             names[step] = "computed", len(described)
     inputs = [name_of_input(origin) for origin in cut.origins]
-    totals = [graph.draws.totals[index][1] for index in cut.draws]
-    inputs += [(total.fixed, name_of_number(total.further)) for total in totals]
+    inputs += [(total.fixed, name_of_number(total.further)) for _stream, total in cut.totals]
     names |= {storage: ("result", k) for k, storage in enumerate(cut.results)} | {cut.source: "looked at"}
     ends = () if after is None else (*map(name, after.arrays), *map(name, after.numbers))
     return cut.segment, tuple(described), tuple(inputs), ends

@@ -50,11 +50,20 @@ BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic, range
 class State(NamedTuple):
     """The state of a body: its key, and the arrays and run-time numbers that the rest of the body may use, in
     the order in which the key refers to them.
+
+    The key is a nested tuple. It contains storages that are older than the trace, the `Identity` of other
+    objects, and `Local` objects; everything else in it is compared by value.
     """
 
     key: Hashable
     arrays: tuple[Storage, ...]
     numbers: tuple[Any, ...]
+
+
+class Local(NamedTuple):
+    """The id of an object of one trace, which no other trace can refer to."""
+
+    id: int
 
 
 class Hidden(Exception):
@@ -87,9 +96,9 @@ def state_at(
     walk.numbers[source] = 0
     try:
         running = [walk.frame(frame, unread) for frame in frames]
-        written = [(id(w.storage), walk.origin(w.value)) for w in trace.written()]
+        written = [(_outside(w.storage), walk.origin(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.body.containers()]
-        changed = [(id(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
+        changed = [(Identity(slot.holder), slot.key, walk.key(now)) for slot, now in trace.body.changes()]
         known = {*walk.storages, *unread.storages, *looked}
         hidden = [storage for storage in trace.live() if storage not in known]
         temporary = [walk.origin(storage.pending) for storage in hidden]
@@ -99,7 +108,7 @@ def state_at(
     numbers = [number for number in trace.numbers.alive() if id(number) not in proxies]
     if not are_known(frames, len(hidden) + len(numbers)):
         return None
-    positions = ((id(code), offset) for code, offset in ours)
+    positions = ((Identity(code), offset) for code, offset in ours)
     own = *running, literals, repr(answer)
     key = (*positions, None, *own, *written, None, *arguments, None, *changed, None, *temporary)
     key += None, *map(walk.key, numbers)
@@ -148,7 +157,7 @@ class Walk:
                 unread.key(value)
             else:
                 variables.append((name, self.key(value)))
-        return id(code), offset, *loops, None, *variables
+        return Identity(code), offset, *loops, None, *variables
 
     def range_around(self, frame: types.FrameType, offset: int) -> Hashable:
         """The key of a ``for`` around the look: the numbers of its range."""
@@ -164,7 +173,7 @@ class Walk:
         if not isinstance(origin, StorageRange):
             raise Hidden
         if type(origin) is not StorageRange:
-            return "window", id(origin.storage)
+            return "window", Local(id(origin.storage))
         number = self.arrays.setdefault(origin.storage, len(self.arrays))
         looked = self.trace.looks.sources.get(value)  # a second look at it ends no segment
         return "result", number, looked if looked is None else self.number(looked)
@@ -195,7 +204,7 @@ class Walk:
             return "picked", number, self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
-                return "array", id(storage), self.view(value)
+                return "array", storage, self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
             base = self.trace.picks.base_of(storage)
             copied = None if base is None else self.storages.setdefault(base, len(self.storages))
@@ -238,8 +247,8 @@ class Walk:
         state = function.__defaults__, function.__kwdefaults__, vars(function)
         return (
             "function",
-            id(function.__code__),
-            id(function.__globals__),
+            Identity(function.__code__),
+            Identity(function.__globals__),
             *cells,
             None,
             *map(self.key, state),
@@ -251,6 +260,11 @@ class Walk:
             return "again", self._open[id(cell)]
         self._open[id(cell)] = len(self._open)
         return None if cell == types.CellType() else self.key(cell.cell_contents)
+
+
+def _outside(storage: Storage) -> Hashable:
+    """The key of a storage that the body has written."""
+    return storage if storage.pending is None else Local(id(storage))
 
 
 def _is_wrapper_of_ours(function: types.FunctionType) -> bool:
