@@ -6,7 +6,9 @@ Modules; each imports only modules to its right and below:
     stand_ins               removes stand-ins from errors of a recorded body
     arguments               the values passed to the body, and their checks in a replay
     text                    the replay function that is written from the records
-    requirements, meanings  checks and values in a form that two signatures can be compared by
+    requirements            checks in a form that two signatures can be compared by
+    conditions              checks of one path in a form that another one can perform
+    meanings                values in a form that two signatures can be compared by
     expression_text         values, checks and results as Python
     many                    many arrays, which loops check
     perform                 the steps from the launch on, performed for the recorded call

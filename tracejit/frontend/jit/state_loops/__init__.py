@@ -7,8 +7,9 @@ Modules; each imports only modules to its right and below:
     branching, selecting        their graph: with branches, or with selects of computed transitions
     loop_builder                what the two have in common: operands, segments, transitions
     loop_slots, native_numbers  the loop-carried variables of these iterations; Python's numbers in them
-    regions                     which looks of a path form a loop
+    adoption                    transitions that other paths of the function have recorded
+    regions                     which looks of a path are steps of a loop
 
-The package imports `ir`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`, `recording` and
-`signature`. It writes records of `signature.program`.
+The package imports `ir`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`, `python`,
+`recording` and `signature`. It writes records of `signature.program`.
 """

@@ -48,7 +48,7 @@ class NotPortable(Exception):
     """A state or transition refers to something that other traces cannot refer to."""
 
 
-class Outside(NamedTuple):
+class FromOutside(NamedTuple):
     """A storage or number that is older than all looks."""
 
     meaning: Hashable
@@ -56,7 +56,7 @@ class Outside(NamedTuple):
 
 LITERALS = (bool, int, float, np.generic, type(None))
 
-Number = tuple[Any, str]
+NumberSample = tuple[Any, str]
 """The value of a number in the call that was recorded, and its path in messages."""
 
 
@@ -67,28 +67,29 @@ class KnownTransition:
     start, end:      the keys of the states where it starts and ends.
     arrays, numbers: the types of the arrays, and the numbers, of the state where it starts.
     steps:           the computations (`Computed`) and questions (`Question`): class, operation, operands, and
-                     value in the call that was recorded. An operand is a literal, `Outside`, or a name of
+                     value in the call that was recorded. An operand is a literal, `FromOutside`, or a name of
                      `state_graph.transition_key`.
     segment:         the segment that it launches.
-    inputs:          what the segment's inputs stand for: a name or `Outside`, and the first and last element
-                     of a storage or the value of a number; `DrawKey` and `DrawCounter` of random streams.
+    inputs:          what the segment's inputs stand for: a name or `FromOutside`, and the first and last
+                     element of a storage or the value of a number; `DrawKey` and `DrawCounter` of random
+                     streams.
     totals:          the random streams that it draws from, and the total of each.
     looked_at:       the number looked at.
     n_arrays:        the number of arrays of the state where it ends.
     ends:            the names of these arrays, and of the numbers.
     described:       the keys of the steps, and the answers to questions.
-    outside:         the meanings of all `Outside` parts.
+    outside:         the meanings of all `FromOutside` parts.
     """
 
     start: Interned
     end: Interned
     arrays: tuple[ArrayType, ...]
-    numbers: tuple[Number, ...]
+    numbers: tuple[NumberSample, ...]
     steps: tuple[tuple[Any, Any, tuple[Any, ...], Any], ...]
     segment: Segment
     inputs: tuple[tuple[Any, Any], ...]
     totals: tuple[tuple[Any, Total], ...]
-    looked_at: Number
+    looked_at: NumberSample
     n_arrays: int
     ends: tuple[Any, ...]
     described: tuple[Any, ...]
@@ -110,7 +111,7 @@ class AdoptedTransition:
 
     start, end: the ids of its states in that path.
     n_arrays, ends: as of a `Transition`.
-    outside:    the storages and expressions that `Outside` operands stand for.
+    outside:    the storages and expressions that `FromOutside` operands stand for.
     first_draw: the position of its first random stream in the call.
     """
 
@@ -142,7 +143,7 @@ class AdoptedTransition:
         named |= {("number", k): each for k, each in enumerate(numbers)}
 
         def operand(name: Any) -> Any:
-            if isinstance(name, Outside):
+            if isinstance(name, FromOutside):
                 return self.outside[name.meaning]
             return named[name] if isinstance(name, tuple | str) else name
 
@@ -244,7 +245,9 @@ class Adoption:
                 self.by_key[key] = known
                 ids = self._id_of(known.start), self._id_of(known.end)
                 outside = {key: self._outside[key] for key in known.outside}
-                ends = tuple(self._outside[e.meaning] if isinstance(e, Outside) else e for e in known.ends)
+                ends = tuple(
+                    self._outside[e.meaning] if isinstance(e, FromOutside) else e for e in known.ends
+                )
                 adopted.append(AdoptedTransition(known, *ids, known.n_arrays, ends, outside, first_draw))
                 first_draw += len(known.totals)
         return adopted
@@ -321,7 +324,7 @@ class Adoption:
             if isinstance(value, Storage | Expr):
                 meaning = self._portable(value)
                 outside[meaning] = None
-                return Outside(meaning)
+                return FromOutside(meaning)
             if not isinstance(value, LITERALS):
                 raise NotPortable
             return value

@@ -68,7 +68,7 @@ class LoopRegion(NamedTuple):
         return [transition for transitions in self.transitions.values() for transition in transitions]
 
 
-class Adopted(Protocol):
+class Adoptable(Protocol):
     """A transition of another path (`adoption.AdoptedTransition`)."""
 
     start: int
@@ -80,10 +80,10 @@ class Adopted(Protocol):
         """Return the transition, given the values of variables of its first state, or `VARYING`."""
 
 
-Known = Transition | Adopted
+AnyTransition = Transition | Adoptable
 
 
-def regions_of(trace: Trace, adopted: Sequence[Adopted]) -> list[LoopRegion]:
+def regions_of(trace: Trace, adopted: Sequence[Adoptable]) -> list[LoopRegion]:
     """Return the regions of a path with its own transitions and the adopted ones, in order."""
     graph = trace.looks.state_graph
     known = [*_known_in(graph), *adopted]
@@ -110,7 +110,7 @@ def region_so_far(graph: StateGraph) -> LoopRegion | None:
     return _region(graph, graph.state_ids.index(here), len(graph.state_ids) - 1, inside)
 
 
-def _known_in(graph: StateGraph) -> list[Known]:
+def _known_in(graph: StateGraph) -> list[AnyTransition]:
     """Return the transitions of a path."""
     return [each for transitions in graph.transitions.values() for each in transitions.values()]
 
@@ -128,7 +128,7 @@ def reachable(starts: Iterable[Any], edges: Iterable[tuple[Any, Any]]) -> set[An
     return reached
 
 
-def loops_of(transitions: Iterable[Known]) -> list[set[int]]:
+def loops_of(transitions: Iterable[AnyTransition]) -> list[set[int]]:
     """Return the loops of a graph: sets of states between any two of which ways lead in both directions
     (strongly connected components), if they contain a transition.
 
@@ -170,7 +170,9 @@ def loops_of(transitions: Iterable[Known]) -> list[set[int]]:
     return loops
 
 
-def _region_from(trace: Trace, first: int, known: Sequence[Known], looping: Set[int]) -> LoopRegion | None:
+def _region_from(
+    trace: Trace, first: int, known: Sequence[AnyTransition], looping: Set[int]
+) -> LoopRegion | None:
     """Return the region that starts at look `first`, or None. It is as long as possible."""
     graph = trace.looks.state_graph
     start = graph.state_ids[first]
@@ -193,7 +195,7 @@ def _region_from(trace: Trace, first: int, known: Sequence[Known], looping: Set[
     return _region(graph, first, last, inside)
 
 
-def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Known]) -> LoopRegion:
+def _region(graph: StateGraph, first: int, last: int, inside: Sequence[AnyTransition]) -> LoopRegion:
     """Return the region of looks `first` to `last`, with these transitions."""
     start = graph.state_id(first)
     states = {start: graph.state(first)}
@@ -216,7 +218,7 @@ def _region(graph: StateGraph, first: int, last: int, inside: Sequence[Known]) -
     return LoopRegion(first, last, start, graph.state_id(last), ordered, states, arrays, numbers)
 
 
-def _values_in(start: int, state: State, transitions: Sequence[Known]) -> dict[StateVariable, Any]:
+def _values_in(start: int, state: State, transitions: Sequence[AnyTransition]) -> dict[StateVariable, Any]:
     """Return, for each variable of the states of a loop, the value that it has from before the loop whatever
     transitions are performed, or `VARYING`. The loop starts in state `start`, with this visit of it.
     """
