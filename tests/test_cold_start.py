@@ -102,7 +102,7 @@ def test_several_kernels_are_compiled_together_and_each_is_stored(empty_store):
     assert [origin for _, origin in loader.load([recipe(n) for n in (1, 2, 3)])] == ["loaded"] * 3
 
 
-@pytest.mark.parametrize(("stored", "asked_for"), [(0, 3), (1, 3), (2, 2)])
+@pytest.mark.parametrize(("stored", "asked_for"), [(0, 2), (1, 1)])
 def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(stored, asked_for, monkeypatch):
     asked = []
 
@@ -111,10 +111,10 @@ def test_whoever_compiles_the_executor_stores_what_runs_loops_with_it(stored, as
         return [(SimpleNamespace(addresses={recipe.name: 1}), "") for recipe in recipes]
 
     monkeypatch.setattr(link, "load", load)
-    monkeypatch.setattr(link, "is_known", link.EXECUTOR[:stored].__contains__)
+    monkeypatch.setattr(link, "is_known", [link.EXECUTOR][:stored].__contains__)
     monkeypatch.setattr(link, "_executor", [])
     assert link.load_executor() == {"executor": 1}
-    assert asked == [[*link.EXECUTOR, LOOP][:asked_for]]
+    assert asked == [[link.EXECUTOR, LOOP][:asked_for]]
 
 
 def test_a_kernel_is_known_where_it_is_in_memory_or_in_the_store(empty_store):

@@ -10,7 +10,7 @@ from numba.types import float32, float64
 
 from tracejit.kernels.compiler.memory import load, pointer, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 

@@ -8,7 +8,7 @@ from numba.types import float64, int32, int64, void
 
 from tracejit.kernels.arrays.layout import OBJECT_TYPE, STATE_BYTES
 from tracejit.kernels.compiler.memory import I64, external
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get
 
 allocate = external("PyType_GenericAlloc", int64(int64, int64))

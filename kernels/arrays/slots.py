@@ -104,7 +104,8 @@ from tracejit.kernels.arrays.python import (
     type_of,
 )
 from tracejit.kernels.compiler.memory import copy_bytes, load, store
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.direct import run_direct
 from tracejit.kernels.executor.threads import get, put
 
@@ -353,6 +354,7 @@ def basic_view(memory, index):
     return view
 
 
+@native
 def subscript(x, index):
     """``x[index]``."""
     s, memory = state(), memory_of(x)
@@ -391,7 +393,7 @@ def copy_element(target, source, size):
 # --- Numbers ------------------------------------------------------------------------------------------------
 
 
-@native
+@subroutine
 def as_number(x, size):
     """Convert a Python number to an operand of `size` bytes. Returns the address of its bits, or 0 for other
     objects.
@@ -496,6 +498,7 @@ def try_assign(x, index, value):
     return done
 
 
+@native
 def assign_subscript(x, index, value):
     """Perform ``x[index] = value``, or ``del x[index]`` if `value` is 0."""
     s = state()
@@ -646,34 +649,42 @@ def in_place(op, x, operand):
     return call_python(method(op, IN_PLACE), x, operand, 0, 2)
 
 
+@native
 def add(x1, x2):
     return binary(ADD, x1, x2)
 
 
+@native
 def subtract(x1, x2):
     return binary(SUBTRACT, x1, x2)
 
 
+@native
 def multiply(x1, x2):
     return binary(MULTIPLY, x1, x2)
 
 
+@native
 def divide(x1, x2):
     return binary(DIVIDE, x1, x2)
 
 
+@native
 def add_in_place(x, other):
     return in_place(ADD, x, other)
 
 
+@native
 def subtract_in_place(x, other):
     return in_place(SUBTRACT, x, other)
 
 
+@native
 def multiply_in_place(x, other):
     return in_place(MULTIPLY, x, other)
 
 
+@native
 def divide_in_place(x, other):
     return in_place(DIVIDE, x, other)
 
@@ -749,13 +760,14 @@ def try_multiply(x1, x2):
     return new_computed(out, view)
 
 
-@native
+@subroutine
 def clear_bytes(address, count):
     for i in range(count >> 2):
         store(address + 4 * i, int32(0))
     return 0
 
 
+@native
 def matrix_multiply(x1, x2):
     out = try_multiply(x1, x2)
     if out != 0 or error_occurred() != 0:
@@ -769,6 +781,7 @@ def matrix_multiply(x1, x2):
 # --- Looks --------------------------------------------------------------------------------------------------
 
 
+@native
 def to_float(x):
     """``float(x)``."""
     memory = memory_of(x)
@@ -781,26 +794,25 @@ def to_float(x):
     return call_python(get(state(), METHODS + 8 * TO_FLOAT), x, 0, 0, 1)
 
 
+@native
 def state_address():
     """The address of the state, see `layout`."""
     return state()
 
 
-UNARY, BINARY, ASSIGNMENT = int64(int64), int64(int64, int64), int32(int64, int64, int64)
-
 SLOTS = [
-    ("arrays_state", state_address, int64()),
-    ("arrays_subscript", subscript, BINARY),
-    ("arrays_assign_subscript", assign_subscript, ASSIGNMENT),
-    ("arrays_add", add, BINARY),
-    ("arrays_subtract", subtract, BINARY),
-    ("arrays_multiply", multiply, BINARY),
-    ("arrays_divide", divide, BINARY),
-    ("arrays_add_in_place", add_in_place, BINARY),
-    ("arrays_subtract_in_place", subtract_in_place, BINARY),
-    ("arrays_multiply_in_place", multiply_in_place, BINARY),
-    ("arrays_divide_in_place", divide_in_place, BINARY),
-    ("arrays_matrix_multiply", matrix_multiply, BINARY),
-    ("arrays_float", to_float, UNARY),
+    ("arrays_state", state_address),
+    ("arrays_subscript", subscript),
+    ("arrays_assign_subscript", assign_subscript),
+    ("arrays_add", add),
+    ("arrays_subtract", subtract),
+    ("arrays_multiply", multiply),
+    ("arrays_divide", divide),
+    ("arrays_add_in_place", add_in_place),
+    ("arrays_subtract_in_place", subtract_in_place),
+    ("arrays_multiply_in_place", multiply_in_place),
+    ("arrays_divide_in_place", divide_in_place),
+    ("arrays_matrix_multiply", matrix_multiply),
+    ("arrays_float", to_float),
 ]
-"""Name, function and signature of each entry point."""
+"""Name and function of each entry point."""

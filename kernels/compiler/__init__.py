@@ -6,6 +6,7 @@ Modules; each imports only modules to its right and below:
                                        expanded afterwards
     intrinsics, remainder              scalar functions: their intrinsics, the exact remainder
     typed_values, half                 the typed values of scalar functions; float16 and bfloat16
+    words                              the front end for functions of int64 words
     target, typing, inference          Numba's front end for kernels: the target, typing rules, type
                                        inference
     loops, ranges                      loop metadata for LLVM; `range` as an induction variable

@@ -184,10 +184,12 @@ class Lowering(cpu.CPUContext):
     def get_abi_sizeof(self, ty: ir.Type) -> int:
         """Return the size of a type in bytes.
 
-        For number types it does not call LLVM, which may be busy in another thread.
+        For numbers and tuples of one type it does not call LLVM, which may be busy in another thread.
         """
         if isinstance(ty, ir.PointerType):
             return self.address_size // 8
+        if isinstance(ty, ir.ArrayType):
+            return int(ty.count) * self.get_abi_sizeof(ty.element)
         if isinstance(ty, ir.LiteralStructType) and len(set(ty.elements)) == 1:
             return len(ty.elements) * self.get_abi_sizeof(ty.elements[0])
         return SIZES.get(ty) or super().get_abi_sizeof(ty)
@@ -303,7 +305,7 @@ def _lower(state: Any, symbol: str | None, is_inlined: bool) -> None:
         lower.is_inlined = is_inlined
         lower.lower()
     if symbol is None:  # no code calls a kernel by name, and Numba would keep it alive forever
-        context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
+        context.insert_func_defn([(caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
         target_context=context,
@@ -315,7 +317,7 @@ def _lower(state: Any, symbol: str | None, is_inlined: bool) -> None:
     )
 
 
-def _caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
+def caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
     """Return the lowering of a call of the function with `descriptor`, which is in `library`."""
 
     def call(context: Lowering, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
@@ -350,17 +352,6 @@ class Subroutine(dispatcher.Dispatcher):
         raise TypeError(f"{self.py_func.__name__} can only be called from kernels")
 
 
-class WordSubroutine(Subroutine):
-    """A function of int64 words, compiled once. Numba would compile it again for each constant argument."""
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Resolve the call with all arguments typed int64."""
-        for kind in args:
-            if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
-                raise TypeError(f"{self.py_func.__name__} takes words, not {kind}")
-        return super().get_call_template([types.int64] * len(args), kws)
-
-
 target_registry[NAME] = Kernels
 dispatcher_registry[Kernels] = Subroutine
 
@@ -376,11 +367,6 @@ def noinline_subroutine(function: Callable[..., Any]) -> Subroutine:
     """
     pipeline = functools.partial(Compiler, is_inlined=False)
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=pipeline)
-
-
-def word_subroutine(function: Callable[..., Any]) -> Subroutine:
-    """Declare a function that kernels can call with int64 words; it is compiled once."""
-    return WordSubroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
 @global_compiler_lock

@@ -1,5 +1,7 @@
 """The native executor: queues, threads and records of the engine, compiled like kernels.
 
+All functions are word functions (`tracejit.kernels.compiler.words`), except one that adds floats.
+
 Modules; each imports only modules to its right and below:
 
     entry_points     the functions that the engine calls

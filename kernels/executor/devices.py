@@ -84,6 +84,7 @@ def finish_issue(block, device, code):
     return 0 - code
 
 
+@native
 def issue_kernel(block, lo, hi, scratch):
     """Issue the kernel of a task with the parameters in its argument block."""
     device = get(block, ISSUED_DEVICE)
@@ -119,6 +120,7 @@ def issue_kernel(block, lo, hi, scratch):
     return finish_issue(block, device, code)
 
 
+@native
 def issue_graph(block, lo, hi, scratch):
     """Set the parameters of the first nodes of a graph for this launch, and issue the graph."""
     device, executable, record = get(block, ISSUED_DEVICE), get(block, GRAPH_EXECUTABLE), block + GRAPH_FIRST
@@ -139,6 +141,7 @@ def issue_graph(block, lo, hi, scratch):
     return finish_issue(block, device, code)
 
 
+@native
 def issue_copy(block, lo, hi, scratch):
     """Issue a copy of memory to the device, from it, or within it."""
     device, kind, size = get(block, ISSUED_DEVICE), get(block, ISSUED_COPY_KIND), get(block, ISSUED_COPY_SIZE)
@@ -155,6 +158,7 @@ def issue_copy(block, lo, hi, scratch):
     return finish_issue(block, device, code)
 
 
+@native
 def watch(engine, lane, thread):
     """Complete the tasks issued to the device of `lane`, in order, until the thread must stop."""
     device = get(lane, LANE_DEVICE)
@@ -184,12 +188,10 @@ def watch(engine, lane, thread):
     return 0
 
 
-KERNEL = int64(int64, int64, int64, int64)
-
 ENTRIES = [
-    ("engine_issue_kernel", issue_kernel, KERNEL),
-    ("engine_issue_graph", issue_graph, KERNEL),
-    ("engine_issue_copy", issue_copy, KERNEL),
-    ("engine_watch", watch, int64(int64, int64, int64)),
+    ("engine_issue_kernel", issue_kernel),
+    ("engine_issue_graph", issue_graph),
+    ("engine_issue_copy", issue_copy),
+    ("engine_watch", watch),
 ]
-"""Name, function and signature of each entry point. They are a separate object, for processes with a GPU."""
+"""Name and function of each entry point. They are a separate object, for processes with a GPU."""

@@ -9,7 +9,7 @@ holds the GIL, so two threads never use the same record simultaneously.
 from __future__ import annotations
 
 from tracejit.kernels.compiler.memory import call_kernel
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.layout import (
     DIRECT_PATCH_COUNT,
     DIRECT_PATCHES,
@@ -60,6 +60,7 @@ def run_direct(call, arguments):
     return 0
 
 
+@native
 def direct_builtin(module, arguments, count):
     """The builtin ``direct(call, *arguments)``: arguments are NumPy arrays, or bits of numbers as int."""
     if count < 1:

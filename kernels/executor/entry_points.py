@@ -1,6 +1,6 @@
-"""The entry points of the native executor, which runs launches of tasks; compiled by Numba like kernels.
+"""The entry points of the native executor, which runs launches of tasks; compiled like kernels.
 
-`QUEUES` and `THREADS` list the entry points that Python calls; `layout` defines the records. The life of a
+`ENTRIES` lists the entry points that Python calls; `layout` defines the records. The life of a
 launch: `launch` patches the argument blocks and enrols on all variables under the lock. If all requests are
 granted and the launch is small, it runs inside the call. Otherwise, tasks whose requests are granted and
 whose predecessors are done enter a heap of ready tasks. A thread (`work`, `wait`) picks a task under the
@@ -18,7 +18,7 @@ team (`team`).
 
 from __future__ import annotations
 
-from numba.types import int64, void
+from numba.types import int64
 
 from tracejit.kernels.compiler.memory import store_release
 from tracejit.kernels.executor.direct import direct_builtin
@@ -59,7 +59,6 @@ from tracejit.kernels.executor.layout import (
     VARIABLE_POISON,
 )
 from tracejit.kernels.executor.python import (
-    BUILTIN,
     RAISED,
     append_result,
     argument,
@@ -110,6 +109,7 @@ from tracejit.kernels.executor.wait import (
 # --- Working ------------------------------------------------------------------------------------------------
 
 
+@native
 def work(engine, thread):
     """Run the main loop of a worker. Return 1 if the worker must stop, 0 if it needs more scratch memory."""
     put(thread, THREAD_LIMIT, NEVER)
@@ -135,6 +135,7 @@ def work(engine, thread):
     return 1
 
 
+@native
 def help_out(engine, thread):
     """Run native tasks until none is ready, or for at most a SLICE.
 
@@ -159,6 +160,7 @@ def help_out(engine, thread):
 # --- Failures -----------------------------------------------------------------------------------------------
 
 
+@native
 def observe(engine, variable):
     """Return the sequence number of the failed launch that a wait for `variable` reports, or 0.
 
@@ -176,6 +178,7 @@ def observe(engine, variable):
 # --- Builtin functions of Python, called by every replay ----------------------------------------------------
 
 
+@native
 def launch_builtin(module, arguments, count):
     """The builtin ``launch(instance, packed, thread, started)``, which returns the code of `launch`.
 
@@ -192,6 +195,7 @@ def launch_builtin(module, arguments, count):
     return append_result(object_of(code), argument(arguments, 3))
 
 
+@native
 def wait_builtin(module, arguments, count):
     """The builtin ``wait(engine, thread, kind, awaited, duration)``, which returns the result of `wait`.
 
@@ -214,6 +218,7 @@ def wait_builtin(module, arguments, count):
     return object_of(code)
 
 
+@native
 def take_finished_builtin(module, arguments, count):
     """The builtin ``take_finished(engine, lists)``: take the instances finished since the last call.
 
@@ -234,6 +239,7 @@ def take_finished_builtin(module, arguments, count):
 # --- Python tasks -------------------------------------------------------------------------------------------
 
 
+@native
 def take_host(engine, lane, thread, duration):
     """Take the next Python task of `lane`; its instance is stored in THREAD_OBJECT.
 
@@ -262,11 +268,13 @@ def take_host(engine, lane, thread, duration):
     return task
 
 
+@native
 def await_host(engine, lane, thread, duration):
     """Wait at most `duration` nanoseconds for a ready Python task of `lane`; return whether there is one."""
     return await_ready(engine, lane, thread, now(thread) + duration)
 
 
+@native
 def complete(engine, task, status):
     """End a Python task; a nonzero `status` fails its launch."""
     lock(engine)
@@ -280,14 +288,17 @@ def complete(engine, task, status):
 # --- Life of the engine -------------------------------------------------------------------------------------
 
 
+@native
 def initialize(engine):
     mutex_init(engine + ENGINE_LOCK, 0)
 
 
+@native
 def initialize_thread(thread):
     condition_init(thread + THREAD_CONDITION, 0)
 
 
+@native
 def add_lane(engine, lane):
     """Append a lane to the engine's list of lanes of its kind."""
     lock(engine)
@@ -298,6 +309,7 @@ def add_lane(engine, lane):
     unlock(engine)
 
 
+@native
 def stop_thread(engine, thread):
     """Make a worker return after its current chunk, and a host thread after its current task."""
     lock(engine)
@@ -307,6 +319,7 @@ def stop_thread(engine, thread):
     unlock(engine)
 
 
+@native
 def quiesce(engine, polls):
     """Stop threads from taking tasks, and wait until no thread runs a native one, for at most `polls` POLLs.
 
@@ -339,6 +352,7 @@ def forget_idle(lane):
         lane = get(lane, LANE_NEXT)
 
 
+@native
 def resume(engine):
     """Undo `quiesce`."""
     lock(engine)
@@ -349,6 +363,7 @@ def resume(engine):
     unlock(engine)
 
 
+@native
 def resume_child(engine):
     """Undo `quiesce` in a forked child, whose only thread is the calling one.
 
@@ -364,6 +379,7 @@ def resume_child(engine):
     put(engine, ENGINE_PAUSED, RUNNING)
 
 
+@native
 def fail_lost_task(engine, task):
     """Fail a native task that threads of the parent process were running."""
     lock(engine)
@@ -374,34 +390,24 @@ def fail_lost_task(engine, task):
     unlock(engine)
 
 
-def _signature(result, arity):
-    return result(*[int64] * arity)
-
-
-QUEUES = [
-    ("engine_launch", launch_builtin, BUILTIN),
-    ("engine_direct", direct_builtin, BUILTIN),
-    ("engine_take_host", take_host, _signature(int64, 4)),
-    ("engine_await_host", await_host, _signature(int64, 4)),
-    ("engine_complete", complete, _signature(void, 3)),
-    ("engine_observe", observe, _signature(int64, 2)),
+ENTRIES = [
+    ("engine_launch", launch_builtin),
+    ("engine_direct", direct_builtin),
+    ("engine_take_host", take_host),
+    ("engine_await_host", await_host),
+    ("engine_complete", complete),
+    ("engine_observe", observe),
+    ("engine_work", work),
+    ("engine_wait", wait_builtin),
+    ("engine_help", help_out),
+    ("engine_take_finished", take_finished_builtin),
+    ("engine_initialize", initialize),
+    ("engine_initialize_thread", initialize_thread),
+    ("engine_add_lane", add_lane),
+    ("engine_stop_thread", stop_thread),
+    ("engine_quiesce", quiesce),
+    ("engine_resume", resume),
+    ("engine_resume_child", resume_child),
+    ("engine_lose", fail_lost_task),
 ]
-"""Name, function and signature of each entry point of the queues. These entry points and `THREADS` are two
-objects, so that LLVM compiles the first while Numba translates the second.
-"""
-
-THREADS = [
-    ("engine_work", work, _signature(int64, 2)),
-    ("engine_wait", wait_builtin, BUILTIN),
-    ("engine_help", help_out, _signature(int64, 2)),
-    ("engine_take_finished", take_finished_builtin, BUILTIN),
-    ("engine_initialize", initialize, _signature(void, 1)),
-    ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
-    ("engine_add_lane", add_lane, _signature(void, 2)),
-    ("engine_stop_thread", stop_thread, _signature(void, 2)),
-    ("engine_quiesce", quiesce, _signature(void, 2)),
-    ("engine_resume", resume, _signature(void, 1)),
-    ("engine_resume_child", resume_child, _signature(void, 1)),
-    ("engine_lose", fail_lost_task, _signature(void, 2)),
-]
-"""Name, function and signature of each entry point for threads that run tasks, and for the engine's life."""
+"""Name and function of each entry point."""

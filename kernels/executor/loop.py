@@ -22,7 +22,8 @@ from tracejit.kernels.compiler.memory import (
     slot,
     store,
 )
-from tracejit.kernels.compiler.target import word_subroutine
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.compiler.words import word_function
 from tracejit.kernels.executor.blocks import Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import (
     ENGINE_TEAM,
@@ -39,7 +40,7 @@ HEAD, TASK, GROWTH = 8 * len(Loop), 8 * len(LoopTask), 8 * len(Growth)
 ITERATION_OFFSET, TASK_OFFSET, UNIT_OFFSET = 8 * int(Loop.ITERATION), 8 * int(Loop.TASK), 8 * int(Loop.UNIT)
 
 
-@word_subroutine
+@word_function
 def begin_loop(block):
     """Copy the argument blocks to memory of the launch, and write addresses in the arena into the copies."""
     space, row_count = slot(block, Loop.SPACE), slot(block, Loop.ARENA)
@@ -51,7 +52,7 @@ def begin_loop(block):
         store(space + slot(arena_rows, 2 * i), arena + slot(arena_rows, 2 * i + 1))
 
 
-@word_subroutine
+@subroutine
 def add_floats(growth_rows, singles, floats, space):
     """Add their steps to the float induction variables: the first `singles` of `floats` are float32."""
     for i in range(floats):
@@ -63,7 +64,7 @@ def add_floats(growth_rows, singles, floats, space):
             store(address, load(address, float64) + number_slot(growth, Growth.STEP, float64))
 
 
-@word_subroutine
+@word_function
 def save_position(block, iteration, task, unit, status):
     """Record the position at which a loop stops; return `status`."""
     store(block + ITERATION_OFFSET, iteration)
@@ -72,6 +73,7 @@ def save_position(block, iteration, task, unit, status):
     return status
 
 
+@word_function
 def loop(block, lo, hi, scratch):
     """Run the tasks of a loop `Loop.COUNT` times.
 
@@ -92,7 +94,7 @@ def loop(block, lo, hi, scratch):
     return status
 
 
-@word_subroutine
+@word_function
 def is_single_call(block):
     """Whether each iteration is the same single call of one kernel."""
     growth_count = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
@@ -102,7 +104,7 @@ def is_single_call(block):
     return int64(slot(split, 0) <= slot(split, 1))
 
 
-@word_subroutine
+@word_function
 def repeat_call(block, iteration, scratch):
     """Run a loop for which `is_single_call` is true, from `iteration` on."""
     function, space, count = (
@@ -125,7 +127,7 @@ def repeat_call(block, iteration, scratch):
     return 0
 
 
-@word_subroutine
+@word_function
 def run_iterations(block, lo, scratch, team):
     """Run the iterations of a loop, with the help of `team` unless it is 0; see `loop`."""
     count, tasks, integers = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.INTEGERS)

@@ -16,13 +16,10 @@ from __future__ import annotations
 from numba.types import int32, int64, void
 
 from tracejit.kernels.compiler.memory import external
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get
 
 RAISED = 0
-
-BUILTIN = int64(int64, int64, int64)
-"""The signature of a builtin function: its module, the address of the arguments, and their number."""
 
 bytes_of = external("PyBytes_AsString", int64(int64))
 integer_of = external("PyLong_AsLongLong", int64(int64))

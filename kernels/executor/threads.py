@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numba.types import int32, int64, void
 
 from tracejit.kernels.compiler.memory import I64, external, load_acquire, pause, store_release
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.layout import (
     ASLEEP,
     AWAKE,

@@ -18,7 +18,8 @@ does not depend on the split of C.
 from numba import int64, uint8
 
 from tracejit.kernels.compiler.memory import LINE, copy_bytes, pointer
-from tracejit.kernels.compiler.target import noinline_subroutine, subroutine, word_subroutine
+from tracejit.kernels.compiler.target import noinline_subroutine, subroutine
+from tracejit.kernels.compiler.words import word_function
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,
@@ -37,7 +38,7 @@ ONE = (1, 0, 0)
 """The batch of a single product."""
 
 
-@word_subroutine
+@word_function
 def block_size(extent, most, step):
     """The size of blocks of about equal size, at most `most`: a multiple of `step`."""
     blocks = (extent + most - 1) // most

@@ -7,7 +7,7 @@ from numba.types import float32, float64
 from tracejit.kernels.compiler.memory import copy_bytes, pointer
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.layout import (
     BOARD_SCRATCH,

@@ -19,7 +19,7 @@ import sys
 from numba.types import int64
 
 from tracejit.kernels.compiler.memory import atomic_add, external, load_acquire
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import combine, item_bytes, member_record
 from tracejit.kernels.ranks.layout import (

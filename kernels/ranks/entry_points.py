@@ -8,13 +8,12 @@ it polls without a pause at first, and sleeps longer the longer nothing has arri
 
 from __future__ import annotations
 
-from numba.types import int64, void
+from numba.types import int64
 
 from tracejit.kernels.compiler.memory import pause
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.layout import ENGINE_ACTIVE
 from tracejit.kernels.executor.python import (
-    BUILTIN,
     RAISED,
     argument,
     bad_arguments,
@@ -168,11 +167,13 @@ def advance(board, thread, duration):
 # --- Entry points -------------------------------------------------------------------------------------------
 
 
+@native
 def advance_exchanges(board, thread, duration):
     """See `advance`."""
     return advance(board, thread, duration)
 
 
+@native
 def begin_builtin(module, arguments, count):
     """``begin(board, exchange, array, key, count, sum, replicated, mode, priority, duration)``: begin an
     exchange of `count` elements of an array, which is passed as its `__array_struct__`, and advance all
@@ -207,61 +208,73 @@ def begin_builtin(module, arguments, count):
     return object_of(begun)
 
 
+@native
 def cancel_exchange(board, exchange):
     """See `exchange.cancel`."""
     cancel(board, exchange)
 
 
+@native
 def take_over_exchange(board, before):
     """See `tasks.take_over`."""
     return take_over(board, before)
 
 
+@native
 def post_notice(board, seat, key, word):
     """See `notices.post`."""
     return post(board, seat, key, word)
 
 
+@native
 def next_notice(board, seat, key):
     """See `notices.consume_notice`."""
     return consume_notice(board, seat, key)
 
 
+@native
 def read_memory(board, seat, target, source, count):
     """See `direct.read`."""
     return read(board, seat, target, source, count)
 
 
+@native
 def has_notice(board, seat, key):
     """Whether a notice from `seat` with this key is waiting."""
     return int64(find_notice(board, seat, key) != 0)
 
 
+@native
 def lend_block(board):
     """See `notices.lend`."""
     return lend(board)
 
 
+@native
 def expect_reader(board, block, seat):
     """Record that `seat` will read a block in the first phase."""
     expect(board, block, seat, 0, 1)
 
 
+@native
 def mark_location_read(board, seat, location):
     """See `notices.mark_read`."""
     mark_read(board, seat, location)
 
 
+@native
 def add_to_link(link, message, nanoseconds):
     """See `link.add`."""
     add(link, message, nanoseconds, time_of(link))
 
 
+@native
 def arrive_over_link(link, board):
     """See `link.arrive`."""
     return arrive(link, board, time_of(link))
 
 
+@native
 def link_is_due(link):
     """Nanoseconds until the next message arrives if no message is added; NEVER if none arrives."""
     time = due(link)
@@ -269,19 +282,19 @@ def link_is_due(link):
 
 
 RANKS = [
-    ("ranks_begin", begin_builtin, BUILTIN),
-    ("ranks_cancel", cancel_exchange, void(int64, int64)),
-    ("ranks_advance", advance_exchanges, int64(int64, int64, int64)),
-    ("ranks_take_over", take_over_exchange, int64(int64, int64)),
-    ("ranks_tell", post_notice, int64(int64, int64, int64, int64)),
-    ("ranks_next_notice", next_notice, int64(int64, int64, int64)),
-    ("ranks_has_notice", has_notice, int64(int64, int64, int64)),
-    ("ranks_read", read_memory, int64(int64, int64, int64, int64, int64)),
-    ("ranks_lend", lend_block, int64(int64)),
-    ("ranks_expect", expect_reader, void(int64, int64, int64)),
-    ("ranks_leave", mark_location_read, void(int64, int64, int64)),
-    ("ranks_add_to_link", add_to_link, void(int64, int64, int64)),
-    ("ranks_arrive", arrive_over_link, int64(int64, int64)),
-    ("ranks_due", link_is_due, int64(int64)),
+    ("ranks_begin", begin_builtin),
+    ("ranks_cancel", cancel_exchange),
+    ("ranks_advance", advance_exchanges),
+    ("ranks_take_over", take_over_exchange),
+    ("ranks_tell", post_notice),
+    ("ranks_next_notice", next_notice),
+    ("ranks_has_notice", has_notice),
+    ("ranks_read", read_memory),
+    ("ranks_lend", lend_block),
+    ("ranks_expect", expect_reader),
+    ("ranks_leave", mark_location_read),
+    ("ranks_add_to_link", add_to_link),
+    ("ranks_arrive", arrive_over_link),
+    ("ranks_due", link_is_due),
 ]
-"""Name, function and signature of each entry point."""
+"""Name and function of each entry point."""

@@ -10,7 +10,7 @@ its own notices have arrived, too.
 
 from __future__ import annotations
 
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.combine import member_record
 from tracejit.kernels.ranks.direct import invalidate, run_direct

@@ -15,7 +15,7 @@ ARRIVED.
 
 from __future__ import annotations
 
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get, put, read_clock
 from tracejit.kernels.ranks.layout import (
     ARRIVED,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from numba.types import int64
 
 from tracejit.kernels.compiler.memory import copy_bytes, load_acquire, store_release
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import get, put
 from tracejit.kernels.ranks.layout import (
     BOARD_BLOCKS,

@@ -5,7 +5,7 @@ On an emulated link a notice is delayed as long as the bytes that it announces w
 
 from __future__ import annotations
 
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.threads import BILLION, get, put
 from tracejit.kernels.ranks.combine import item_bytes, member_record
 from tracejit.kernels.ranks.layout import (

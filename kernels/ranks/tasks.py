@@ -15,7 +15,7 @@ from __future__ import annotations
 from numba.types import int64
 
 from tracejit.kernels.compiler.memory import copy_bytes
-from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.compiler.words import word_function as native
 from tracejit.kernels.executor.layout import (
     ENGINE_EVENTS,
     ENGINE_PAUSED,

@@ -6,11 +6,11 @@ from tests.engine.programs import compiled
 from tracejit import engine
 from tracejit.codegen.objects.build import EntryPoint
 from tracejit.engine import native
-from tracejit.kernels.executor.entry_points import QUEUES, THREADS
+from tracejit.kernels.executor.entry_points import ENTRIES
 
 
 def load_executor():
-    return compiled("executor", [EntryPoint(*entry) for entry in QUEUES + THREADS])
+    return compiled("executor", [EntryPoint(*entry) for entry in ENTRIES])
 
 
 native.install(load_executor)

@@ -60,9 +60,9 @@ def link(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
     with timed(times, "kernels"):
         runs = _runs(planned.reduced.tasks, drafts)
         jobs = [run.job for run in runs]
+        recipes = [recipe for job in jobs for recipe in job.recipes]
         executor = [] if native.loaded() else _executor_recipes()  # compiled together with the kernels
-        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
-        loaded = loaded[len(executor) :]
+        loaded = load([*recipes, *executor])[: len(recipes)]
     with timed(times, "assemble"):
         return _schedule(planned, runs, loaded)
 
@@ -424,33 +424,28 @@ def _before_exchanges(tasks: Sequence[PlannedTask]) -> set[int]:
 # -------------------------------------------------------------------------------------------------- executor
 
 
-def _executor_part(attribute: str) -> Recipe:
-    """Return the recipe of the executor's entry points that are compiled together."""
-    module = "tracejit.kernels.executor.entry_points"
-    return Recipe(
-        "executor",
-        ("executor", attribute),
-        lambda: f"from {module} import {attribute}\n",
-        entries=(module, attribute),
-        handwritten=True,
-    )
+_MODULE = "tracejit.kernels.executor.entry_points"
 
-
-EXECUTOR = [_executor_part("QUEUES"), _executor_part("THREADS")]
-
+EXECUTOR = Recipe(
+    "executor",
+    ("executor", "ENTRIES"),
+    lambda: f"from {_MODULE} import ENTRIES\n",
+    entries=(_MODULE, "ENTRIES"),
+)
+"""The recipe of the executor's entry points."""
 
 _executor: list[Kernel] = []  # alive until the process ends, because the engine calls them
 
 
 def _executor_recipes() -> list[Recipe]:
-    """Return the recipes of the executor. If the executor must be compiled, include the kernel that runs
-    the iterations of loops: all programs share it, too, so it is in the store wherever the executor is.
+    """Return the recipe of the executor. If the executor must be compiled, include the kernel that runs the
+    iterations of loops: all programs share it, too, so it is in the store wherever the executor is.
     """
-    return EXECUTOR if all(map(is_known, EXECUTOR)) else [*EXECUTOR, LOOP]
+    return [EXECUTOR] if is_known(EXECUTOR) else [EXECUTOR, LOOP]
 
 
 def load_executor() -> Mapping[str, int]:
     """Return the addresses of the engine's native functions."""
-    loaded = load(_executor_recipes())
-    _executor.extend(kernel for kernel, _ in loaded[: len(EXECUTOR)])
-    return {name: address for kernel in _executor for name, address in kernel.addresses.items()}
+    (executor, _), *_ = load(_executor_recipes())
+    _executor.append(executor)
+    return executor.addresses

@@ -72,7 +72,6 @@ LOOP = Recipe(
     "loop",
     ("executor", "loop"),
     lambda: "from tracejit.kernels.executor.loop import loop\n\nkernel = loop\n",
-    handwritten=True,
 )
 
 

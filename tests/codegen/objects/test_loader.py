@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from tracejit.assembly.link import EXECUTOR
+from tracejit.assembly.loops import LOOP
 from tracejit.codegen.objects import loader
 from tracejit.codegen.objects.linker import Code
 from tracejit.codegen.objects.loader import Kernel, Promise, forget, load
@@ -59,7 +60,7 @@ def assert_comes(thread, got):
 
 def test_one_structure_is_loaded_once():
     forget()
-    (first, origin), (second, again), (third, _) = load([EXECUTOR[0], EXECUTOR[0], EXECUTOR[1]])
+    (first, origin), (second, again), (third, _) = load([EXECUTOR, EXECUTOR, LOOP])
     assert first is second
     assert origin in ("loaded", "compiled")
     assert again == "memory"
@@ -171,8 +172,7 @@ def executor_only(tmp_path_factory):
     """A store that has the executor."""
     store = tmp_path_factory.mktemp("executor")
     assert run("import tracejit as tj; tj.engine.start()", config.store).stderr == ""
-    for recipe in EXECUTOR:
-        shutil.copy(config.store / f"{loader._key(recipe)}.kernel", store)
+    shutil.copy(config.store / f"{loader._key(EXECUTOR)}.kernel", store)
     return store
 
 

@@ -23,6 +23,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from numba import types
 
 from tracejit.codegen.objects.machine import initialize
+from tracejit.kernels.compiler import words
 from tracejit.kernels.compiler.target import translate
 from tracejit.kernels.gemm import tiles as gemm_tiles
 from tracejit.kernels.streams import prefetch, quotient
@@ -87,7 +88,11 @@ def draft(entries: Sequence[EntryPoint]) -> Draft:
     """Run Numba's half of a compilation."""
     libraries: dict[Any, None] = {}
     for entry in entries:
-        libraries.update(dict.fromkeys(translate(entry.function, entry.signature, entry.name)))
+        if isinstance(entry.function, words.WordFunction):
+            translated = words.translate(entry.function, entry.name)
+        else:
+            translated = translate(entry.function, entry.signature, entry.name)
+        libraries.update(dict.fromkeys(translated))
     names = [entry.name for entry in entries]
     defined = [name for library in libraries for name in library.defined]
     return Draft(

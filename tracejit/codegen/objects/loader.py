@@ -66,9 +66,9 @@ class Recipe(NamedTuple):
     `symbols`.
 
     Recipes with equal `structure`s describe the same kernel; ``repr(structure)`` is canonical. `entries`
-    is for functions whose signature is not that of a kernel: a module and an attribute, a list of (name,
-    function, signature). `handwritten`: the kernel consists of functions in this package, many short ones,
-    on which Numba takes longer than LLVM. For a generated kernel, one long function, the opposite
+    is for functions that are not kernels: a module and an attribute, a list of (name, word function).
+    `handwritten`: the kernel consists of typed functions in this package, many short ones, on which Numba
+    takes longer than LLVM. For a generated kernel, one long function, and for word functions, the opposite
     holds.
     """
 
