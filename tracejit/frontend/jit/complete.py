@@ -23,11 +23,10 @@ from tracejit import collector
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import number_variables
-from tracejit.frontend.jit.entries import Answer
+from tracejit.frontend.jit.entries import Answer, LoopEnd
 from tracejit.frontend.jit.look_steps import LookEmitter
 from tracejit.frontend.jit.number_variables import Variables
 from tracejit.frontend.python.content import GONE
-from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.frontend.recording.restart import RETURN, Unreplayable
 from tracejit.frontend.recording.segments import TreeNode
@@ -248,11 +247,16 @@ def segments_of(program: ReplayProgram) -> tuple[tuple[TreeNode, tuple[Answer, .
         meanings.add(step)
         if isinstance(step, RunSegment | StateLoop):
             segments.append((step.node, []))
-            if isinstance(step, StateLoop):
-                end = step.states[step.ends].key
-                segments[-1][1].append(Answer(None, interned("end of loop", step.node, step.table), end))
         elif isinstance(step, Check) and segments:
             subject, *rest = step.operands
             value = step.rule, *(meanings[each] for each in rest)
             segments[-1][1].append(Answer(step.says, meanings[subject], value))
     return tuple((node, tuple(answers)) for node, answers in segments)
+
+
+def loop_ends_of(program: ReplayProgram) -> dict[TreeNode, LoopEnd]:
+    """Return how a path leaves its loops over looks."""
+    loops = [step for step in program.steps if isinstance(step, StateLoop)]
+    return {
+        loop.node: LoopEnd(loop.states[loop.ends].key, None if loop.repeats else loop.known) for loop in loops
+    }

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit.state_loops.adoption import KnownTransitions
@@ -38,6 +38,18 @@ class Answer(NamedTuple):
     says: tuple[str, str] | None
     question: Hashable
     value: Any
+
+
+class LoopEnd(NamedTuple):
+    """How a path leaves a loop over looks.
+
+    state: the key of the state in which it leaves the loop.
+    known: keys of the transitions that the loop may perform; None if the path performs some of those that it
+           knows after the loop.
+    """
+
+    state: Hashable
+    known: frozenset[Hashable] | None
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +89,7 @@ class Path(Signature):
     segments: the segments that are launched before `graph`, each with the questions after it and their
               answers.
     loops:    how the loops over looks run.
+    loop_ends: by the loops' nodes: how the path leaves them.
     timing:   the timing of the first call.
     transitions: those of its loops over looks, which other paths may adopt.
     """
@@ -85,6 +98,7 @@ class Path(Signature):
     names: tuple[str, ...] = ()
     segments: tuple[tuple[TreeNode, tuple[Answer, ...]], ...] = ()
     loops: tuple[LoopReport, ...] = ()
+    loop_ends: Mapping[TreeNode, LoopEnd] = field(default_factory=dict)
     timing: Timing | None = None
     transitions: KnownTransitions | None = None
 

@@ -63,7 +63,7 @@ class LookEmitter:
         self._adoption = Adoption(self.arguments, self.holds)
         keys = self._adoption.state_keys
         for region in regions_of(trace, self._adoption.adopt()):
-            self._loops[region.first] = LoopEmitter(trace, region, keys, self._adoption.table)
+            self._loops[region.first] = LoopEmitter(trace, region, keys, self._adoption.transitions)
         for cut in trace.looks.cuts:
             for storage in cut.results:
                 self.arrays_at_end[storage] = Var("t", storage), None

@@ -20,7 +20,7 @@ from typing import Any
 from tracejit import collector, compile, engine
 from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch_records
-from tracejit.frontend.jit.complete import Completion, segments_of
+from tracejit.frontend.jit.complete import Completion, loop_ends_of, segments_of
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, RecordedCall, Timing
 from tracejit.frontend.jit.state_loops.first_call import native_iterations
 from tracejit.frontend.jit.vouch import release_callbacks
@@ -262,6 +262,7 @@ class _TracedCall:
             names=launch_records.names_of(program),
             segments=segments_of(program) if trace.looks.cuts else (),
             loops=tuple(completion.looks.reports),
+            loop_ends=loop_ends_of(program),
             transitions=completion.looks.known_transitions() if trace.looks.cuts else None,
         )
         if entry.transitions is not None:

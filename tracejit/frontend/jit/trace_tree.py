@@ -71,7 +71,7 @@ class TraceTree(Signature):
         failed: tuple[Path, int] | None = None
         try:
             for path in (latest, *self._paths):
-                if failed is not None and (path is latest or not _may_fit(path, *failed)):
+                if failed is not None and (path is latest or not _may_fit(path, *failed, memo)):
                     continue
                 if memo.drawn:
                     memo.keep(node for node, _answers in path.segments)
@@ -89,7 +89,7 @@ class TraceTree(Signature):
         return MISS
 
 
-def _may_fit(path: Path, other: Path, depth: int) -> bool:
+def _may_fit(path: Path, other: Path, depth: int, memo: Memo) -> bool:
     """Whether a path may fit a call in which an answer of `other` differed after its segment at this
     depth.
     """
@@ -99,7 +99,16 @@ def _may_fit(path: Path, other: Path, depth: int) -> bool:
         common += 1
     if common == 0:
         return True
-    answers, others = known[common - 1][1], tried[common - 1][1]
+    node, answers = known[common - 1]
+    others = tried[common - 1][1]
+    if node in path.loop_ends:
+        end, left = path.loop_ends[node], other.loop_ends[node]
+        if end.known is None or left.known is None or not end.known <= left.known:
+            return True  # it may go on with the loop
+        if end.state is not memo.state_in(node):
+            return False
+        if end.state is not left.state:
+            return True
     if common > depth:  # an answer of `other` after the last common segment is wrong
         return answers != others
     for mine, right in zip(answers, others, strict=False):  # the call has the answers of `other`

@@ -24,7 +24,7 @@ from tracejit.ir.graph import Graph
 from tracejit.ir.structure import copied
 from tracejit.ops.loops import graph_can_fail
 
-RECENT = 8
+RECENT = 32
 """The number of recent paths whose transitions a new path may adopt."""
 
 

@@ -187,7 +187,7 @@ class StateLoop:
     before: the initial values of the first state's variables.
     ends:   the position of the state in which this path leaves the loop.
     repeats: see above.
-    table:  the same for paths that know the same transitions.
+    known:  keys of the transitions that this path knows; each path has the same key for one.
     """
 
     node: Any
@@ -195,7 +195,7 @@ class StateLoop:
     before: tuple[Var, ...]
     ends: int
     repeats: bool
-    table: Interned
+    known: frozenset[Hashable]
 
 
 ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop

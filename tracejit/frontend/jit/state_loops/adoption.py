@@ -208,14 +208,14 @@ class Adoption:
         for state_id, state in zip(self.graph.state_ids, self.graph.states, strict=True):
             if state_id is not None and state is not None and state_id not in self.state_keys:
                 self._add_state(state_id, state)
-        self._is_own: Hashable = None  # not None: it contains transitions that other paths cannot have
+        self._own: set[Hashable] = set()  # keys of transitions that other paths cannot have
         self.by_key: dict[Interned, KnownTransition] = {}
         for transitions in self.graph.transitions.values():
             for each in transitions.values():
                 try:
                     key, known = self._known(each)
                 except NotPortable:
-                    self._is_own = Local(id(self))
+                    self._own.add(Local(id(each)))
                 else:
                     self.by_key[key] = known
 
@@ -223,8 +223,8 @@ class Adoption:
         """Adopt the transitions of other paths that lie between states of this one."""
         found: dict[Interned, tuple[KnownTransition, KnownTransitions]] = {}
         for path in self.trace.looks.segments.recent_paths():
+            outside = self._outside.keys() | path.conditions.bound
             for key, known in path.by_key.items():
-                outside = self._outside.keys() | path.conditions.bound
                 if key not in self.by_key and key not in found and outside.issuperset(known.outside):
                     found[key] = known, path
         edges = [
@@ -253,9 +253,9 @@ class Adoption:
         return adopted
 
     @property
-    def table(self) -> Interned:
-        """A key that is equal for paths that know the same transitions."""
-        return interned("transitions", frozenset(self.by_key), self._is_own)
+    def transitions(self) -> frozenset[Hashable]:
+        """Keys of the transitions that this path knows."""
+        return frozenset((*self.by_key, *self._own))
 
     def _require(self, conditions: Conditions, needed: Set[Hashable]) -> bool:
         """Require the conditions of another path, if the recorded call meets them, and bind variables with

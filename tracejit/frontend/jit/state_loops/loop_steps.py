@@ -8,7 +8,7 @@ many iterations in one launch where the graph can evaluate the questions (`nativ
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch_records, number_variables
@@ -55,14 +55,14 @@ class LoopEmitter:
     """Emits the loop of a region.
 
     keys:  by state id: a key that equal states of all paths share.
-    table: a key that paths with the same transitions share.
+    known: keys of all transitions that the path knows.
     vars:  the replay variables of each state, in the order of `LoopRegion.variables`.
     """
 
     def __init__(
-        self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned], table: Interned
+        self, trace: Trace, region: LoopRegion, keys: Mapping[int, Interned], known: frozenset[Hashable]
     ) -> None:
-        self.trace, self.region, self.keys, self.table = trace, region, keys, table
+        self.trace, self.region, self.keys, self.known = trace, region, keys, known
         self.graph = trace.looks.state_graph
         self.reports: list[LoopReport] = []
         self.vars: dict[int, tuple[Var, ...]] = {}
@@ -130,7 +130,7 @@ class LoopEmitter:
         self._bind(region.end, graph.state(region.last), arrays, numbers)
         ends = self._numbering[region.end]
         program.steps.append(
-            StateLoop(node, states, before, ends, region.last + 1 < len(graph.state_ids), self.table)
+            StateLoop(node, states, before, ends, region.last + 1 < len(graph.state_ids), self.known)
         )
         return node
 

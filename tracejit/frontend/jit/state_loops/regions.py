@@ -185,8 +185,14 @@ def _region_from(
     last = first
     while graph.is_known(last):
         last += 1
+    run_end = last
     while not _is_complete(trace, first, last):
         last -= 1
+    if last < run_end:  # the path performs what follows in steps of its own
+        following = {id(graph.transition_from(index)) for index in range(last, run_end)}
+        if any(id(graph.transition_from(index)) in following for index in range(first, last)):
+            return None
+        inside = [each for each in inside if id(each) not in following]
     if not looping.isdisjoint(states.intersection(graph.state_ids[last + 1 :])):
         return None  # the path leaves the loop, and returns to it
     is_loop = not looping.isdisjoint(graph.state_ids[first : last + 1])

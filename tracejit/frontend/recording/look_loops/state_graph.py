@@ -174,6 +174,10 @@ class StateGraph:
         """The computations and questions between a look and the next one."""
         return self.numbers.steps[self._positions[index] + 1 : self._positions[index + 1]]
 
+    def transition_from(self, index: int) -> Transition:
+        """The transition from a look to the next one, which must be known."""
+        return self.transitions[self.state_id(index)][self.transition_keys[index], self.state_ids[index + 1]]
+
     def is_known(self, index: int) -> bool:
         """Whether there is a look after this one, and the transition between their states is known."""
         ends = self.state_ids[index : index + 2]
