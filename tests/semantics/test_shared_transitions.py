@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tracejit.frontend.jit.state_loops import adoption
 
 SCALE = 2.0
 
@@ -185,3 +186,23 @@ def test_a_changed_helper_is_not_shared():
         for x in of(0, 3, 3, 0), of(0, 1, 1, 0), of(3, 0, 3, 1):
             expected = sum(value * (factor if value > 2 else 1) for value in x.tolist())
             assert float(function(tj.asarray(x), helper)) == expected
+
+
+def test_states_without_a_meaning_are_not_shared(monkeypatch):
+    """Each path has its own states then, even if objects of a former recording had the same address."""
+
+    def refuse(self, part):
+        raise adoption.NotPortable
+
+    def address(value):
+        return 7 if isinstance(value, adoption.Adoption) else id(value)
+
+    monkeypatch.setattr(adoption.Adoption, "_portable", refuse)
+    monkeypatch.setattr(adoption, "id", address, raising=False)
+    function, rng, states = tj.jit(choose), np.random.default_rng(0), []
+    for _ in range(12):
+        x = rng.integers(0, 5, 6).astype(np.float32)
+        assert outcome(function(tj.asarray(x))) == outcome(choose(x))
+    for entry in function._entries:
+        states += [end.state for path in entry.paths for end in path.loop_ends.values()]
+    assert len({id(state) for state in states}) == len(states) > 2

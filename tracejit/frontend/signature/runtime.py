@@ -172,9 +172,8 @@ class Memo(dict[Any, tuple[Any, ...]]):
         return values
 
     def drop(self, node: Any) -> None:
-        """Drop the results of a loop, if another path has run it, and those of the segments after it."""
-        if node in self:
-            self._drop_from(list(self).index(node))
+        """Drop the results of a loop that another path has run, and those of the segments after it."""
+        self._drop_from(list(self).index(node))
 
     def keep(self, nodes: Iterable[Any]) -> None:
         """Drop the results and draws of segments outside the common prefix with the next path.

@@ -222,23 +222,9 @@ class Writer(ExpressionWriter):
         """Run a loop over looks, or go on with it if a path that was tried before has run it in this call."""
         node, states = self.constant(loop.node), loop.states
         checks, has_several = self.checks, len(states) > 1
-        position = self.constant({state.key: number for number, state in enumerate(states)})
-        checks.append(f"{STATE} = {position}.get({MEMO}.state_in({node}))")
-        for number, state in enumerate(states):
-            fixed = {k: var for k, var in enumerate(state.values) if var not in state.vars}
-            if fixed:
-                known = f"{{{', '.join(f'{k}: {self.write(var)}' for k, var in fixed.items())}}}"
-                checks.append(
-                    f"if {STATE} == {number} and not has_values({MEMO}[{node}][1], {known}): {STATE} = None"
-                )
-        checks.append(f"if {STATE} is not None:")
+        checks += [f"{STATE} = None", f"if {node} in {MEMO}:"]
         checks += [f"    {line}" for line in self._resumed(loop, node)]
-        checks.append("else:")
-        if loop.repeats:
-            checks.append(f"    {MEMO}.drop({node})")
-        else:
-            checks.append(f"    if {node} in {MEMO}: {MEMO}.last = {node}; return MISS")
-        checks.append(f"    {STATE} = 0")
+        checks += [f"if {STATE} is None:", f"    {STATE} = 0"]
         checks += [f"    {self._state(states[0].vars)} = {self._state(loop.before)}"] * bool(loop.before)
         checks.append("while True:")
         indent = "    " * (2 if has_several else 1)
@@ -257,15 +243,23 @@ class Writer(ExpressionWriter):
             self._require(f"{STATE} == {loop.ends}")
 
     def _resumed(self, loop: StateLoop, node: str) -> list[str]:
-        """Return the lines that continue a loop where another path left it."""
-        states, has_several = loop.states, len(loop.states) > 1
-        lines = [f"{HELD} = {MEMO}.resume({node})"]
+        """Return the lines that continue a loop where another path left it, if this path knows that state."""
+        states = loop.states
+        position = self.constant({state.key: number for number, state in enumerate(states)})
+        lines = [f"{STATE} = {position}.get({MEMO}[{node}][0])"]
+        for number, state in enumerate(states):
+            fixed = {k: var for k, var in enumerate(state.values) if var not in state.vars}
+            if fixed:
+                known = f"{{{', '.join(f'{k}: {self.write(var)}' for k, var in fixed.items())}}}"
+                lines.append(
+                    f"if {STATE} == {number} and not has_values({MEMO}[{node}][1], {known}): {STATE} = None"
+                )
+        unknown = f"{MEMO}.drop({node})" if loop.repeats else f"{MEMO}.last = {node}; return MISS"
+        lines += [f"if {STATE} is None: {unknown}", f"else: {HELD} = {MEMO}.resume({node})"]
         for number, state in enumerate(states):
             items = [f"{HELD}[{state.values.index(var)}]" for var in state.vars]
-            if not items:
-                continue
-            lines += [f"if {STATE} == {number}:"] * has_several
-            lines.append("    " * has_several + f"{self._state(state.vars)} = ({', '.join(items)},)")
+            if items:
+                lines.append(f"if {STATE} == {number}: {self._state(state.vars)} = ({', '.join(items)},)")
         return lines
 
     def _state(self, vars: Sequence[Var]) -> str:

@@ -215,7 +215,7 @@ class Adoption:
                 try:
                     key, known = self._known(each)
                 except NotPortable:
-                    self._own.add(Local(id(each)))
+                    self._own.add(Identity(object()))
                 else:
                     self.by_key[key] = known
 
@@ -295,7 +295,7 @@ class Adoption:
         try:
             key = interned("state", self._portable(state.key), types_of(state))
         except NotPortable:
-            key = interned("state", Local(id(self)), state_id)
+            key = interned("state", Identity(object()))  # which no other path has
         else:
             self._ids[key] = state_id
         self.state_keys[state_id] = key

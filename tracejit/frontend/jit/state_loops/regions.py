@@ -88,7 +88,8 @@ def regions_of(trace: Trace, adopted: Sequence[Adoptable]) -> list[LoopRegion]:
     graph = trace.looks.state_graph
     known = [*_known_in(graph), *adopted]
     looping = {state_id for component in loops_of(known) for state_id in component}
-    regions, index = [], 0
+    regions: list[LoopRegion] = []
+    index = 0 if looping else len(graph.state_ids)
     while index < len(graph.state_ids):
         found = _region_from(trace, index, known, looping)
         if found is not None:
@@ -175,12 +176,7 @@ def _region_from(
 ) -> LoopRegion | None:
     """Return the region that starts at look `first`, or None. It is as long as possible."""
     graph = trace.looks.state_graph
-    start = graph.state_ids[first]
-    if start is None:
-        return None
-    states = reachable([start], [(each.start, each.end) for each in known])
-    inside = [each for each in known if each.start in states]
-    if looping.isdisjoint(states):
+    if graph.state_ids[first] is None:
         return None
     last = first
     while graph.is_known(last):
@@ -188,15 +184,16 @@ def _region_from(
     run_end = last
     while not _is_complete(trace, first, last):
         last -= 1
-    if last < run_end:  # the path performs what follows in steps of its own
-        following = {id(graph.transition_from(index)) for index in range(last, run_end)}
-        if any(id(graph.transition_from(index)) in following for index in range(first, last)):
-            return None
-        inside = [each for each in inside if id(each) not in following]
+    following = {id(graph.transition_from(index)) for index in range(last, run_end)}
+    if any(id(graph.transition_from(index)) in following for index in range(first, last)):
+        return None  # the path performs what follows in steps of its own
+    known = [each for each in known if id(each) not in following]
+    states = reachable([graph.state_id(first)], [(each.start, each.end) for each in known])
+    inside = [each for each in known if each.start in states]
     if not looping.isdisjoint(states.intersection(graph.state_ids[last + 1 :])):
         return None  # the path leaves the loop, and returns to it
     is_loop = not looping.isdisjoint(graph.state_ids[first : last + 1])
-    if not is_loop and all(isinstance(each, Transition) for each in inside):
+    if looping.isdisjoint(states) or (not is_loop and all(isinstance(each, Transition) for each in inside)):
         return None
     return _region(graph, first, last, inside)
 
