@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend.jit.state_loops import adoption
+from tracejit.frontend.jit.state_loops import adoption, regions
+from tracejit.frontend.recording import looks
 
 SCALE = 2.0
 
@@ -206,3 +207,22 @@ def test_states_without_a_meaning_are_not_shared(monkeypatch):
     for entry in function._entries:
         states += [end.state for path in entry.paths for end in path.loop_ends.values()]
     assert len({id(state) for state in states}) == len(states) > 2
+
+
+@pytest.mark.parametrize("body", [choose, twice])
+def test_looks_after_a_loop_may_be_steps_of_their_own(body, monkeypatch):
+    """As if what follows the last look used a value that its state does not contain."""
+    complete = regions._is_complete
+
+    def is_complete(trace, first, last):
+        is_last = last == len(trace.looks.state_graph.state_ids) - 1
+        return not (is_last and last > first) and complete(trace, first, last)
+
+    monkeypatch.setattr(regions, "_is_complete", is_complete)
+    monkeypatch.setattr(looks, "run_ahead", lambda trace: None)  # all looks of a call are recorded
+    function, rng = tj.jit(body), np.random.default_rng(0)
+    for _ in range(20):
+        x = rng.integers(0, 5, 6).astype(np.float32)
+        for _ in range(2):
+            assert outcome(function(tj.asarray(x))) == outcome(body(x))
+    assert function.cache_info().replays >= 20, function.explain()
