@@ -23,6 +23,8 @@ from tracejit.engine import launches, variable
 from tracejit.engine.hosts import hosts
 from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.jit import record
+from tracejit.frontend.python.identity import Identity
+from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording import eager
 from tracejit.frontend.surroundings import monitoring, profiling, watch
 
@@ -389,3 +391,12 @@ def test_threads_are_started_after_an_interrupt():
         sys.setswitchinterval(interval)
     assert number > 45
     assert len(ran) > number // 3
+
+
+def test_keys_of_dying_values_run_no_code_of_ours():
+    """Where an object dies, an exception would be lost: with it, the interrupt."""
+    for number in range(3):
+        key = interned("dying", Identity(gc))
+        dying = [key, interned("deep", interned(Identity(dict)))]
+        del key
+        assert not interrupted(dying.clear, number, checks=True)

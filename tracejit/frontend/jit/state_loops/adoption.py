@@ -371,6 +371,8 @@ class Adoption:
         """Return a part of a key in terms of meanings."""
         if isinstance(part, Local):
             raise NotPortable
+        if isinstance(part, Identity):
+            return self._identity(part.value)
         if isinstance(part, tuple):
             return tuple(map(self._portable, part))
         if isinstance(part, Storage):
@@ -379,7 +381,7 @@ class Adoption:
             return self._storages[part]
         if isinstance(part, Expr):
             return self._meanings[part]
-        return self._identity(part.value) if isinstance(part, Identity) else part
+        return part
 
     def _identity(self, value: Any) -> Hashable:
         """Return the meaning of an object, or its identity if it is the same in all calls."""
