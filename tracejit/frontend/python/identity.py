@@ -9,8 +9,8 @@ class Identity(tuple[Any, ...]):
     """A key that is equal to another one if both are of the same object, which it keeps alive. (The `id` of
     an object that no longer exists may be that of another one.)
 
-    It is hashed and compared as the tuple it is, without Python code: weak dictionaries hash the keys of dying
-    values where an exception, such as that of Ctrl-C, would be lost.
+    It is hashed and compared as the tuple it is, without Python code: weak dictionaries hash the keys of
+    dying values where an exception, such as that of Ctrl-C, would be lost.
 
     >>> one, other = [], []
     >>> Identity(one) == Identity(one), Identity(one) == Identity(other)
