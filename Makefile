@@ -18,8 +18,8 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_failure.py tests/semantics/test_threads.py tests/semantics/test_interrupts.py \
 	tests/semantics/test_surroundings.py tests/semantics/test_watching.py tests/semantics/test_numbers.py \
 	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
-	tests/semantics/test_tree.py tests/semantics/test_called_looks.py tests/semantics/test_chosen_elements.py \
-	tests/frontend/test_interop.py tests/frontend/test_liveness.py
+	tests/semantics/test_padded_slices.py tests/semantics/test_tree.py tests/semantics/test_called_looks.py \
+	tests/semantics/test_chosen_elements.py tests/frontend/test_interop.py tests/frontend/test_liveness.py
 
 # Two processes, and a file's tests in one of them: they share kernels and fixtures. A process that crashes ends the
 # run, which would wait for ever for the tests of another one in its place.

@@ -12,8 +12,9 @@ Modules; each imports only modules to its right and below:
     surface, namespace, hints        the public functions by name, and as methods; the array API's
                                      namespace; names of other libraries in errors
     functions, public                the public functions by topic; the decorator that declares them
-    assignment, indexing, selection  ``x[index] = value``; ``x[index]``; selections by a mask in traced
-                                     calls
+    assignment, indexing, padded_slices, selection
+                                     ``x[index] = value``; ``x[index]``; in traced calls, slices whose
+                                     length varies, and selections by a mask
     dispatch                         translation of calls to nodes: promote, broadcast, cast, emit
     immediate, in_memory, at_hand, direct, machine_code
                                      immediate execution of small operations in eager code: their results,

@@ -388,6 +388,8 @@ def in_place(
         other = operand_on(name, other, target.device)
     for x in (target, other):
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
+            if x is target:
+                thread.trace.picks.check_write(x._storage)
             contents = x._storage.buffer.contents((target, other)) if x is target else None
             if contents is not None:
                 return in_place(name, function, *contents)

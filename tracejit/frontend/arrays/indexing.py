@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, in_memory, selection
+from tracejit.frontend.arrays import dispatch, in_memory, padded_slices, selection
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.views import broadcasted
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.ranges import positions
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.view import View
 from tracejit.ops import check_index, gather, iota
 
@@ -144,6 +145,10 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     """Return ``x[index]``: a view for slices, a new array for single elements and for arrays as indices."""
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
+        components = _with_numbers(components) if type(thread.trace) is Trace else components
+        later = padded_slices.padded(x, components) if thread.trace is not None else None
+        if later is not None:
+            return later
         replaced = numbers_as_arrays(x, components)
         if replaced is not None:
             result = _selected(*replaced, is_split(index))
@@ -155,6 +160,11 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed
+    chosen = selection.selection_of(components[0])
+    if chosen is not None and all(isinstance(p, slice) and p == _ALL for p in components[1:]):
+        picked_later = chosen.taken_from(x)
+        if picked_later is not None:
+            return picked_later
     x, components = expand_scalar_masks(x, components)
     if (
         isinstance(components[0], ArrayCore)
@@ -166,6 +176,30 @@ def getitem(x: ArrayCore, index: Any) -> Any:
         if picked_later is not None:
             return picked_later
     return _gather(x, masks_to_integers(x, components), is_split(index))
+
+
+def _with_numbers(components: list[Any]) -> list[Any]:
+    """Replace array elements that are bounds of the only such slice in a basic index by run-time numbers.
+
+    No loop surrounds the looks: the state of the body would be unknown there (see `look_loops.states`).
+    """
+    slices = [i for i, part in enumerate(components) if type(part) is slice and _has_array(part)]
+    if len(slices) != 1:
+        return components
+    (at,) = slices
+    start, stop = components[at].start, components[at].stop
+    used_up = (start._storage,) if isinstance(start, ArrayCore) else ()
+    if isinstance(start, ArrayCore):
+        start = thread.trace.element(start, "index()")
+    if isinstance(stop, ArrayCore):
+        stop = thread.trace.element(stop, "index()", used_up)
+    return [*components[:at], slice(start, stop, components[at].step), *components[at + 1 :]]
+
+
+def _has_array(part: slice) -> bool:
+    """Whether a bound of a slice is an element of an array of integers, and no bound is another array."""
+    arrays = [bound for bound in (part.start, part.stop) if isinstance(bound, ArrayCore)]
+    return bool(arrays) and all(bound.ndim == 0 and bound.dtype.kind in "iu" for bound in arrays)
 
 
 def numbers_as_arrays(x: ArrayCore, components: list[Any]) -> tuple[ArrayCore, list[Any]] | None:

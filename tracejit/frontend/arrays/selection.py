@@ -46,7 +46,7 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import UncountedView
-from tracejit.ops import add, cumulative_sum, gather, iota, scatter_add, where
+from tracejit.ops import add, check_index, cumulative_sum, gather, iota, scatter_add, where
 from tracejit.ops import sum as sum_op
 
 BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
@@ -80,6 +80,21 @@ class Selection:
         self.trace.masks.uncounted.append(self._storage)
         return array
 
+    def with_content(self, content: Any) -> Selection:
+        """Return other elements at the same places."""
+        return Selection(self.trace, content, self.mask)
+
+    def key_parts(self) -> tuple[Any, ...]:
+        """The arrays and numbers that the selection consists of."""
+        return self.content, self.mask
+
+    @property
+    def adds_in_order(self) -> bool:
+        """Whether sums add floats in the order of the elements: they do not depend on other operations of a
+        kernel then, or on elements that are not selected.
+        """
+        return False
+
     # -- attributes, named as those of NumPy arrays ----------------------------------------------------------
 
     @property
@@ -106,13 +121,17 @@ class Selection:
             return False
         return _are_same(self.trace, value_of(self.trace, mask), value_of(self.trace, self.mask))
 
+    def selects_as(self, other: Selection) -> bool:
+        """Whether `other` is known to select the same elements of its content."""
+        return self.has_mask(other.mask)
+
     def contents(self, operands: Sequence[Any]) -> list[Any] | None:
         """Replace selections by their full content; None if elements of operands may not correspond."""
         contents: list[Any] = []
         for x in operands:
             other = selection_of(x)
             if other is not None:
-                is_same = other is self or (other.inner == self.inner and self.has_mask(other.mask))
+                is_same = other is self or (other.inner == self.inner and self.selects_as(other))
                 contents.append(other.content if is_same else None)
             elif isinstance(x, ArrayCore):
                 contents.append(self._masked_operand(x) if self._broadcasts(x) else None)
@@ -138,8 +157,21 @@ class Selection:
             return None
         result = call(*contents)
         if isinstance(result, tuple):
-            return tuple(Selection(self.trace, each, self.mask).array() for each in result)
-        return Selection(self.trace, result, self.mask).array()
+            return tuple(self.with_content(each).array() for each in result)
+        return self.with_content(result).array()
+
+    def taken_from(self, x: Any) -> Any:
+        """Return ``x[self]`` for integers, which are indices of the first dimension of `x`, as a selection.
+        Return None if that needs the extent.
+        """
+        if self.inner or self.dtype.kind not in "iu" or not x.ndim or not x.shape[0] or selection_of(x):
+            return None
+        if thread.trace is not self.trace or x.device is not self.content.device:
+            return None
+        index = dispatch.cast(dispatch.apply(where, self.mask, self.content, 0), INT64)
+        checked = dispatch.emit(check_index, index, extent=x.shape[0], axis=0)
+        mask = with_dimensions(self.mask, x.ndim - 1)
+        return self.with_content(filled(mask, dispatch.emit(gather, x, checked, axis=0))).array()
 
     def reduced(self, name: str, axis: Any, keepdims: bool) -> tuple[Any, tuple[int, ...], Any] | None:
         """Express a reduction as one of all elements: return the content, the axes, and the condition.
@@ -168,9 +200,7 @@ class Selection:
             if thread.trace is not self.trace:
                 what = "what a mask picks is used where its extent cannot be counted"
                 self.trace.give_up(what, "count it before: look at its shape")
-            content = self.content
-            flattened = content.reshape((self.mask.size, *content.shape[self.mask.ndim :]))
-            picked = dispatch.emit(gather, flattened, selected_positions(self.mask), axis=0)
+            picked = self.gathered()
             self._shape = picked.shape
             storage = self._storage()
             if storage is not None:
@@ -178,6 +208,12 @@ class Selection:
                 self.trace.created.append(self._storage)
             self.content = self.mask = None
         return self._shape
+
+    def gathered(self) -> Any:
+        """Return a new array of the selected elements, whose number is a look."""
+        content = self.content
+        flattened = content.reshape((self.mask.size, *content.shape[self.mask.ndim :]))
+        return dispatch.emit(gather, flattened, selected_positions(self.mask), axis=0)
 
 
 def select(x: Any, mask: Any) -> Any:

@@ -27,6 +27,7 @@ _NO_FALLTHROUGH = frozenset(
 """Instructions after which control does not continue at the next instruction."""
 
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_OPERANDS = {"COMPARE_OP": 2, "BINARY_SUBSCR": 2, "BINARY_SLICE": 3}
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 _LOADED, _COMPUTED, _ANY = "loaded", "computed", "any"
@@ -109,9 +110,30 @@ def pending(code: types.CodeType, offset: int) -> tuple[int, int] | None:
     if kinds is None:
         return None
     callee, (instruction, depth, _after) = depth_below_called(steps), steps[-1]
-    operand_count = 2 if instruction.opname == "COMPARE_OP" else 1
+    operand_count = _OPERANDS.get(instruction.opname, 1)
     below = kinds[: (callee if callee is not None else (depth or 0) - operand_count) - low]
     return below.count(_COMPUTED), below.count(_ANY)
+
+
+def slices_variable(code: types.CodeType, offset: int) -> bool:
+    """Whether an instruction takes a slice of a variable, between bounds that are variables or results of
+    operators on variables.
+
+    >>> def f(x, row, i): return x[row[i] : row[i + 1]]
+    >>> [slices_variable(f.__code__, i.offset) for i in instructions(f.__code__)].count(True)
+    1
+    """
+    steps = steps_to(code, offset)
+    name, bounds = steps[-1].instruction.opname, steps
+    if name == "BINARY_SUBSCR" and len(steps) > 1:  # of a slice, until Python 3.11
+        previous, bounds = steps[-2].instruction, steps[:-1]
+        if previous.opname != "BUILD_SLICE" or previous.arg != 2:
+            return False
+    elif name != "BINARY_SLICE":
+        return False
+    low = len(enclosing(code, offset))
+    kinds = _kinds(_statement(bounds, low), low)
+    return kinds is not None and kinds[-3] == _LOADED and _ANY not in kinds[-2:]
 
 
 def _statement(steps: Sequence[StackStep], low: int) -> Sequence[StackStep]:

@@ -138,8 +138,11 @@ class Looks:
         return is_other and (may or any(map(updated_attributes, codes)))
 
 
-def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
-    """Launch what was recorded so far, and return the only element of an array as a number of the call."""
+def look_at(trace: Trace, array: Any, what: str, used_up: Sequence[Storage] = ()) -> NumberProxy:
+    """Launch what was recorded so far, and return the only element of an array as a number of the call.
+
+    used_up: storages that an unfinished operation of the body refers to, but does not read any more.
+    """
     looks = trace.looks
     reason = looks.refusal(trace, array)
     if reason is not None:
@@ -147,7 +150,7 @@ def look_at(trace: Trace, array: Any, what: str) -> NumberProxy:
     content = _content(trace, array)
     if content in looks.sources:
         return trace.numbers.proxy(looks.sources[content])
-    looked = [array._storage]
+    looked = [array._storage, *used_up]
     if not array.device.is_addressable:
         array = array.to(CPU)  # by a copy in the graph
         looked.append(array._storage)

@@ -47,6 +47,12 @@ class Segment:
         return results, results[0].memory().reshape(-1)[0].item()
 
 
+MIN_BUCKET, MAX_SHARED_BUCKET = 8, 64
+"""Slices of varying length are padded to a power of two: at least to the former, and those up to the latter
+to a common one (see `arrays.padded_slices`).
+"""
+
+
 class TreeNode:
     """A node of a function's trace tree: a segment at its position in a path, or a loop over looks. Paths
     with a common prefix share nodes.
@@ -73,9 +79,22 @@ class Segments:
         self.ended = 0
         self.counted: bool | None = None
         self.computes_math = False
+        self._lengths: dict[Hashable, tuple[int, int]] = {}  # the first length, and the capacity
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
         self._tree: weakref.WeakValueDictionary[Any, TreeNode] = weakref.WeakValueDictionary()
         self._paths: deque[weakref.ref[Any]] = deque(maxlen=RECENT)
+
+    def slice_capacity(self, site: Hashable, length: int) -> int:
+        """Return how many elements a slice of this length, at this place in the code, is padded to; 0 if it
+        has always had this length. Longer slices than `MAX_SHARED_BUCKET` do not increase the result.
+        """
+        first, capacity = self._lengths.setdefault(site, (length, 0))
+        if capacity or length != first:
+            capacity = max(capacity, MIN_BUCKET)
+            while capacity < min(max(length, first), MAX_SHARED_BUCKET):
+                capacity *= 2
+            self._lengths[site] = first, capacity
+        return capacity
 
     def find(self, key: Hashable, graph: Graph) -> Segment:
         """Return the segment with this structure. Its schedule is compiled when it is new."""

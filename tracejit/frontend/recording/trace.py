@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -136,6 +136,7 @@ class Trace(Recording):
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers)
+        self._slice_capacities: dict[Hashable, int] = {}
         self.nest, self.body, self.masks = Nest(), Body(), Masks()
         self.picks = Picks(lambda: self.interrupt(Restart(picks=False)))
         self.imports: dict[Storage, np.ndarray] = {}
@@ -290,6 +291,17 @@ class Trace(Recording):
         source = number._source
         return self.numbers.is_recomputed(source) or self.assumed.has_varied(source, number._value)
 
+    def slice_capacity(self, site: Hashable, length: int) -> int:
+        """Return `Segments.slice_capacity`. The recording starts again if it has increased, so that all
+        iterations of a loop are equal.
+        """
+        if self.looks.segments is None:
+            return 0
+        capacity: int = self.looks.segments.slice_capacity(site, length)
+        if self._slice_capacities.setdefault(site, capacity) != capacity:
+            self.interrupt(Restart())
+        return capacity
+
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """Return the value of a run-time number: an input on the host, or a value of a loop."""
         if type(number.source) in OF_LOOPS:
@@ -313,11 +325,11 @@ class Trace(Recording):
 
     # -- segments --------------------------------------------------------------------------------------------
 
-    def element(self, array: Any, what: str) -> Any:
+    def element(self, array: Any, what: str, used_up: Sequence[Storage] = ()) -> Any:
         """Launch the operations recorded so far. Return the only element of an array, as a number of the
-        call.
+        call. For `used_up` see `looks.look_at`.
         """
-        return look_at(self, array, what)
+        return look_at(self, array, what, used_up)
 
     def look_at_number(self, number: NumberProxy, answer: Any = None) -> None:
         """Launch the operations recorded so far, so that the present state is one between two segments.

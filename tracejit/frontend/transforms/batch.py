@@ -23,7 +23,7 @@ a gradient taken outside it needs a rule that is a Python function, which may us
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -315,7 +315,7 @@ class Batch(Recording):
         outer.refuse_number(what)
         raise AssertionError("a trace that gives up raises")
 
-    def element(self, array: Any, what: str) -> Any:
+    def element(self, array: Any, what: str, used_up: Sequence[Storage] = ()) -> Any:
         """Return the only element of an array, if the function can look at it; see `refuse_look`."""
         return array._seen(what).item()
 

@@ -16,6 +16,7 @@ from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_di
 from tracejit.frontend.arrays.functions.movement import stack, unstack
 from tracejit.frontend.arrays.functions.reductions import any, sum
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.selection import selection_of
 from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import quiet
@@ -54,6 +55,8 @@ def _product(a: Any, b: Any) -> Any:
         raise locate(
             ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
         )
+    if _select_alike(a, b):
+        return _sums_of_products(a, b)
     dtype = promotion.common_dtype("matmul", (a, b))
     if dtype.kind == "b":
         counts = matmul(dispatch.cast(a, INT64), dispatch.cast(b, INT64))
@@ -255,8 +258,16 @@ def vdot(x1: Any, x2: Any, /) -> NDArray:
     return _dot_of_vectors("vdot", _conjugate(a), b)
 
 
+def _select_alike(a: Any, b: Any) -> bool:
+    """Whether two vectors are selections by one mask: their product does not need its extent."""
+    selection = selection_of(a)
+    if selection is None or selection_of(b) is None or not a.ndim == b.ndim == 1:
+        return False
+    return selection.contents((a, b)) is not None
+
+
 def _dot_of_vectors(name: str, a: Any, b: Any) -> Any:
-    if a.size != b.size:
+    if not _select_alike(a, b) and a.size != b.size:
         raise locate(ShapeError(f"{name}: vectors of {a.size} and {b.size} elements"), user_location())
     return _sums_of_products(a, b)
 

@@ -21,8 +21,9 @@ from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.arrays.selection import selection_of
-from tracejit.frontend.arrays.views import broadcasted, expanded
+from tracejit.frontend.arrays.views import broadcasted, expanded, selected
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 from tracejit.ir.types import HALVES, is_inexact
 
@@ -33,12 +34,18 @@ BOOL, INT64, UINT64, FLOAT64 = map(np.dtype, ("bool", "int64", "uint64", "float6
 FLOAT32 = np.dtype("float32")
 
 
-def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Emit a reduction over sorted axes; `keepdims` keeps them with extent 1."""
+def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool, in_order: bool = False) -> Any:
+    """Emit a reduction over sorted axes; `keepdims` keeps them with extent 1. `in_order`: floats are added in
+    the order of the first axis, if that is the only one (see `Selection.adds_in_order`).
+    """
     if x.dtype.kind == "c" and op is ops.sum:
         parts = (_reduce(op, dispatch.emit(part, x), axes, keepdims) for part in (ops.real, ops.imag))
         return dispatch.emit(ops.complex, *parts)
-    result = dispatch.emit(op, x, axes=axes, pieces=0)
+    if in_order and op is ops.sum and axes == (0,) and x.dtype in (FLOAT32, FLOAT64) and not thread.tapes:
+        sums = dispatch.emit(ops.cumulative_sum, x, axis=0)
+        result = selected(sums, 0, x.shape[0] - 1).copy()
+    else:
+        result = dispatch.emit(op, x, axes=axes, pieces=0)
     return expanded(result, *axes) if keepdims else result
 
 
@@ -88,11 +95,18 @@ def _selected(name: str, x: Any, axis: Any, keepdims: bool, where: Any) -> tuple
     return (x, axis, where) if reduced is None else reduced
 
 
+def _in_order(x: Any) -> bool:
+    """Whether floats of an array are added in their order."""
+    selection = selection_of(x)
+    return selection is not None and selection.adds_in_order
+
+
 def _count(name: str, x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
     """Return the number of reduced elements; for a mask an array of `dtype`."""
     if where is True:
         return math.prod(x.shape[a] for a in axes)
-    return _reduce(ops.sum, dispatch.cast(mask(name, where, x.shape), dtype), axes, keepdims)
+    counted = _reduce(ops.sum, dispatch.cast(mask(name, where, x.shape), INT64), axes, keepdims)
+    return dispatch.cast(counted, dtype)
 
 
 def _combined(op: Op, result: Any, initial: Any) -> Any:
@@ -132,7 +146,7 @@ def sum(
     array, axis, where = _selected("sum", dispatch.as_array("sum", x), axis, keepdims, where)
     axes = normalize_axes("sum", axis, array.ndim)
     elements = _masked("sum", cast_for_sum("sum", array, dtype), where, 0)
-    return _combined(ops.add, _reduce(ops.sum, elements, axes, keepdims), initial)
+    return _combined(ops.add, _reduce(ops.sum, elements, axes, keepdims, _in_order(x)), initial)
 
 
 @public(method=True)
@@ -294,16 +308,24 @@ def mean(
         return computed / (x.size if axis is None else x.shape[axis])
     array, axis, where = _selected("mean", dispatch.as_array("mean", x), axis, keepdims, where)
     axes = normalize_axes("mean", axis, array.ndim)
-    return _mean("mean", array, _mean_dtype("mean", array, dtype), axes, keepdims, where)
+    return _mean("mean", array, _mean_dtype("mean", array, dtype), axes, keepdims, where, _in_order(x))
 
 
-def _mean(name: str, x: Any, dtype: np.dtype, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
+def _mean(
+    name: str,
+    x: Any,
+    dtype: np.dtype,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    where: Any,
+    in_order: bool = False,
+) -> Any:
     """Compute a mean in `dtype`, or in float32 for a half dtype, in which the sum may overflow.
 
     No local variable keeps a cast of `x` alive.
     """
     computed_in = _computed_in(dtype)
-    total = _reduce(ops.sum, _masked(name, dispatch.cast(x, computed_in), where, 0), axes, keepdims)
+    total = _reduce(ops.sum, _masked(name, dispatch.cast(x, computed_in), where, 0), axes, keepdims, in_order)
     return dispatch.cast(total / _count(name, x, axes, keepdims, where, computed_in), dtype)
 
 

@@ -10,9 +10,9 @@ itself. One launch then runs many iterations, up to the one after which an answe
         x, err = launch(x, err, tol)         iterates while err > tol
 
 Iterations may have branches and look at several values: there are several *transitions* between the states of
-the body, with different answers. A native iteration performs one of them. Iterations that compute single
-elements branch (`branching`), and the loop is one kernel. Others compute all transitions, and select the
-results of one (`selecting`).
+the body, with different answers. If iterations compute single elements, a native one performs a transition by
+a branch (`branching`), and the loop is one kernel. Otherwise it performs a cycle of transitions without
+branches (`cycles`), or computes all transitions and selects the results of one (`selecting`).
 
 The Python loop around the launch evaluates the questions again, so the graph may end a loop too early. It
 does where a number leaves the range in which int64 and float64 compute as Python does, or where a denominator
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracejit.frontend.jit.state_loops.branching import BranchingLoop
+from tracejit.frontend.jit.state_loops.cycles import CycleLoop
 from tracejit.frontend.jit.state_loops.loop_builder import NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
@@ -41,6 +42,10 @@ def native_loop(
     """
     try:
         return BranchingLoop(region, transitions, head).loop(trace)
+    except (Unsupported, NotRollable):
+        pass
+    try:
+        return CycleLoop(region, transitions).loop(trace)
     except (Unsupported, NotRollable):
         pass
     try:

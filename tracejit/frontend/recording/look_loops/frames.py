@@ -26,6 +26,7 @@ from tracejit.frontend.python.code_positions import (
     tests_truth,
 )
 from tracejit.frontend.python.content import GONE, Attributes, inherited
+from tracejit.frontend.python.stack import slices_variable
 from tracejit.frontend.recording.location import is_ours, runs_body
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.storage import Storage
@@ -106,6 +107,8 @@ def _looks_once(frame: types.FrameType, asks_equality: bool) -> bool:
     """Whether the current instruction of a frame looks at one value at most."""
     position = frame.f_code, frame.f_lasti
     if tests_truth(*position) or continues_for(*position):  # the latter: see `counters.CountedRange`
+        return True
+    if slices_variable(*position):  # each bound once, at different places in this package
         return True
     operands = compared_at(*position)
     if operands is not None:

@@ -201,7 +201,9 @@ class Walk:
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
             number = self.storages.setdefault(storage, len(self.storages))
-            return "picked", number, self.key(storage.buffer.content), self.key(storage.buffer.mask)
+            base = self.trace.picks.base_of(storage)
+            copied = None if base is None else self.storages.setdefault(base, len(self.storages))
+            return "picked", number, copied, *map(self.key, storage.buffer.key_parts())
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", storage, self.view(value)

@@ -1,0 +1,255 @@
+"""Slices between numbers that the body reads from arrays, whose lengths vary (`arrays.padded_slices`).
+
+Elements are small integers, so that sums are exact in any order, and results are compared bit for bit with
+those of NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit.errors import OutOfBoundsError, ShapeError
+
+
+def head(x, n):
+    part = x[: int(n)]
+    return (part * 2 + 1).sum() + part.max() - part.min(), part.mean(), (part > 3).any()
+
+
+def between(x, n):
+    lo, hi = int(n) // 2, int(n)
+    part = x[lo:hi]
+    return part.sum(), abs(part).sum() + (part * x[lo:hi]).sum()
+
+
+def shifted(x, n):
+    k = int(n) // 2
+    return (x[:k] * x[k : 2 * k]).sum(), x[:k] @ x[k : 2 * k], np.dot(x[:k], x[1 : k + 1])
+
+
+def taken(x, n):
+    order = (x * 3 % 7).astype("int64")[: int(n)]
+    return x[order].sum(), (x[order] * x[: int(n)]).sum()
+
+
+def tail(x, n):
+    return x[int(n) :].sum(), (x[int(n) :] > 2).sum()
+
+
+def rows(x, n):
+    table = x.reshape((-1, 4))
+    part = table[: int(n) // 4]
+    return part.sum(axis=0), (part * table[0]).sum(), part.sum()
+
+
+def returned(x, n):
+    part = x[: int(n)] * 2
+    return part, part.sum()
+
+
+def written(x, n):
+    y = x * 1
+    y[: int(n)] = 5
+    part = y[: int(n)]
+    part += 1
+    before = y[: int(n)]
+    y[0] = 100
+    return y, part.sum(), before.sum()
+
+
+def beyond(x, n):
+    return x[int(n) - 12 : int(n)].sum(), x[: 3 * int(n)].sum(), x[int(n) : 5].sum()
+
+
+def with_shape(x, n):
+    part = x[: int(n)]
+    return part.sum() / len(part), part.sum() * part.shape[0]
+
+
+BODIES = [head, between, shifted, taken, tail, rows, returned, written, beyond, with_shape]
+
+
+def numbers(rng, count):
+    return rng.integers(0, 9, count).astype("float64")
+
+
+def assert_equal(results, expected):
+    results, expected = (r if isinstance(r, tuple) else (r,) for r in (results, expected))
+    for result, other in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(result), np.asarray(other))
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_lengths(body):
+    """Each length gives NumPy's results, in first calls and in replays."""
+    rng, step = np.random.default_rng(1), tj.jit(body)
+    lengths = [7, 3, 12, 1, 16, 31, 40, 2, *rng.integers(2, 41, 12).tolist()]
+    for n in [*lengths, *lengths]:
+        x = numbers(rng, 40)
+        assert_equal(step(tj.asarray(x), tj.asarray(n)), body(x, np.int64(n)))
+
+
+@pytest.mark.parametrize("body", [head, between, shifted, taken, tail, rows], ids=lambda body: body.__name__)
+def test_few_paths(body):
+    """A path is recorded for each bucket of lengths, not for each length."""
+    rng, step = np.random.default_rng(2), tj.jit(body)
+    for n in [*range(8, 200, 4), *range(200, 8, -4)]:
+        step(tj.asarray(numbers(rng, 200)), tj.asarray(n))
+    traces = step.cache_info().traces
+    for n in range(8, 200):
+        step(tj.asarray(numbers(rng, 200)), tj.asarray(n))
+    assert traces <= 16
+    assert step.cache_info().traces <= traces + 2
+
+
+def test_a_constant_length_is_a_gather():
+    """Windows of one length at varying places have that shape."""
+    step = tj.jit(lambda x, k: x[int(k) : int(k) + 3].reshape((3, 1)) * 2)
+    x = np.arange(20.0)
+    for k in (4, 2, 9, 17):
+        assert_equal(step(tj.asarray(x), tj.asarray(k)), x[k : k + 3].reshape((3, 1)) * 2)
+    assert step.cache_info().traces == 1
+
+
+def test_nothing_has_no_maximum():
+    step = tj.jit(lambda x, n: x[: int(n)].max())
+    x = tj.ones(10)
+    for n in (3, 4, 5):
+        assert float(step(x, tj.asarray(n))) == 1
+    with pytest.raises(ShapeError, match="max of nothing"):
+        step(x, tj.asarray(0))
+    assert float(step(x, tj.asarray(7))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float32", "bool", "complex64"])
+def test_dtypes(dtype):
+    def body(x, n):
+        return x[: int(n)].sum(), x[: int(n)] @ x[: int(n)]
+
+    rng, step = np.random.default_rng(3), tj.jit(body)
+    for n in (3, 9, 4, 20, 0, 1):
+        x = rng.integers(0, 3, 24).astype(dtype)
+        results, expected = step(tj.asarray(x), tj.asarray(n)), body(x, n)
+        for result, other in zip(results, expected, strict=True):
+            assert result.dtype == tj.asarray(other).dtype
+            np.testing.assert_array_equal(result.numpy(), other)
+
+
+def test_gradients():
+    """Elements outside of the slice have no gradient, although they are computed with."""
+    step = tj.jit(tj.grad(lambda x, n: (1 / x[: int(n)]).sum()))
+    for n in (2, 5, 3, 4):
+        x = np.array([1.0, 2.0, 4.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0])
+        expected = np.where(np.arange(10) < n, -1 / np.where(x == 0, 1, x) ** 2, 0)
+        np.testing.assert_array_equal(step(tj.asarray(x), tj.asarray(n)).numpy(), expected)
+
+
+# -- loops over looks ----------------------------------------------------------------------------------------
+
+
+def segments(first, x):
+    out = np.zeros(first.size - 1)
+    for k in range(first.size - 1):
+        out[k] = x[first[k] : first[k + 1]].sum()
+    return out
+
+
+def product(first, x):
+    """A sparse matrix times a vector, with columns derived from the elements."""
+    columns = (x * 5 % 11).astype("int64")
+    out = np.zeros(first.size - 1)
+    for k in range(first.size - 1):
+        part = columns[first[k] : first[k + 1]]
+        values = x[first[k] : first[k + 1]]
+        out[k] = values @ x[part]
+    return out
+
+
+def until(first, x):
+    total = 0.0
+    for k in range(first.size - 1):
+        total += float(x[first[k] : first[k + 1]].sum())
+        if total > 60:
+            break
+    return total, k
+
+
+def carried(first, x):
+    """The results of an iteration are the next one's operands; a large array is replaced as a whole."""
+    state, seen = x * 0, np.zeros(3)
+    for k in range(first.size - 1):
+        part = x[first[k] : first[k + 1]]
+        state = state + part.sum()
+        seen = seen[::-1] + part.sum() * np.arange(3)
+    return state, seen
+
+
+def two_writes(first, x):
+    out, last = np.zeros(first.size), np.zeros(first.size)
+    for k in range(first.size - 1):
+        out[k] = x[first[k] : first[k + 1]].sum()
+        last[k] = x[first[k] : first[k + 1]].sum() - out[k]
+        out[k + 1] = last[k]
+    return out, last
+
+
+LOOPS = [segments, product, until, carried, two_writes]
+
+
+def bounds(rng, count, longest):
+    return np.concatenate([[0], np.cumsum(rng.integers(0, longest + 1, count))])
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("body", LOOPS, ids=lambda body: body.__name__)
+def test_loops(body, large):
+    rng, step = np.random.default_rng(4), tj.jit(body)
+    count, size = (1500, 6000) if large else (40, 200)
+    for _ in range(6):
+        first, x = bounds(rng, count, 4), numbers(rng, size)
+        assert_equal(step(tj.asarray(first), tj.asarray(x)), body(first, x))
+
+
+def test_longer_segments_later():
+    """A bucket grows in a call, and in a later one."""
+    rng, step = np.random.default_rng(5), tj.jit(segments)
+    for longest in (3, 3, 12, 12, 50, 3, 150, 150, 3):
+        first = np.minimum(bounds(rng, 40, longest), 2000)
+        x = numbers(rng, 2000)
+        assert_equal(step(tj.asarray(first), tj.asarray(x)), segments(first, x))
+
+
+def test_iterations_are_one_launch():
+    rng, step = np.random.default_rng(6), tj.jit(product)
+    for _ in range(3):
+        step(tj.asarray(bounds(rng, 300, 5)), tj.asarray(numbers(rng, 1500)))
+    assert "one launch" in step.explain(), step.explain()
+    assert step.cache_info().traces == 1
+
+
+def test_an_index_out_of_range():
+    """An error names the line, and nothing is changed."""
+
+    @tj.jit
+    def step(first, places, x, out):
+        for k in range(first.size - 1):
+            out[k] = x[places[first[k] : first[k + 1]]].sum()
+
+    rng = np.random.default_rng(7)
+    x = numbers(rng, 30)
+    for bad in (False, False, True, False):
+        first, places = bounds(rng, 50, 4), rng.integers(0, 30, 220)
+        places[100] = 30 if bad else 3
+        first[-1] = max(first[-1], 120)
+        out = tj.zeros(50)
+        arguments = *map(tj.asarray, (first, places, x)), out
+        if bad:
+            with pytest.raises(OutOfBoundsError, match="test_padded_slices"):
+                step(*arguments)
+                out.numpy()
+            continue
+        step(*arguments)
+        expected = [x[places[a:b]].sum() for a, b in zip(first[:-1], first[1:], strict=True)]
+        np.testing.assert_array_equal(out.numpy(), np.float32(expected))
