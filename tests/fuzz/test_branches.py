@@ -31,6 +31,8 @@ STATEMENTS = (
     *("rate *= 0.75", "rate = rate + 0.5", "s = s - rate", "limit = limit * 2.0 - t", "best = x[at]"),
     *("out[k] = max(v, x[k])", "z[1] = min(z[0], v, s)", "s = s + max(v, best)"),
     *("out[k] = max(x[k], max(v, best) - 0.5)", "z[0] = min(max(s, 0.0), 1.0)", "best = max(best, v)"),
+    *("t += int((x[d[j] : d[k]] > 0.5).sum())", "z[0] = abs(x[: d[k]] - s).any()", "t += int(d[t:].sum())"),
+    *("best = x[d[j] : d[j] + 3].max()", "h ^= int(d[k : d[k]].sum()) + int(d[d[x[t:n] > 0.5]].sum())"),
     *("n += int(d[k])", "n -= 1", "a = b", "b = v", "a, b = b, s", "h = h ^ t", "rate = t / 8"),
 )  # fmt: skip
 

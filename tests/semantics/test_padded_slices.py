@@ -6,6 +6,8 @@ those of NumPy.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,9 @@ def written(x, n):
 
 
 def beyond(x, n):
-    return x[int(n) - 12 : int(n)].sum(), x[: 3 * int(n)].sum(), x[int(n) : 5].sum()
+    k = int(n)
+    ends = x[-k:].sum(), x[-2 * k : -k].sum(), x[k + 99 :].sum()
+    return x[k - 12 : k].sum(), x[: 3 * k].sum(), x[k:5].sum(), *ends
 
 
 def with_shape(x, n):
@@ -229,6 +233,11 @@ def test_iterations_are_one_launch():
     assert step.cache_info().traces == 1
 
 
+def performed(step, *arguments):
+    step(*arguments)
+    tj.wait_all()
+
+
 def test_an_index_out_of_range():
     """An error names the line, and nothing is changed."""
 
@@ -247,9 +256,25 @@ def test_an_index_out_of_range():
         arguments = *map(tj.asarray, (first, places, x)), out
         if bad:
             with pytest.raises(OutOfBoundsError, match="test_padded_slices"):
-                step(*arguments)
-                out.numpy()
+                performed(step, *arguments)
             continue
         step(*arguments)
-        expected = [x[places[a:b]].sum() for a, b in zip(first[:-1], first[1:], strict=True)]
+        expected = [x[places[a:b]].sum() for a, b in itertools.pairwise(first)]
         np.testing.assert_array_equal(out.numpy(), np.float32(expected))
+
+
+def test_a_mask_without_elements():
+    """NumPy lets a mask of extent 0 index any extent; `x[:0] > 0` is one."""
+
+    def body(x, table, mask):
+        x, table = x * 1, table * 1
+        x[mask] = 5
+        table[mask] = table[mask] + 1
+        return x[mask], x, table[mask], table[:, mask], table[mask].sum(axis=0), table
+
+    arrays = np.arange(12.0), np.arange(12.0).reshape(3, 4), np.zeros(0, dtype=bool)
+    step, given = tj.jit(body), tuple(map(tj.asarray, arrays))
+    for function in (body, step, step):
+        assert_equal(function(*given), body(*arrays))
+    with pytest.raises(OutOfBoundsError, match="a mask of shape"):
+        step(*given[:2], tj.asarray([True]))

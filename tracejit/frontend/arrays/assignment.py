@@ -114,6 +114,8 @@ def _write_masked(x: ArrayCore, components: list[Any], split: bool, value: Any) 
     mask_index = next(i for i, p in enumerate(components) if is_mask(p))
     check_mask(x, components[mask_index], sum(p is not None for p in components[:mask_index]))
     mask: Any = dispatch.as_operand("assignment", components[mask_index])
+    if not mask.size:
+        return False  # it may have other extents than `x`
     mask = mask if mask.device is x.device else mask.to(x.device)
     view = view_of(x, [*components[:mask_index], *[slice(None)] * mask.ndim, *components[mask_index + 1 :]])
     before = sum(p is None or isinstance(p, slice) for p in components[:mask_index])

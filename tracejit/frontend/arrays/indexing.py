@@ -146,9 +146,9 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
         components = _with_numbers(components) if type(thread.trace) is Trace else components
-        later = padded_slices.padded(x, components) if thread.trace is not None else None
-        if later is not None:
-            return later
+        between = padded_slices.between_numbers(x, components) if thread.trace is not None else None
+        if between is not None:
+            return between
         replaced = numbers_as_arrays(x, components)
         if replaced is not None:
             result = _selected(*replaced, is_split(index))
@@ -172,9 +172,10 @@ def getitem(x: ArrayCore, index: Any) -> Any:
         and all(isinstance(p, slice) and p == _ALL for p in components[1:])
     ):
         check_mask(x, components[0], 0)
-        picked_later = selection.select(x, components[0])
-        if picked_later is not None:
-            return picked_later
+        if components[0].shape == x.shape[: components[0].ndim]:
+            picked_later = selection.select(x, components[0])
+            if picked_later is not None:
+                return picked_later
     return _gather(x, masks_to_integers(x, components), is_split(index))
 
 
@@ -259,13 +260,15 @@ def expand_scalar_masks(x: Any, components: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
-    """Raise unless the shape of `mask` equals the extents of `x` from `axis` on."""
+    """Raise unless the shape of `mask` equals the extents of `x` from `axis` on. As in NumPy, an extent of 0
+    fits each extent.
+    """
     if not _is_array(mask):
         raise locate(
             ArgumentError("index: a single bool is no index; use None to insert a dimension"), user_location()
         )
     covered = x.shape[axis : axis + mask.ndim]
-    if tuple(mask.shape) != covered:
+    if any(n not in (0, m) for n, m in zip(mask.shape, covered, strict=True)):
         raise locate(
             OutOfBoundsError(f"index: a mask of shape {tuple(mask.shape)} does not fit dimensions {covered}"),
             user_location(),

@@ -79,36 +79,71 @@ class PaddedSlice(Selection):
         return sliced(self.content, 0, 0, count).copy()
 
 
-def padded(x: Any, components: list[Any]) -> Any:
-    """Return ``x[components]`` padded; None if that is not a slice of the first dimension between
-    run-time numbers, or its length has not varied here.
+def between_numbers(x: Any, components: list[Any]) -> Any:
+    """Return ``x[components]`` if that is a slice of the first dimension between numbers that vary from call
+    to call; None otherwise.
     """
     part, trace = components[0] if components else None, thread.trace
     if type(part) is not slice or type(trace) is not Trace or any(each != ALL for each in components[1:]):
         return None
     extent = x.shape[0]
-    start: Any = 0 if part.start is None else part.start
-    stop: Any = extent if part.stop is None else part.stop
-    if part.step is not None or not extent or not (trace.varies(start) or trace.varies(stop)):
+    bounds = (0 if part.start is None else part.start, extent if part.stop is None else part.stop)
+    if part.step is not None or not extent or not any(map(trace.varies, bounds)):
         return None
-    first, last = (each._value if type(each) is NumberProxy else each for each in (start, stop))
-    if type(first) is not int or type(last) is not int or not 0 <= first <= extent or not 0 <= last <= extent:
+    if any(type(each._value if type(each) is NumberProxy else each) is not int for each in bounds):
         return None
+    start, stop = _in_range(bounds[0], extent), _in_range(bounds[1], extent)
+    if type(start) is int and type(stop) is int:
+        return sliced(x, 0, start, max(start, stop))
     count: Any = stop - start
-    is_constant = type(count) is not NumberProxy
-    capacity = 0 if is_constant else trace.slice_capacity(site_of(sys._getframe()), last - first)
-    if not capacity or not (start >= 0 and start <= extent and stop >= 0 and stop <= extent):
+    length = max(count._value, 0)
+    capacity = trace.slice_capacity(site_of(sys._getframe()), length)
+    if capacity:
+        return _padded(x, start, count, capacity)
+    return _of_length(x, start, count, length)
+
+
+def _in_range(bound: Any, extent: int) -> Any:
+    """Return a bound of a slice as a position from 0 to `extent`, as Python does. Its range is guarded."""
+    if bound < 0:
+        bound = bound + extent
+        return bound if bound >= 0 else 0
+    return bound if bound <= extent else extent
+
+
+def _of_length(x: Any, start: Any, count: Any, length: int) -> Any:
+    """Return the `count` elements from `start` on. Their number is guarded."""
+    if not length:
+        return sliced(x, 0, 0, 0) if count <= 0 else None
+    if count != length:
         return None
+    if type(start) is int:
+        return sliced(x, 0, start, start + length)
+    return _copied(x, _gathered(x, start, length))
+
+
+def _padded(x: Any, start: Any, count: Any, capacity: int) -> Any:
+    """Return the `count` elements from `start` on, padded to a bucket of at least `capacity` elements."""
     while not count <= capacity:
         capacity *= 2
     rows = dispatch.emit(iota, size=capacity, device=x.device)
     mask = dispatch.apply(less, rows, dispatch.full(count, (), INT64, x.device, "index"))
-    if type(start) is int and start + capacity <= extent:
+    if type(start) is int and start + capacity <= x.shape[0]:
         content = sliced(x, 0, start, start + capacity).copy()
     else:
-        positions = dispatch.apply(add, rows, dispatch.full(start, (), INT64, x.device, "index"))
-        content = dispatch.emit(gather, x, dispatch.apply(minimum, positions, extent - 1), axis=0)
+        content = _gathered(x, start, capacity)
     content = filled(with_dimensions(mask, x.ndim - 1), content)
-    array = PaddedSlice(trace, content, mask, count).array()
-    trace.picks.note(array._storage, x._storage)
+    return _copied(x, PaddedSlice(thread.trace, content, mask, count).array())
+
+
+def _gathered(x: Any, start: Any, length: int) -> Any:
+    """Return `length` elements from `start` on, the last one of `x` for those beyond its end."""
+    first = dispatch.full(start, (), INT64, x.device, "index")
+    positions = dispatch.apply(add, dispatch.emit(iota, size=length, device=x.device), first)
+    return dispatch.emit(gather, x, dispatch.apply(minimum, positions, x.shape[0] - 1), axis=0)
+
+
+def _copied(x: Any, array: Any) -> Any:
+    """Note that an array is a copy of elements of `x` where NumPy returns a view."""
+    thread.trace.picks.note(array._storage, x._storage)
     return array
