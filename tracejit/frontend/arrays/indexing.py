@@ -161,7 +161,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if computed is not None:
         return computed
     chosen = selection.selection_of(components[0])
-    if chosen is not None and all(isinstance(p, slice) and p == _ALL for p in components[1:]):
+    if chosen is not None and all(map(padded_slices.is_full, components[1:])):
         picked_later = chosen.taken_from(x)
         if picked_later is not None:
             return picked_later
@@ -169,7 +169,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if (
         isinstance(components[0], ArrayCore)
         and is_mask(components[0])
-        and all(isinstance(p, slice) and p == _ALL for p in components[1:])
+        and all(map(padded_slices.is_full, components[1:]))
     ):
         check_mask(x, components[0], 0)
         if components[0].shape == x.shape[: components[0].ndim]:

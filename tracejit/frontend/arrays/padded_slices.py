@@ -38,7 +38,6 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.ops import add, gather, iota, less, minimum
 
 INT64 = np.dtype("int64")
-ALL = slice(None)
 
 
 class PaddedSlice(Selection):
@@ -84,7 +83,7 @@ def between_numbers(x: Any, components: list[Any]) -> Any:
     to call; None otherwise.
     """
     part, trace = components[0] if components else None, thread.trace
-    if type(part) is not slice or type(trace) is not Trace or any(each != ALL for each in components[1:]):
+    if type(part) is not slice or type(trace) is not Trace or not all(map(is_full, components[1:])):
         return None
     extent = x.shape[0]
     bounds = (0 if part.start is None else part.start, extent if part.stop is None else part.stop)
@@ -101,6 +100,11 @@ def between_numbers(x: Any, components: list[Any]) -> Any:
     if capacity:
         return _padded(x, start, count, capacity)
     return _of_length(x, start, count, length)
+
+
+def is_full(part: Any) -> bool:
+    """Whether a component of an index is the slice of all elements."""
+    return type(part) is slice and part.start is None and part.stop is None and part.step is None
 
 
 def _in_range(bound: Any, extent: int) -> Any:
