@@ -18,6 +18,7 @@ import pytest
 import tracejit as tj
 from tests.fuzz.count import COUNT
 from tracejit import config
+from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.recording.ranges import builtin_range as ranges_of_python
 
 VALUES = (
@@ -90,6 +91,15 @@ def test_range(seed, monkeypatch):
                     np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=text)
 
 
+def results_of(function, n):
+    """Return the results of a call and its arguments, or the text of the error that it raises."""
+    given = arguments()
+    try:
+        return [np.asarray(v) for v in tj.tree.leaves((function(*given, n, None), given))]
+    except OutOfBoundsError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("seed", range(COUNT // 5))
 def test_range_of_a_long_body(seed, monkeypatch):
     text = program(random.Random(seed)).replace(" rounds(", " range(")
@@ -99,14 +109,16 @@ def test_range_of_a_long_body(seed, monkeypatch):
     monkeypatch.setattr(ranges_of_python, "MIN_TRIP_COUNT", 4)
     traced, plain = tj.jit(namespace["f"]), tj.jit(namespace["f"])
     for n in (24, 24, 21):
-        found, wanted = arguments(), arguments()
         tj.random.seed(n)
-        results = [np.asarray(v) for v in tj.tree.leaves((traced(*found, n, None), found))]
+        results = results_of(traced, n)
         counter = tj.random.stream().counter
         with monkeypatch.context() as patched:
             patched.setattr(config, "disable", frozenset({"roll"}))
             tj.random.seed(n)
-            expected = [np.asarray(v) for v in tj.tree.leaves((plain(*wanted, n, None), wanted))]
+            expected = results_of(plain, n)
+        if isinstance(expected, str):  # a slice of a few programs is empty, and is indexed
+            assert results == expected, text
+            continue
         assert tj.random.stream().counter == counter, text
         for one, other in zip(results, expected, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=text)

@@ -141,6 +141,37 @@ def test_dtypes(dtype):
             np.testing.assert_array_equal(result.numpy(), other)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_of_half_numbers(dtype):
+    """They are summed in float32, as in all products."""
+    step, x = tj.jit(lambda x, m, n: (x[m] @ x[m], x[: int(n)] @ x[: int(n)])), tj.full(600, 1.09375, dtype)
+    for n in (500, 300, 70, 600):
+        for result in step(x, tj.arange(600) < n, tj.asarray(n)):
+            assert result.dtype == x.dtype
+            assert abs(float(result) / (n * 1.09375**2) - 1) < 0.004
+
+
+def test_a_slice_is_a_view():
+    """A slice that is returned or written is a view of the array, as in NumPy."""
+    whole = tj.jit(lambda x, n: x[: int(n)])
+
+    @tj.jit
+    def changed(x, n):
+        part = x[: int(n)]
+        part *= 2
+        x[1] = 7
+        return part.sum()
+
+    for n in (3, 5, 2, 9, 3, 1):
+        x = tj.zeros(20)
+        whole(x, tj.asarray(n))[0] = 100
+        assert float(x[0]) == 100
+        x, expected = tj.ones(20), np.ones(20)
+        expected[:n], expected[1] = 2, 7
+        assert float(changed(x, tj.asarray(n))) == expected[:n].sum()
+        np.testing.assert_array_equal(x.numpy(), expected)
+
+
 def test_gradients():
     """Elements outside of the slice have no gradient, although they are computed with."""
     step = tj.jit(tj.grad(lambda x, n: (1 / x[: int(n)]).sum()))

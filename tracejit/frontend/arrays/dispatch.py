@@ -389,7 +389,7 @@ def in_place(
     for x in (target, other):
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
             if x is target:
-                thread.trace.picks.check_write(x._storage)
+                x._storage.buffer.trace.picks.check_write(x._storage)
             contents = x._storage.buffer.contents((target, other)) if x is target else None
             if contents is not None:
                 return in_place(name, function, *contents)

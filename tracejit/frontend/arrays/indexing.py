@@ -24,7 +24,7 @@ from tracejit.frontend.recording.ranges import positions
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.view import View
-from tracejit.ops import check_index, gather, iota
+from tracejit.ops import check_index, gather
 
 _ALL = slice(None)
 INT64 = np.dtype("int64")
@@ -145,10 +145,11 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     """Return ``x[index]``: a view for slices, a new array for single elements and for arrays as indices."""
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
-        components = _with_numbers(components) if type(thread.trace) is Trace else components
-        between = padded_slices.between_numbers(x, components) if thread.trace is not None else None
-        if between is not None:
-            return between
+        if type(thread.trace) is Trace:
+            components = _with_numbers(components)
+            between = padded_slices.between_numbers(x, components)
+            if between is not None:
+                return between
         replaced = numbers_as_arrays(x, components)
         if replaced is not None:
             result = _selected(*replaced, is_split(index))
@@ -234,18 +235,13 @@ def _rows_between(trace: Any, part: slice, extent: int, device: Any) -> Any:
 
     The length of the slice must be constant, and a guard checks it. Return None for other slices.
     """
-    start, stop = 0 if part.start is None else part.start, extent if part.stop is None else part.stop
-    if part.step is not None or not (trace.varies(start) or trace.varies(stop)):
+    bounds = padded_slices.bounds_between(trace, part, extent)
+    if bounds is None:
         return None
-    bounds = tuple(each._value if type(each) is NumberProxy else each for each in (start, stop))
-    if type(bounds[0]) is not int or type(bounds[1]) is not int or not 0 <= bounds[0] < bounds[1] <= extent:
-        return None
-    count = bounds[1] - bounds[0]
-    if not (start >= 0 and stop <= extent and stop - start == count):
-        return None
-    first = dispatch.full(start, (1,), INT64, device, "index")
-    rows = first + dispatch.emit(iota, size=count, device=device)
-    return dispatch.emit(check_index, rows, extent=extent, axis=0)
+    start, stop = bounds
+    count = stop - start
+    length = count._value if type(count) is NumberProxy else count
+    return padded_slices.positions(start, length, extent, device) if length > 0 and count == length else None
 
 
 def expand_scalar_masks(x: Any, components: list[Any]) -> tuple[Any, list[Any]]:

@@ -35,6 +35,7 @@ from tracejit.frontend.recording.ranges.ranges import site_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import MAX_SHARED_BUCKET
 from tracejit.frontend.recording.trace import Trace
+from tracejit.ir.types import Device
 from tracejit.ops import add, gather, iota, less, minimum
 
 INT64 = np.dtype("int64")
@@ -80,26 +81,41 @@ class PaddedSlice(Selection):
 
 def between_numbers(x: Any, components: list[Any]) -> Any:
     """Return ``x[components]`` if that is a slice of the first dimension between numbers that vary from call
-    to call; None otherwise.
+    to call; None otherwise. A trace is recorded.
     """
-    part, trace = components[0] if components else None, thread.trace
-    if type(part) is not slice or type(trace) is not Trace or not all(map(is_full, components[1:])):
+    if not components or type(components[0]) is not slice or not all(map(is_full, components[1:])):
         return None
-    extent = x.shape[0]
+    bounds = bounds_between(thread.trace, components[0], x.shape[0])
+    if bounds is None:
+        return None
+    start, stop = bounds
+    if type(start) is int and type(stop) is int:
+        return sliced(x, 0, start, max(start, stop))
+    count: Any = stop - start
+    length = max(count._value, 0)
+    capacity = thread.trace.slice_capacity(site_of(sys._getframe()), length)
+    if capacity:
+        return _padded(x, start, count, capacity)
+    return _of_length(x, start, count, length)
+
+
+def bounds_between(trace: Any, part: slice, extent: int) -> tuple[Any, Any] | None:
+    """Return the bounds of a slice, of which one varies from call to call, as positions in a dimension with
+    this extent; None for other slices.
+    """
     bounds = (0 if part.start is None else part.start, extent if part.stop is None else part.stop)
     if part.step is not None or not extent or not any(map(trace.varies, bounds)):
         return None
     if any(type(each._value if type(each) is NumberProxy else each) is not int for each in bounds):
         return None
-    start, stop = _in_range(bounds[0], extent), _in_range(bounds[1], extent)
-    if type(start) is int and type(stop) is int:
-        return sliced(x, 0, start, max(start, stop))
-    count: Any = stop - start
-    length = max(count._value, 0)
-    capacity = trace.slice_capacity(site_of(sys._getframe()), length)
-    if capacity:
-        return _padded(x, start, count, capacity)
-    return _of_length(x, start, count, length)
+    return _in_range(bounds[0], extent), _in_range(bounds[1], extent)
+
+
+def positions(start: Any, length: int, extent: int, device: Device) -> Any:
+    """Return the positions of `length` elements from `start` on: the last one for those beyond the end."""
+    first = dispatch.full(start, (), INT64, device, "index")
+    places = dispatch.apply(add, dispatch.emit(iota, size=length, device=device), first)
+    return dispatch.apply(minimum, places, extent - 1)
 
 
 def is_full(part: Any) -> bool:
@@ -141,10 +157,7 @@ def _padded(x: Any, start: Any, count: Any, capacity: int) -> Any:
 
 
 def _gathered(x: Any, start: Any, length: int) -> Any:
-    """Return `length` elements from `start` on, the last one of `x` for those beyond its end."""
-    first = dispatch.full(start, (), INT64, x.device, "index")
-    positions = dispatch.apply(add, dispatch.emit(iota, size=length, device=x.device), first)
-    return dispatch.emit(gather, x, dispatch.apply(minimum, positions, x.shape[0] - 1), axis=0)
+    return dispatch.emit(gather, x, positions(start, length, x.shape[0], x.device), axis=0)
 
 
 def _copied(x: Any, array: Any) -> Any:

@@ -20,12 +20,13 @@ from tracejit.frontend.arrays.selection import selection_of
 from tracejit.frontend.arrays.views import dropped, expanded
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import quiet
+from tracejit.ir.types import HALVES
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-INT64 = np.dtype("int64")
+FLOAT32, INT64 = np.dtype("float32"), np.dtype("int64")
 
 
 @public
@@ -56,6 +57,9 @@ def _product(a: Any, b: Any) -> Any:
             ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
         )
     if _select_alike(a, b):
+        if a.dtype in HALVES and a.dtype == b.dtype:  # their products are not rounded
+            products = _sums_of_products(dispatch.cast(a, FLOAT32), dispatch.cast(b, FLOAT32))
+            return dispatch.cast(products, a.dtype)
         return _sums_of_products(a, b)
     dtype = promotion.common_dtype("matmul", (a, b))
     if dtype.kind == "b":

@@ -102,7 +102,7 @@ class BranchingLoop(LoopBuilder):
         """Return the loop. `counts`: whether a last output is the number of iterations before the last one
         that started in the first state. It exists only if there are several states.
         """
-        self._add_slots()
+        self._add_slots(self.slots.changed)
         for value in self.values.values():
             self.numbers.assume_exact(value)
         self.state: Value | None = None

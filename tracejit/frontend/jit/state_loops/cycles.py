@@ -21,7 +21,12 @@ from functools import partial
 from typing import Any
 
 from tracejit import ops
-from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
+from tracejit.frontend.jit.state_loops.loop_builder import (
+    MAX_SELECTED,
+    BodyTransition,
+    LoopBuilder,
+    NativeLoop,
+)
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
 from tracejit.frontend.recording.look_loops.state_graph import Transition
@@ -31,9 +36,6 @@ from tracejit.ir.op import ANY_ORDER, COMPENSATED
 from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
 from tracejit.ops.loops import loop
-
-MAX_SELECTED = 1024
-"""The largest number of elements of an array that an iteration selects as a whole."""
 
 _WRITES = (ops.scatter, ops.update)
 
@@ -58,8 +60,7 @@ class CycleLoop(LoopBuilder):
 
     def loop(self, trace: Trace) -> NativeLoop:
         """Return the loop."""
-        self._add_slots()
-        self.values = {slot: value for slot, value in self.values.items() if slot in self.head}
+        self._add_slots(self.slots.changed & self.head.keys())
         self.unless_held.update({value: value for value in self.values.values()})
         slots = dict(self.values)
         for transition in self.transitions:

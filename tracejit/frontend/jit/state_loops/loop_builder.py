@@ -6,7 +6,7 @@ else that they use. `LoopBuilder` creates the operands, and copies the segments 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from tracejit import ops
@@ -32,6 +32,11 @@ from tracejit.ir.view import View
 from tracejit.ops.loops import COUNT, graph_can_fail, loop
 from tracejit.passes.rolling.roll import check_size
 from tracejit.passes.rolling.wiring import check_rollable
+
+MAX_SELECTED = 1024
+"""The largest number of elements of an array that an iteration selects as a whole. Selecting more takes
+longer than a launch for each iteration.
+"""
 
 EXPECTED = 64
 """The number of iterations that estimates of costs assume."""
@@ -172,13 +177,13 @@ class LoopBuilder:
 
     # -- slots -----------------------------------------------------------------------------------------------
 
-    def _add_slots(self) -> None:
-        """Create the values of the slots that iterations change, numbers first."""
+    def _add_slots(self, carried: Set[int]) -> None:
+        """Create the values of the slots that an iteration passes on to the next one, numbers first."""
         for slot, variables in enumerate(self.slots.slots):
-            if slot in self.slots.changed and not variables[0].is_array:
+            if slot in carried and not variables[0].is_array:
                 self.values[slot] = self._start_of_number(slot)
         for slot, variables in enumerate(self.slots.slots):
-            if slot in self.slots.changed and variables[0].is_array:
+            if slot in carried and variables[0].is_array:
                 self.values[slot] = self._start_of_array(slot)
 
     def _start_of_number(self, slot: int) -> Value:

@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from tracejit import ops
-from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
+from tracejit.frontend.jit.state_loops.loop_builder import (
+    MAX_SELECTED,
+    BodyTransition,
+    LoopBuilder,
+    NativeLoop,
+)
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
 from tracejit.frontend.recording.look_loops.state_graph import Transition
@@ -23,11 +28,6 @@ from tracejit.ops.loops import COUNT
 
 MAX_TRANSITIONS = 16
 """The largest number of transitions that an iteration computes together."""
-
-MAX_SELECTED = 1024
-"""The largest number of elements of an array that an iteration with branches selects. Selecting more takes
-longer than a launch for each iteration.
-"""
 
 
 class SelectingLoop(LoopBuilder):
@@ -43,7 +43,7 @@ class SelectingLoop(LoopBuilder):
     def loop(self, trace: Trace) -> NativeLoop:
         """Return the loop."""
         which = self._operand(self._filled(self._input(COUNT, 0))) if len(self.transitions) > 1 else None
-        self._add_slots()
+        self._add_slots(self.slots.changed)
         self.taken = [self._is_taken(which, number) for number in range(len(self.transitions))]
         self.ends = [
             self._perform(each, taken) for each, taken in zip(self.transitions, self.taken, strict=True)

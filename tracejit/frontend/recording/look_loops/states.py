@@ -182,6 +182,13 @@ class Walk:
         """The key of a number that the body has computed or looked at."""
         return "number", type(source.value), self.numbers.setdefault(source, len(self.numbers))
 
+    def base(self, copy: Storage) -> Hashable:
+        """The key of the storage whose elements another one copies (see `recording.picks`), if there is
+        one.
+        """
+        base = self.trace.picks.base_of(copy)
+        return None if base is None else self.storages.setdefault(base, len(self.storages))
+
     def view(self, array: Any) -> Hashable:
         """The key of an array's view, which is equal for views of the same elements."""
         seen: Hashable = array._view
@@ -201,16 +208,12 @@ class Walk:
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
             number = self.storages.setdefault(storage, len(self.storages))
-            base = self.trace.picks.base_of(storage)
-            copied = None if base is None else self.storages.setdefault(base, len(self.storages))
-            return "picked", number, copied, *map(self.key, storage.buffer.key_parts())
+            return "picked", number, self.base(storage), *map(self.key, storage.buffer.key_parts())
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", storage, self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
-            base = self.trace.picks.base_of(storage)
-            copied = None if base is None else self.storages.setdefault(base, len(self.storages))
-            return "new", number, self.origin(storage.pending), self.view(value), copied
+            return "new", number, self.origin(storage.pending), self.view(value), self.base(storage)
         if kind is types.FunctionType:
             if id(value) in self._open:
                 return "again", self._open[id(value)]
