@@ -27,12 +27,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.moving import Moving
 from tracejit.ir.op import ELEMENTWISE
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest.assignments import assigned_in_branches, line_count, with_assignments
+from tracejit.loopnest.inner_loops import with_inner_loops
 from tracejit.loopnest.merging import merged
 from tracejit.loopnest.statements import (
     MAX_DEPTH,
@@ -140,6 +141,7 @@ class _Lowering:
                 self._add(StoreElement(memory, Offset(-1, ()), result, self.memories[memory][0]))
         block = merged(StatementBlock(tuple(self.statements), ()), self.constants, self.scalar_count)
         block = with_assignments(block)
+        block = with_inner_loops(block, self.constants)
         if len(assigned_in_branches(block)) * line_count(block) > MAX_ASSIGNED:
             raise NotSerial("it has too many branches and variables")
         program = SerialProgram(tuple(self.memories), tuple(self.constants), block)
@@ -544,5 +546,25 @@ def _literal_constants(node: Node) -> set[int]:
             for nested in nested_graphs(inner):
                 visit(nested, dict(zip(nested.inputs, operands[1:], strict=True)))
 
-    visit(node.attrs["body"], {})
+    body: Graph = node.attrs["body"]
+    visit(body, {})
+    carried = {body.inputs[i]: effect.value for i, effect in zip(targets(body), body.effects, strict=True)}
+    for inner in body.nodes:
+        if inner.op is ops.case and inner.inputs[0] in carried and inner.inputs[0].type.dtype != np.bool_:
+            found |= _chosen_constants(body, carried[inner.inputs[0]])
     return found
+
+
+def _chosen_constants(graph: Graph, value: Value) -> set[int]:
+    """Return the ids of the constants among which branches choose a value of a graph."""
+    node = producers_of(graph.nodes).get(value)
+    if node is None:
+        return set()
+    if node.op is ops.full:
+        return _chosen_constants(graph, node.inputs[0])
+    if node.op is ops.constant:
+        return {id(node)}
+    if node.op is not ops.case:
+        return set()
+    k = node.outputs.index(value)
+    return set().union(*(_chosen_constants(branch, branch.outputs[k]) for branch in node.attrs["branches"]))

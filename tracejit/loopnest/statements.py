@@ -95,12 +95,16 @@ class StatementBlock(NamedTuple):
 class Choose(NamedTuple):
     """Runs one of several blocks: 0 or 1 for the truth value `which`, or number `which`. `results` are the
     values of the block (none in a `SerialProgram`, whose branches contain an `Assign` instead).
+
+    repeated: the blocks that iterations of the loop run again if `which` is their number afterwards, too.
+              Such a choice is the only statement of the loop's block.
     """
 
     results: tuple[int, ...]
     which: int
     is_bool: bool
     branches: tuple[StatementBlock, ...]
+    repeated: tuple[int, ...] = ()
 
 
 class Register(NamedTuple):

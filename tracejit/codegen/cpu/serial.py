@@ -22,8 +22,10 @@ from tracejit.loopnest.statements import (
     SerialProgram,
     SerialSlot,
     SlotNumber,
+    StatementBlock,
     StoreElement,
 )
+from tracejit.loopnest.visits import blocks_in
 
 CHECK_INTERVAL = 1 << 12
 """The number of iterations, those of nested loops included, between two checks whether the thread has other
@@ -46,10 +48,10 @@ class _SerialText(KernelText):
         self.program, self.slot_count = program, slot_count
         self.slots: dict[int, str] = {}
         self.functions: dict[str, None] = {}
-        self.iterations: list[str] = []  # of the loops that surround a statement, outermost first
+        self.loops: list[Repeat] = []  # that surround a statement, outermost first
         self.depth = 1
         self.copied = 0  # values
-        self.counts_work = False
+        self.counts_work = _depth(program.block) > 1
 
     def source(self) -> str:
         """Return the complete file."""
@@ -123,7 +125,7 @@ class _SerialText(KernelText):
         """Emit the check of an index."""
         index, extent = f"v{check.checked}", self.integer(check.extent)
         word = self.type("int64")
-        failure = [f"{word}({check.number})", index, *self.iterations]
+        failure = [f"{word}({check.number})", index, *(f"v{loop.iteration}" for loop in self.loops)]
         with self.block(f"if {self.accumulate('out_of_range')}({index}, {extent}):"):
             for position, value in enumerate(failure):
                 offset = 8 * (self.slot_count + SerialSlot.CHECK + position)
@@ -148,7 +150,27 @@ class _SerialText(KernelText):
                     break
                 header = "else:"
             with self.block(header):
-                self.statements(branch.statements, is_outermost=False)
+                if position in choice.repeated:
+                    self.inner_loop(choice, position)
+                else:
+                    self.statements(branch.statements, is_outermost=False)
+
+    def inner_loop(self, choice: Choose, number: int) -> None:
+        """Emit a branch that is run until another one is chosen. It is left, too, in the loop's last
+        iteration, and when the loop is to check whether the thread has other work.
+        """
+        loop, word = self.loops[-1], self.type("int64")
+        iteration, continues = f"v{loop.iteration}", f"v{loop.registers[loop.until].variable}"
+        with self.block("while True:"):
+            self.statements(choice.branches[number].statements, is_outermost=False)
+            with self.block(f"if v{choice.which} != {number} or not {continues}:"):
+                self.line("break")
+            self.line(f"following = {iteration} + {word}(1)")
+            with self.block(f"if following & {CHECK_INTERVAL - 1} == 0 or following >= v{loop.trip_count}:"):
+                self.line("break")
+            if self.counts_work:
+                self.line(f"work += {word}(1)")
+            self.next_iteration(loop)
 
     def assign(self, variables: Sequence[int], values: Sequence[int]) -> None:
         """Assign values to variables, in parallel: a value that an assignment before replaces is copied."""
@@ -173,21 +195,25 @@ class _SerialText(KernelText):
                 self.line(f"{name} = {self.grown(register, 'begin')} if lo else {name}")
         self.line(f"{iteration} = {begin}")
         with self.block(f"while {iteration} < v{loop.trip_count}:"):
-            self.iterations.append(iteration)
+            self.loops.append(loop)
             self.statements(loop.block.statements, is_outermost=False)
-            self.iterations.pop()
+            self.loops.pop()
             if loop.until >= 0:
                 with self.block(f"if not v{loop.registers[loop.until].variable}:"):
                     self.line("break")
-            for register in loop.registers:
-                if register.value < 0:
-                    self.line(f"v{register.variable} = {self.grown(register, f'{word}(1)')}")
-            self.line(f"{iteration} += {word}(1)")
+            self.next_iteration(loop)
             if is_outermost:
                 self.leave(loop, iteration)
         if not is_outermost:
-            self.counts_work = True
             self.line(f"work += {iteration}")
+
+    def next_iteration(self, loop: Repeat) -> None:
+        """Emit the steps of the induction variables."""
+        one = f"{self.type('int64')}(1)"
+        for register in loop.registers:
+            if register.value < 0:
+                self.line(f"v{register.variable} = {self.grown(register, one)}")
+        self.line(f"v{loop.iteration} += {one}")
 
     def grown(self, register: Any, iterations: str) -> str:
         """Return an induction variable after a number of iterations, as source text."""
@@ -212,6 +238,17 @@ class _SerialText(KernelText):
             self.line(f"{self.memory('store')}(block + {offset}, {iteration})")
             self.line(f"status = {word}({left})")
             self.line("break")
+
+
+def _depth(block: StatementBlock) -> int:
+    """Return the depth of the nested loops in a block."""
+    return max(
+        (
+            isinstance(statement, Repeat) + max(map(_depth, blocks_in(statement)), default=0)
+            for statement in block.statements
+        ),
+        default=0,
+    )
 
 
 LAYOUT, TEAM = "tracejit.kernels.executor.layout", "tracejit.kernels.executor.team"

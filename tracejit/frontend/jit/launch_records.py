@@ -45,6 +45,7 @@ def launch_of(arguments: Arguments, computed: Variables, graph: Graph, schedule:
         pack=schedule.pack.pack,
         words=_words(trace.origins, arguments.arrays, computed),
         is_awaited=is_awaited,
+        is_empty=not (schedule.tasks or graph.outputs),
         draws=_draws(first, trace.draws.totals[first:], computed),
         storages=tuple(arguments.storages.values()),
         written=tuple(written),

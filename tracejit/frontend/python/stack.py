@@ -172,14 +172,20 @@ def _kinds(steps: Sequence[StackStep], low: int) -> list[str] | None:
     return kinds
 
 
+TESTS = ("POP_JUMP", "TO_BOOL", "UNARY_NOT")
+"""The beginnings of the names of instructions that test whether a value is true, and remove it."""
+
+
 @functools.lru_cache(maxsize=256)
 def names_on_stack(code: types.CodeType, offset: int) -> frozenset[str]:
     """Return the variables, and the attributes (with a leading dot), whose values, or results computed from
-    them, may be on the stack at an instruction.
+    them, may be on the stack at an instruction. The operand of a test is not among them: the test uses it up.
     """
     stacked: list[tuple[int, str]] = []  # the depth of the stack below each, and its name
     for i, before, after in stack_steps(code):
         if i.offset >= offset:
+            if before is not None and i.offset == offset and i.opname.startswith(TESTS):
+                stacked = [(below, name) for below, name in stacked if below < before - 1]
             break
         if before is None:  # an exception handler
             return frozenset((*code.co_varnames, *(f".{name}" for name in code.co_names)))

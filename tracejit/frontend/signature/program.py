@@ -140,10 +140,28 @@ class RunSegment:
 
 
 @dataclass(eq=False, repr=False)
+class NumberBlock:
+    """A storage whose memory contains Python numbers, eight bytes for each, with their dtypes."""
+
+    storage: Var
+    numbers: tuple[Var, ...]
+    dtypes: tuple[np.dtype, ...]
+
+
+@dataclass(eq=False, repr=False)
+class RunLoop:
+    """The launch of a native loop. Its outputs are numbers, those of the blocks in order, then arrays."""
+
+    launch: Launch
+    blocks: tuple[NumberBlock, ...]
+    arrays: tuple[Var, ...]
+
+
+@dataclass(eq=False, repr=False)
 class LoopTransition:
     """A transition from one state of a loop to another, or several transitions as one launch.
 
-    steps: its checks and computations, and one `RunSegment`.
+    steps: its checks and computations, and one `RunSegment` or `RunLoop`.
     ends:  the position of the state where it ends, or the variable that contains it.
     after: by the position of each state where it may end: the new values of that state's variables.
     """
@@ -198,7 +216,7 @@ class StateLoop:
     known: frozenset[Hashable]
 
 
-ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | StateLoop
+ProgramStep = Bind | Check | ArrayCheck | ManyArrays | Distinct | Separate | RunSegment | RunLoop | StateLoop
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -286,6 +304,7 @@ class Launch:
     call, pack: functions of the schedule: `call` takes the argument block that `pack` returns.
     words:      the values to pack, without the addresses of outputs.
     is_awaited: whether effects depend on a launch that may fail, so that the replay waits for its success.
+    is_empty:   whether there is nothing to compute, so that the replay does not call.
     draws:      random streams by their position in the call, and the number of words drawn from each.
     storages:   the caller's storages; pending eager operations on one are launched before. None for segments.
     written:    the caller's storages that it writes. None for segments.
@@ -295,6 +314,7 @@ class Launch:
     pack: Any
     words: tuple[StorageAddress | Drawn | Expr, ...]
     is_awaited: bool
+    is_empty: bool = False
     draws: tuple[tuple[int, Any, Expr], ...] = ()
     storages: tuple[Var, ...] = ()
     written: tuple[Var, ...] = ()

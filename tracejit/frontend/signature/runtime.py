@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import math
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -206,9 +207,17 @@ def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
     return lambda storage: read(storage.address).value
 
 
+def numbers_of(dtypes: tuple[np.dtype, ...]) -> Callable[[Storage], tuple[Any, ...]]:
+    """Return a function that reads Python numbers of these dtypes from a storage, eight bytes for each."""
+    code = "=" + "".join({"b": "?7x", "i": "q", "f": "d"}[dtype.kind] for dtype in dtypes)
+    unpack, size, read = struct.Struct(code).unpack, 8 * len(dtypes), ctypes.string_at
+    return lambda storage: unpack(read(storage.address, size))
+
+
 CTYPES: dict[str, Any] = {
-    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
-    "i8": ctypes.c_int64,
+    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool,
+    "i1": ctypes.c_int8, "i2": ctypes.c_int16, "i4": ctypes.c_int32, "i8": ctypes.c_int64,
+    "u1": ctypes.c_uint8, "u2": ctypes.c_uint16, "u4": ctypes.c_uint32, "u8": ctypes.c_uint64,
 }  # fmt: skip
 """The ctypes types, by dtype, whose values are the Python numbers that NumPy's ``item()`` returns."""
 

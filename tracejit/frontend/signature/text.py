@@ -50,16 +50,18 @@ from tracejit.frontend.signature.program import (
     LoopState,
     LoopTransition,
     ManyArrays,
+    NumberBlock,
     ProgramStep,
     Rebind,
     Refill,
     ReplayProgram,
+    RunLoop,
     RunSegment,
     Separate,
     StateLoop,
     StorageAddress,
 )
-from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, element_of
+from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, element_of, numbers_of
 from tracejit.frontend.signature.source import function_of
 
 # Variables of replay functions that stand for no `Var`. The names of others end in a number.
@@ -175,6 +177,7 @@ class Writer(ExpressionWriter):
                 f"    {array}._view = {view}",
             ]
         else:
+            assert isinstance(step, Separate)
             self._separate(step)
 
     def _require(self, condition: str) -> None:
@@ -217,6 +220,20 @@ class Writer(ExpressionWriter):
         lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
         element = self.constant(element_of(results[0].value.type.dtype))
         return [*lines, f"{self.write(run.number)} = {element}({names[0]})"]
+
+    def _iterations(self, run: RunLoop) -> list[str]:
+        """Return the lines that launch a native loop and read the numbers among its results."""
+        launch, blocks = run.launch, run.blocks
+        storages = [*(block.storage for block in blocks), *run.arrays]
+        lines = [self._new(var.value, var) for var in storages]
+        call, pack = self.constant(launch.call), self.constant(launch.pack)
+        lines.append(self._call(launch, run.arrays, call, pack, blocks=blocks))
+        lines.append(f"wait({self._variables_of(storages)})")
+        for block in blocks:
+            numbers = "".join(f"{self.write(number)}, " for number in block.numbers)
+            read = self.constant(numbers_of(block.dtypes))
+            lines.append(f"{numbers}= {read}({self.write(block.storage)})")
+        return lines
 
     def _loop(self, loop: StateLoop) -> None:
         """Run a loop over looks, or go on with it if a path that was tried before has run it in this call."""
@@ -285,6 +302,8 @@ class Writer(ExpressionWriter):
                 continue
             if isinstance(step, Bind):
                 statements = [f"{self.write(step.var)} = {self.write(step.value)}"]
+            elif isinstance(step, RunLoop):
+                statements = self._iterations(step)
             else:
                 assert isinstance(step, RunSegment)
                 statements = self._segment(step)
@@ -336,7 +355,8 @@ class Writer(ExpressionWriter):
         for index, stream, total in launch.draws:
             name, (key, counter) = self.constant(stream), _stream(index)
             actions.append(f"{key} = {name}.key; {counter} = {name}.advance({self.write(total)})")
-        actions.append(self._call(launch, [*program.outputs.values()], "launch", "pack", actions))
+        if not launch.is_empty:
+            actions.append(self._call(launch, [*program.outputs.values()], "launch", "pack", actions))
         if written:
             actions.append(f"mark_committed({self._variables_of(written)})")
         actions += [self.effect(effect) for effect in program.effects]
@@ -350,12 +370,19 @@ class Writer(ExpressionWriter):
         return ", ".join(f"{self.write(storage)}.variable" for storage in storages)
 
     def _call(
-        self, launch: Launch, outputs: Sequence[Var], call: str, pack: str, lines: list[str] | None = None
+        self,
+        launch: Launch,
+        outputs: Sequence[Var],
+        call: str,
+        pack: str,
+        lines: list[str] | None = None,
+        blocks: Sequence[NumberBlock] = (),
     ) -> str:
         """Return the `call` with the block that `pack` builds from addresses and numbers, followed by the
         engine's variables.
 
-        lines: statements that always run before it, to which names of tuples may be added.
+        lines:  statements that always run before it, to which names of tuples may be added.
+        blocks: outputs before `outputs`. The first number of a block orders accesses to all of them.
         """
         values: list[str] = []
         variables: list[str] = []
@@ -388,6 +415,11 @@ class Writer(ExpressionWriter):
                 else:
                     values.append(self._drawn(word) if isinstance(word, Drawn) else self.write(word))
                     variables.append("0")
+        for block in blocks:
+            add([block.storage])
+            name = self.write(block.storage)
+            values += [f"{name}.address + {8 * k}" for k in range(1, len(block.numbers))]
+            variables += ["0"] * (len(block.numbers) - 1)
         add(outputs)
         kept = "".join(f"{name}, " for name in dict.fromkeys(keep))
         return f"{call}({pack}({', '.join(values + variables)}), ({kept}))"

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
+from tracejit.frontend.jit.state_loops.intervals import Facts, Intervals
 from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
-from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
+from tracejit.frontend.jit.state_loops.native_numbers import TRUTH, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
 from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.origins import RuntimeNumber
@@ -53,9 +54,9 @@ class _Branch(Builder):
     used.
     """
 
-    def __init__(self, enclosing: _Branch | None) -> None:
+    def __init__(self, enclosing: _Branch | None, intervals: Intervals) -> None:
         super().__init__()
-        self.enclosing = enclosing
+        self.enclosing, self.intervals = enclosing, intervals
         self.captured: dict[Value, Value] = {}
         self._own: set[Value] = set()
 
@@ -66,17 +67,22 @@ class _Branch(Builder):
         if value not in self.captured:
             self.captured[value] = self.input(value.type)
             self._own.add(self.captured[value])
+            self.intervals.note_input(self.captured[value], value)
         return self.captured[value]
 
     def append(self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Any) -> Any:
         outputs = super().append(op, tuple(map(self.local, inputs)), location, attrs)
-        self._own.update(self.nodes[-1].outputs)
+        self._note(self.nodes[-1])
         return outputs
 
     def copy(self, node: Node, inputs: Any) -> tuple[Value, ...]:
         outputs = super().copy(node, map(self.local, inputs))
-        self._own.update(outputs)
+        self._note(self.nodes[-1])
         return outputs
+
+    def _note(self, node: Node) -> None:
+        self._own.update(node.outputs)
+        self.intervals.note_node(node)
 
     def branch(self, operands: Sequence[Value], outputs: Sequence[Value]) -> Graph:
         """Return the finished graph, whose inputs are these values of the enclosing builder."""
@@ -95,7 +101,9 @@ class BranchingLoop(LoopBuilder):
     def __init__(self, region: LoopRegion, transitions: Sequence[Transition], head: Transition) -> None:
         if len(transitions) > MAX_TRANSITIONS:
             raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
-        super().__init__(region, transitions, head, _Branch(None))
+        self.intervals = Intervals()
+        self._ends: list[tuple[Facts, dict[int, Value]]] = []  # of all branches that perform a transition
+        super().__init__(region, transitions, head, _Branch(None, self.intervals))
         self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 
     def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
@@ -104,7 +112,7 @@ class BranchingLoop(LoopBuilder):
         """
         self._add_slots(self.slots.changed)
         for value in self.values.values():
-            self.numbers.assume_exact(value)
+            self._assume_exact(value)
         self.state: Value | None = None
         self.visit: Any = None
         if len(self.states) > 1:
@@ -116,7 +124,7 @@ class BranchingLoop(LoopBuilder):
             results = self._from_state(self.states[0])
         else:
             results = self._case(self.state, [partial(self._from_state, each) for each in self.states])
-        results[-1] = self._continues(results[-1], results)
+        results[-1] = self._continues(results[-1], results[int(self.state is not None) :])
         first = [] if self.state is None else [self.state]
         last = [] if self.visit is None else [self.visit]
         n_outputs = len(first) + len(self.values) + (len(last) if counts else 0)
@@ -128,15 +136,47 @@ class BranchingLoop(LoopBuilder):
         return self._finished(trace, graph, branches=True)
 
     def _continues(self, continues: Value, results: Sequence[Value]) -> Value:
-        """Return whether the loop continues: only if integers stay exact, which each iteration assumes."""
-        for value, end in zip(self.values.values(), results[int(self.state is not None) :], strict=False):
-            if self.numbers.exact.get(value):
-                continues = self.numbers.all([continues, *self.numbers.is_exact(end)])
+        """Return whether the loop continues: only if integers stay exact, which each iteration assumes.
+        `results`: the values of the slots after the iteration.
+        """
+        slots = {value: slot for slot, value in self.values.items()}
+        ends = dict(zip(self.values, results, strict=False))
+        relied_on = [value for value in slots if self.numbers.exact.get(value)]
+        for value in relied_on:
+            assumed = self._stays_exact(slots[value])
+            if assumed is None:
+                continues = self.numbers.all([continues, *self.numbers.is_exact(ends[slots[value]])])
+            else:
+                relied_on += [each for each in slots if each in assumed and each not in relied_on]
         return continues
+
+    def _stays_exact(self, slot: int) -> set[Value] | None:
+        """Return the integers whose exactness implies that of a slot after each iteration; None if the slot
+        may become inexact.
+        """
+        found = set[Value]()
+        for facts, slots in self._ends:
+            assumed = self.intervals.is_exact(slots.get(slot, self.values[slot]), facts)
+            if assumed is None:
+                return None
+            found |= assumed
+        return found
+
+    def _assume_exact(self, value: Value) -> None:
+        self.numbers.assume_exact(value)
+        self.intervals.assume_exact(value)
+
+    def _always(self, condition: Value) -> bool | None:
+        """Return whether a condition is true; None if it depends on the iteration."""
+        known = self.intervals.truth(condition)
+        if known is None:
+            return None
+        self.numbers.exact.update(dict.fromkeys(known[1], True))
+        return known[0]
 
     def _number(self, source: Any) -> Value:
         value = super()._number(source)
-        self.numbers.assume_exact(value)  # Python checks it before the launch
+        self._assume_exact(value)  # Python checks it before the launch
         return value
 
     # -- branches --------------------------------------------------------------------------------------------
@@ -147,8 +187,10 @@ class BranchingLoop(LoopBuilder):
     def _case(self, which: Value, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
         """Return the results of one of several branches."""
         which, built = self.numbers.array(which), []
-        for build in branches:
+        for number, build in enumerate(branches):
             with self._inside() as branch:
+                if which.type.dtype == TRUTH:
+                    self.intervals.learn(which, bool(number))
                 results = build()
                 built.append((branch, [branch.local(value) for value in results]))
         operands = list(dict.fromkeys(value for branch, _ in built for value in branch.captured))
@@ -159,15 +201,17 @@ class BranchingLoop(LoopBuilder):
     def _inside(self) -> Iterator[_Branch]:
         """Build a branch of the graph that is built now."""
         enclosing = self.body
-        self.body = self.numbers.body = _Branch(enclosing)
-        limited = self.numbers.limited.copy()
+        self.body = self.numbers.body = _Branch(enclosing, self.intervals)
+        limited, facts = self.numbers.limited.copy(), self.intervals.facts.copy()
         yield self.body
         self.body = self.numbers.body = enclosing
-        self.numbers.limited = limited
+        self.numbers.limited, self.intervals.facts = limited, facts
 
     def _results(self, state: int | None, slots: dict[int, Value], continues: bool) -> list[Value]:
         """Return the results of an iteration; `state` is None if it does not change."""
         results = [slots.get(slot, value) for slot, value in self.values.items()]
+        if continues:
+            self._ends.append((self.intervals.facts.copy(), slots))
         if self.state is not None:
             end = self.state if state is None else self.numbers.number(self.states.index(state))
             results = [end, *results, self.visit]
@@ -213,8 +257,10 @@ class BranchingLoop(LoopBuilder):
             for step, pair in zip(steps, transitions, strict=True):
                 sides[bool(step.value)].append(pair)
             branches = [partial(self._decide, side, k + 1) if side else self._exit for side in sides]
-            if isinstance(truth, bool):
-                return self._guarded(branches[truth])
+            known = truth if isinstance(truth, bool) else self._always(truth)
+            if known is not None:
+                return self._guarded(branches[known])
+            assert isinstance(truth, Value)
             return self._guarded(partial(self._case, truth, branches))
         if len(transitions) > 1:
             raise Unsupported("iterations with the same answers differ")
@@ -222,7 +268,7 @@ class BranchingLoop(LoopBuilder):
 
     def _guarded(self, build: Callable[[], list[Value]]) -> list[Value]:
         """Return the results of a branch; exit if numbers so far may differ from Python's."""
-        conditions = self.numbers.take_conditions()
+        conditions = [each for each in self.numbers.take_conditions() if not self._always(each)]
         if not conditions:
             return build()
         return self._case(self.numbers.all(conditions), [self._exit, build])
@@ -275,7 +321,9 @@ class BranchingLoop(LoopBuilder):
             wrapped = emit(ops.where, is_negative, emit(ops.add, index, self.numbers.literal(extent)), index)
         unsigned = emit(ops.bitcast, wrapped, dtype=UNSIGNED)  # negative ones are large
         is_valid = emit(ops.less, unsigned, emit(ops.constant, **constant_of(extent, UNSIGNED)))
-        in_range.append(is_valid if is_valid.type.shape == () else self._viewed(is_valid, View.of_shape(())))
+        if not self._always(is_valid):
+            is_valid = is_valid if is_valid.type.shape == () else self._viewed(is_valid, View.of_shape(()))
+            in_range.append(is_valid)
         return wrapped
 
 

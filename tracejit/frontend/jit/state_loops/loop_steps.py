@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.state_loops.native_loop import NativeLoop, native_loop
-from tracejit.frontend.jit.state_loops.native_numbers import EXACT
+from tracejit.frontend.jit.state_loops.native_numbers import EXACT, INTEGER
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, loops_of
 from tracejit.frontend.python.interned import Interned
 from tracejit.frontend.recording.look_loops.state_graph import Transition
@@ -22,17 +22,19 @@ from tracejit.frontend.recording.segments import Segment, TreeNode
 from tracejit.frontend.recording.sources import Question
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.expressions import Const, GetItem, Literal, Result, Var
+from tracejit.frontend.signature.expressions import GetItem, Literal, Var
 from tracejit.frontend.signature.meanings import Meanings
 from tracejit.frontend.signature.program import (
+    Launch,
     LoopState,
     LoopTransition,
+    NumberBlock,
     ReplayProgram,
     Rule,
-    RunSegment,
+    RunLoop,
     StateLoop,
 )
-from tracejit.frontend.signature.runtime import element_of
+from tracejit.ir.types import ArrayType
 
 ScopedArrays = ChainMap[Storage, Any]
 ScopedNumbers = ChainMap[Any, Var]
@@ -260,24 +262,16 @@ class LoopEmitter:
             number = source if isinstance(source, Var) else numbers[source]
             program.require(Rule.WITHIN, number, Literal(EXACT))
         launch = launch_records.launch_of_loop(native.segment, native.inputs, arrays, numbers)
-        results = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
         slots = native.slots
         in_slots: dict[int, Var] = {
             slots.slot_of[variable]: arrays[value][0] if variable.is_array else numbers[value]
             for variable, value in self.region.values(head.start, head.before).items()
         }
-        looked_at = Var("l")
-        for var in (*results, looked_at):
-            var.bound = True
-        program.steps.append(RunSegment(None, launch, tuple(results), looked_at))
-        for slot, output in native.outputs.items():
-            in_slots[slot] = results[output]
-            if not slots.slots[slot][0].is_array:
-                in_slots[slot] = looked_at
-                if output > 0:
-                    in_slots[slot] = Var("l")
-                    element = Const(element_of(results[output].value.type.dtype))
-                    program.define(in_slots[slot], Result(element, results[output]))
+        arrays_after = [slot for slot in native.outputs if slots.slots[slot][0].is_array]
+        run = _run_of_loop(native, launch, len(arrays_after))
+        program.steps.append(run)
+        results = [*(number for block in run.blocks for number in block.numbers), *run.arrays]
+        in_slots |= {slot: results[output] for slot, output in native.outputs.items()}
         after = {
             self._numbering[state_id]: tuple(
                 in_slots[slots.slot_of[variable]] for variable in self.region.variables(state_id)
@@ -288,7 +282,7 @@ class LoopEmitter:
         state: int | Var = state_numbers[0]
         if len(state_numbers) > 1:
             state = Var("s")
-            program.define(state, GetItem(Literal(state_numbers), looked_at))
+            program.define(state, GetItem(Literal(state_numbers), results[0]))
         return LoopTransition(tuple(program.steps), state, after)
 
     def _loop_state(
@@ -305,6 +299,28 @@ class LoopEmitter:
         self._bind(state_id, state, arrays, numbers)
         values = _all_vars(state, arrays, numbers)
         return LoopState(self.vars[state_id], transitions, self.keys[state_id], values, iterations)
+
+
+def _run_of_loop(native: NativeLoop, launch: Launch, n_arrays: int) -> RunLoop:
+    """Describe the launch of a native loop whose last `n_arrays` outputs are arrays. If its last task writes
+    all numbers, they are in one storage, for which a single wait suffices.
+    """
+    segment = native.segment
+    types = [value.type for value in segment.graph.outputs]
+    n_numbers, n_inputs = len(types) - n_arrays, len(segment.graph.inputs)
+    numbers = {*range(n_inputs, n_inputs + n_numbers)}
+    writers = [numbers.intersection(task.uses) for task in segment.schedule.tasks]
+    last = [written for written in writers if written][-1:]
+    length = n_numbers if last == [numbers] else 1
+    blocks = []
+    for first in range(0, n_numbers, length):
+        dtypes = tuple(type.dtype for type in types[first : min(first + length, n_numbers)])
+        storage = Storage(ArrayType((len(dtypes),), INTEGER, types[0].device))
+        blocks.append(NumberBlock(Var("t", storage), tuple(Var("l") for _ in dtypes), dtypes))
+    run = RunLoop(launch, tuple(blocks), tuple(Var("t", Storage(type)) for type in types[n_numbers:]))
+    for var in (*run.arrays, *(var for block in blocks for var in (block.storage, *block.numbers))):
+        var.bound = True
+    return run
 
 
 def _all_vars(state: State, arrays: ScopedArrays, numbers: ScopedNumbers) -> tuple[Var, ...]:

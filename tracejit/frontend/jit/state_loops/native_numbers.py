@@ -152,10 +152,10 @@ class LoopNumbers:
             self.exact[value] = False
 
     def is_exact(self, value: Value) -> list[Value]:
-        """Return conditions under which the magnitude of an integer is at most `EXACT`."""
+        """Return conditions under which an integer is at least -`EXACT` and less than `EXACT`."""
         return [
             self._emit(ops.greater_equal, value, self.literal(-EXACT)),
-            self._emit(ops.less_equal, value, self.literal(EXACT)),
+            self._emit(ops.less, value, self.literal(EXACT)),
         ]
 
     def literal(self, value: Any) -> Value:
