@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import linecache
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -160,6 +161,7 @@ class Simulated:
         self.plan = plan(legal, aliases)
         self._types = [v.type for v in (*graph.inputs, *graph.outputs)]
         self.pack = Packer(self._types)
+        self.tasks = (types.SimpleNamespace(uses=range(len(self._types))),)
         self._rng = np.random.default_rng(0)
 
     def run(self, inputs: list[np.ndarray]) -> tuple[list[Any], list[Any]]:
