@@ -57,7 +57,9 @@ class Program:
         if kind < 0.5:
             return self.body.emit(self.one(BINARY), self.operand(), self.operand())
         if kind < 0.65:
-            return self.body.emit(self.one(BY_CONSTANTS), self.operand(), self.constant(self.one(CONSTANTS[1:6])))
+            return self.body.emit(
+                self.one(BY_CONSTANTS), self.operand(), self.constant(self.one(CONSTANTS[1:6]))
+            )
         if kind < 0.8:
             return self.body.emit(self.one(UNARY), self.operand())
         if kind < 0.9 and self.truths:
@@ -68,13 +70,17 @@ class Program:
     def truth(self) -> Value:
         kind = self.rng.random()
         if kind < 0.15 and len(self.truths) > 1:
-            return self.body.emit(self.one((ops.logical_and, ops.logical_or)), self.truths[-1], self.truths[-2])
+            return self.body.emit(
+                self.one((ops.logical_and, ops.logical_or)), self.truths[-1], self.truths[-2]
+            )
         if kind < 0.25 and self.truths:
             return self.body.emit(ops.logical_not, self.truths[-1])
         if kind < 0.4:
             unsigned = np.dtype("uint64")
             limit = self.body.emit(ops.constant, **constant_of(self.one((1, 8, 100)), unsigned))
-            return self.body.emit(ops.less, self.body.emit(ops.bitcast, self.operand(), dtype=unsigned), limit)
+            return self.body.emit(
+                ops.less, self.body.emit(ops.bitcast, self.operand(), dtype=unsigned), limit
+            )
         return self.body.emit(self.one(COMPARISONS), self.operand(), self.operand())
 
     def values(self) -> dict[Value, Any]:

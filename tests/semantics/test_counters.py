@@ -8,6 +8,8 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.test_tree import bits
+from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.python.stack import names_on_stack
 
 
 def outcomes(function, calls):
@@ -308,3 +310,39 @@ def test_a_counter_shows_its_value_to_tracers():
     finally:
         sys.settrace(outer)
     assert (count, max(map(int, seen))) == (4, 4)
+
+
+def loads_a_counter(x, n, k):
+    """The counter is loaded before the look in its expression."""
+    rounds = total = 0
+    while rounds < 3:
+        total = total + (7 if x[rounds] > k else 1)
+        rounds += 1
+    return total, rounds
+
+
+def asks_a_counter(x, n, k):
+    """The operand of the test is computed from the counter."""
+    odd, rounds = 3, 0
+    for value in x:
+        if (odd & 3) + value > k:
+            odd = (odd >> 1) ^ 5
+        else:
+            odd += 1
+        rounds += 1
+    return odd, rounds
+
+
+@pytest.mark.parametrize("step", [loads_a_counter, asks_a_counter])
+def test_counters_in_expressions_with_looks(step):
+    same(step)
+
+
+def test_the_operand_of_a_test_is_no_longer_on_the_stack():
+    def names(step):
+        code = step.__code__
+        tests = (i.offset for i in instructions(code) if i.opname.startswith("POP_JUMP"))
+        return [set(names_on_stack(code, offset)) for offset in tests]
+
+    assert names(asks_a_counter) == [{"x"}]  # the iterator
+    assert {"total"} in names(loads_a_counter)
