@@ -61,7 +61,7 @@ class TraceTree(Signature):
         """Add a newly recorded path."""
         self.traces += 1
         self.graph, self.text = path.graph, path.text
-        self.requirements, self.pinned = path.requirements, path.pinned
+        self.requirements, self.pinned = path.requirements, {**self.pinned, **path.pinned}
         self.latest = self.recorded = path
         kept = sorted(self._paths, key=lambda known: known.used)[-PATHS + 1 :]
         self._paths = [path, *reversed(kept)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import operator
 import sys
 import types
 import weakref
@@ -150,7 +151,9 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     numbers = trace.numbers
     is_counted = type(start) is NumberProxy and numbers.is_recomputed(start._source)
     first = start if is_counted else counter(start, numbers)
-    is_varying = type(start) is NumberProxy or type(stop) is NumberProxy
+    is_varying = trace.varies(start) or trace.varies(stop)
+    if type(stop) is NumberProxy and not is_varying:
+        stop = operator.index(stop)  # the call requires it, until another value has been seen
     counted = CountedRange(first, stop, step, trace if is_varying else None)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
     return counted
