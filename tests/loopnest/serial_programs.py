@@ -66,6 +66,7 @@ class Scope:
         self.hosts: list[Value] = []
         self.counts: list[Value] = []
         self.arrays: list[list[Value]] = []
+        self.shorts: list[Value] = []
 
     # -- choices
 
@@ -219,8 +220,73 @@ class Scope:
         x = self.emit(ops.scatter, x, self.emit(ops.view, a, view=View.of_shape(j.type.shape)), j, axis=0)
         versions.append(self.emit(ops.view, x, view=View.of_shape(versions[-1].type.shape)))
 
+    # -- short arrays
+
+    def short(self) -> None:
+        """Compute an array of few elements, or use one."""
+        kind = self.rng.random()
+        if kind < 0.4 or not self.shorts:
+            self.new_short()
+            return
+        x = self.one(self.shorts)
+        dtype, size = x.type.dtype, x.type.size
+        alike = [y for y in self.shorts if y.type == x.type]
+        if kind < 0.6:
+            compare = self.chance(0.3) or dtype == BOOL
+            ops_of = COMPARISONS if compare else (ops.add, ops.subtract, ops.multiply)
+            self.shorts.append(self.emit(self.one(ops_of), x, self.one(alike)))
+            masks = [y for y in self.shorts if y.type.dtype == BOOL and y.type.shape == x.type.shape]
+            if masks:
+                self.shorts.append(self.emit(ops.where, self.one(masks), x, self.one(alike)))
+        elif kind < 0.68 and dtype != BOOL and x.type.ndim == 1:
+            scans = [ops.cumulative_sum, ops.cumulative_prod]
+            scans += [ops.cumulative_max, ops.cumulative_min] * (dtype.kind in "iu")
+            self.shorts.append(self.emit(self.one(scans), x, axis=0))
+        elif kind < 0.76:
+            view = View(int(self.rng.integers(size)), (), ())
+            self.shorts.append(self.emit(ops.update, x, self.scalar(dtype), view=view))
+        elif kind < 0.88:
+            versions = next((each for each in self.arrays if each[-1].type.dtype == dtype), None)
+            if versions is not None and versions[-1].type.size >= size and x.type.ndim == 1:
+                base = self.current(versions)
+                start = int(self.rng.integers(base.type.size - size + 1))
+                versions.append(self.emit(ops.update, base, x, view=View(start, (size,), (1,))))
+        else:
+            self.keep(self.emit(ops.view, x, view=View(int(self.rng.integers(size)), (), ())))
+
+    def new_short(self) -> None:
+        """Compute an array of few elements from scalars, or elements of an array."""
+        kind, size = self.rng.random(), self.one([2, 3, 5])
+        versions = self.array()
+        if kind < 0.15:
+            self.shorts.append(self.emit(ops.iota, size=size, device=CPU))
+        elif kind < 0.4 or versions is None:
+            shape = self.one([(size,), (2, 2)])
+            view = View(0, shape, (0,) * len(shape))
+            self.shorts.append(self.emit(ops.view, self.scalar(self.one(DTYPES)), view=view))
+        elif kind < 0.7:
+            x = self.current(versions)
+            size = min(size, x.type.size)
+            if size >= 2:
+                start, step = int(self.rng.integers(x.type.size - size + 1)), 1
+                if self.chance(0.4):
+                    start, step = start + size - 1, -1
+                self.shorts.append(self.emit(ops.view, x, view=View(start, (size,), (step,))))
+        else:
+            x = self.elements(self.current(versions))
+            indices = [y for y in self.shorts if y.type.dtype == I8 and y.type.ndim == 1]
+            if x.type.ndim == 1 and indices:
+                index = self.one(indices)
+                extent = self.emit(
+                    ops.view, self.number(x.type.shape[0], I8), view=View(0, index.type.shape, (0,))
+                )
+                self.shorts.append(self.emit(ops.gather, x, self.emit(ops.remainder, index, extent), axis=0))
+
     def statements(self, count: int, depth: int) -> None:
         for _ in range(count):
+            if self.chance(0.2):
+                self.short()
+                continue
             kind = self.rng.random()
             if kind < 0.45 or (kind >= 0.7 and depth == 0):
                 self.compute()
@@ -248,6 +314,8 @@ class Scope:
         returned = [k for k in range(len(arrays)) if self.chance(0.8)]
         returned += [k for k in range(len(arrays)) if k not in returned and self.chance(0.7)]
         dtypes = [self.one(DTYPES) for _ in range(self.one([0, 1, 2, 3]))]
+        shorts = [v for v in dict.fromkeys(self.shorts) if self.chance(0.4)][-3:]
+        kept = [k for k in range(len(shorts)) if self.chance(0.7)]
         branches = []
         for _ in range(n_branches):
             inner = Scope(self.rng, self.staleness)
@@ -256,16 +324,20 @@ class Scope:
             inner.counts = [x for v, x in zip(hosts, inner.hosts, strict=True) if v in self.counts]
             inner.arrays = [[inner.builder.input(v.type)] for v in current]
             whole, inner.arrays = inner.arrays, [inner.arrays[k] for k in returned]
+            inner.shorts = [inner.builder.input(v.type) for v in shorts]
             if inner.arrays or self.chance(0.5):
                 inner.statements(self.one([0, 1, 2, 4]), depth)
             outputs = [inner.scalar(dtype) for dtype in dtypes]
+            for k in kept:
+                outputs.append(self.one([v for v in inner.shorts if v.type == shorts[k].type]))
             branches.append(inner.builder.graph([*outputs, *(whole[k][-1] for k in returned)]))
-        if not dtypes and not returned:
+        if not dtypes and not returned and not kept:
             return
-        results = self.emit(ops.case, which, *scalars, *hosts, *current, branches=tuple(branches))
+        results = self.emit(ops.case, which, *scalars, *hosts, *current, *shorts, branches=tuple(branches))
         for value in results[: len(dtypes)]:
             self.keep(value)
-        for k, value in zip(returned, results[len(dtypes) :], strict=True):
+        self.shorts += results[len(dtypes) : len(dtypes) + len(kept)]
+        for k, value in zip(returned, results[len(dtypes) + len(kept) :], strict=True):
             arrays[k].append(value)
 
     def loop(self, depth: int) -> None:

@@ -38,6 +38,7 @@ from tracejit.ops.loops import nested_graphs
 BATCH = 25
 N = 6
 X = ArrayType((N,), F8)
+LONG = ArrayType((20,), F8)
 SCALAR, INDEX, FLAG = (ArrayType((), dtype) for dtype in (F8, I8, BOOL))
 
 
@@ -183,6 +184,55 @@ def several_elements(emit, x):
     return {0: emit(ops.add, x, x)}
 
 
+def moves_several(emit, x):
+    """Copies elements onto others, some of which are read."""
+    return {0: emit(ops.update, x, emit(ops.view, x, view=View(0, (4,), (1,))), view=View(2, (4,), (1,)))}
+
+
+def running_sums(emit, x):
+    """Elements picked by an array of indices, which depend on an element; their running sums."""
+    i = emit(
+        ops.add,
+        emit(ops.iota, size=3, device=CPU),
+        emit(ops.full, number_of(emit, 2), shape=(3,), device=CPU),
+    )
+    picked = emit(ops.cumulative_sum, emit(ops.gather, x, i, axis=0), axis=0)
+    last = emit(ops.view, picked, view=View(2, (), ()))
+    picked = emit(ops.update, picked, emit(ops.multiply, last, last), view=View(0, (), ()))
+    x = emit(ops.update, x, picked, view=View(4, (3,), (-1,)))
+    return {0: emit(ops.where, emit(ops.less, x, emit(ops.copy, x)), x, emit(ops.add, x, x))}
+
+
+def a_row(emit, x, y):
+    """Writes a row of an array of two dimensions."""
+    grid = emit(ops.view, y, view=View(0, (10, 2), (2, 1)))
+    first = emit(ops.view, x, view=View(0, (2,), (1,)))
+    row = emit(ops.full, number_of(emit, 7), shape=(), device=CPU)
+    grid = emit(ops.scatter, grid, first, row, axis=0)
+    flat = emit(ops.view, grid, view=View(0, (20,), (1,)))
+    return {1: flat, 0: emit(ops.add, x, emit(ops.view, flat, view=View(10, (6,), (1,))))}
+
+
+SHORT = {
+    "several elements": ([X], several_elements),
+    "moves": ([X], moves_several),
+    "running sums": ([X], running_sums),
+    "row": ([X, LONG], a_row),
+}
+
+
+@pytest.mark.parametrize("case", SHORT)
+def test_arrays_of_few_elements(case):
+    types, build = SHORT[case]
+    graph = graph_of(types, build)
+    for seed in range(3):
+        check(graph, operands(graph, seed))
+
+
+def number_of(emit, value):
+    return emit(ops.constant, **constant_of(value, I8))
+
+
 def reduction(emit, x, s):
     return {1: emit(ops.sum, x, axes=(0,), pieces=0)}
 
@@ -196,23 +246,43 @@ def exchanged_arrays(emit, x, y):
     return {0: y, 1: x}
 
 
-def gathers_several(emit, x, s):
-    i = emit(ops.iota, size=3, device=CPU)
-    return {1: emit(ops.sum, emit(ops.gather, x, i, axis=0), axes=(0,), pieces=0)}
+def gathers_many(emit, x, s):
+    i = emit(ops.iota, size=20, device=CPU)
+    return {1: emit(ops.view, emit(ops.gather, x, i, axis=0), view=View(3, (), ()))}
 
 
-def writes_several(emit, x):
-    return {0: emit(ops.update, x, emit(ops.view, x, view=View(0, (2,), (1,))), view=View(2, (2,), (1,)))}
+def writes_many(emit, x, y):
+    return {0: emit(ops.update, x, emit(ops.view, y, view=View(0, (18,), (1,))), view=View(2, (18,), (1,)))}
+
+
+def writes_a_changed_copy(emit, x):
+    part = put(emit, emit(ops.view, x, view=View(1, (3,), (1,))), number(emit, 1.5), 0)
+    again = put(emit, part, number(emit, 2.5), 1)
+    return {0: emit(ops.update, put(emit, x, number(emit, 0.5), 0), again, view=View(1, (3,), (1,)))}
+
+
+def picks_from_few(emit, x, s):
+    few = emit(ops.add, x, x)
+    return {1: emit(ops.gather, few, emit(ops.full, number_of(emit, 2), shape=(), device=CPU), axis=0)}
+
+
+def writes_to_several_places(emit, x):
+    i = emit(ops.iota, size=2, device=CPU)
+    few = emit(ops.view, x, view=View(3, (2,), (1,)))
+    return {0: emit(ops.scatter, x, few, i, axis=0)}
 
 
 REFUSED = {
     "it reads elements that it has overwritten": ([X], old_element),
-    "add computes": ([X], several_elements),
+    "it computes 20 elements": ([LONG], several_elements),
     "sum|it contains": ([X, SCALAR], reduction),
     "later ones read": ([X, SCALAR], overwritten_scratch),
     "an iteration copies an array": ([X, X], exchanged_arrays),
-    "it gathers 3 elements|iota computes": ([X, SCALAR], gathers_several),
-    "it writes several elements": ([X], writes_several),
+    "it (gathers|computes) 20 elements": ([LONG, SCALAR], gathers_many),
+    "it computes 18 elements": ([LONG, LONG], writes_many),
+    "it reads elements that it has overwritten|in a copy": ([X], writes_a_changed_copy),
+    "it selects an element of a short array": ([X, SCALAR], picks_from_few),
+    "it writes at several indices": ([X], writes_to_several_places),
 }
 
 

@@ -412,6 +412,53 @@ def histogram(d, h):
         h[d[k]] += 1
 
 
+def bounce(x, v, path):
+    hits = 0
+    for i in range(len(path)):
+        x = x + v * 0.25
+        if x[0] > 1.0 or x[1] < -1.0:
+            v = v * -0.5
+            hits += 1
+        path[i] = x
+    return x, v, hits
+
+
+def nearest(points, center):
+    best, where = 1e9, -1
+    for i in range(len(points)):
+        d = points[i] - center
+        d = d * d
+        distance = d[0] + d[1] + d[2]
+        if distance < best:
+            best, where = float(distance), i
+    return best, where
+
+
+def reflect(x, step, limit):
+    rounds = 0
+    while rounds < 40:
+        y = x + step
+        outside = np.abs(y) > limit
+        step = np.where(outside, -step, step)
+        x = np.where(outside, x, y)
+        rounds += 1
+        if not outside.any() and x[0] > x[1] + x[2]:
+            break
+    return x, step, rounds
+
+
+def smooth(rows, out):
+    state = rows[0] * 0
+    for i in range(len(rows)):
+        if rows[i, 0] > 0:
+            state = np.cumsum(state * 0.5 + rows[i])
+        elif rows[i, 1] > 0:
+            state = state[::-1].copy()
+            state[1] = rows[i, 2]
+        out[i, 1:] = state[:2]
+    return state
+
+
 def halves(rng, n):
     return rng.integers(-5, 6, n) / 2.0
 
@@ -494,6 +541,17 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "largest sum": (maxsub, lambda r, n: (halves(r, max(n, 1)),)),
     "merge": (merge, lambda r, n: (np.sort(halves(r, n)), np.sort(halves(r, n // 2)), np.zeros(n + n // 2))),
     "histogram": (histogram, lambda r, n: (integers(r, n, -9, 9), np.zeros(9, "uint8"))),
+}
+
+PROGRAMS |= {
+    "bouncing vector": (bounce, lambda r, n: (halves(r, 2), halves(r, 2), np.zeros((n, 2)))),
+    "bouncing floats": (
+        bounce,
+        lambda r, n: (np.float32(halves(r, 2)), np.float32(halves(r, 2)), np.zeros((n, 2), "float32")),
+    ),
+    "nearest point": (nearest, lambda r, n: (r.random((n, 3)), r.random(3))),
+    "reflected steps": (reflect, lambda r, n: (r.random(3), halves(r, 3) * 0.25, r.random(3) + 1)),
+    "rows of three": (smooth, lambda r, n: (r.integers(-3, 4, (n or 1, 3)) / 2, np.zeros((n or 1, 3)))),
 }
 
 SLOW_AT_ONCE = {
@@ -627,7 +685,7 @@ def test_an_index_out_of_range(name, patience, monkeypatch):
     check(traced, function, make(rng, 12))
 
 
-@pytest.mark.parametrize("name", ["bubble sort", "merge", "shortest paths", "partition"])
+@pytest.mark.parametrize("name", ["bubble sort", "merge", "shortest paths", "partition", "bouncing vector"])
 def test_repeated_calls_run_kernels(name):
     """A call does not launch each iteration."""
     function, arguments = PROGRAMS[name]

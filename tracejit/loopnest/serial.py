@@ -1,8 +1,8 @@
 """Serial kernels: loops that compute single elements, as a program of statements for one thread.
 
-A `loop` whose body computes scalars and reads and writes single elements of arrays gains nothing from fusion
-or from several threads. One kernel runs it: its loop-carried scalars are variables, its branches are
-branches.
+A `loop` whose body computes scalars, or few elements, and reads and writes single elements of arrays gains
+nothing from fusion or from several threads. One kernel runs it: its loop-carried scalars are variables, its
+branches are branches.
 
     for i in range(1, n):                      Repeat count
         if x[i] > x[i - 1]:                        load, load, greater
@@ -12,6 +12,8 @@ branches.
 reason. The program contains no shape: extents, offsets, strides, addresses and numbers are slots of the
 kernel's argument block. Equal loops over arrays of other shapes are therefore the same kernel.
 
+Arrays of few elements are scalars, one for each element (`ShortArray`).
+
 Arrays are updated in place. The graph is pure: a `scatter` returns a new array. Each write
 changes the version of a memory, and a read of an older version raises `NotSerial`.
 """
@@ -19,8 +21,9 @@ changes the version of a memory, and a read of an older version raises `NotSeria
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -29,7 +32,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.moving import Moving
-from tracejit.ir.op import ELEMENTWISE
+from tracejit.ir.op import ELEMENTWISE, Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest.assignments import assigned_in_branches, line_count, with_assignments
@@ -57,6 +60,9 @@ from tracejit.ops.loops import nested_graphs, targets
 
 MAX_STATEMENTS = 2000
 """The maximal number of statements of a kernel. Compiling more takes seconds."""
+
+MAX_SHORT = 16
+"""The largest number of elements of an array for which a statement for each element is emitted."""
 
 MAX_ASSIGNED = 1_000_000
 """The maximal product of the variables that branches assign and the lines of a kernel. Numba's front end
@@ -98,8 +104,15 @@ class InMemory(NamedTuple):
     view: View
 
 
+class ShortArray(NamedTuple):
+    """An array of 2 to `MAX_SHORT` elements: their scalars, in C order."""
+
+    elements: tuple[int, ...]
+
+
 class _Lowering:
-    """A serial kernel under construction. Values are lowered to numbers of scalars, or to `InMemory`.
+    """A serial kernel under construction. Values are lowered to numbers of scalars, to `InMemory`, or to
+    `ShortArray`.
 
     versions:   the version of each memory.
     _available: results of statements that have run, by their description.
@@ -122,6 +135,7 @@ class _Lowering:
         self._available: dict[Any, int] = {}
         self._writes: dict[int, tuple[int, InMemory]] = {}
         self._terms: dict[int, frozenset[int]] = {}
+        self._producers: dict[int, dict[Value, Node]] = {}
 
     def lowered(self) -> LoweredSerial:
         """Lower the node."""
@@ -215,6 +229,22 @@ class _Lowering:
             self._add(LoadElement(self._available[key], kind, lowered.memory, offset))
         return self._available[key]
 
+    def _elements(self, lowered: Any, type: ArrayType) -> tuple[int, ...]:
+        """Return the scalars of the elements of a lowered value, in C order."""
+        if isinstance(lowered, ShortArray):
+            return lowered.elements
+        kind = _check_type(type)
+        if type.size == 1:
+            return (self._value(lowered, kind),)
+        _check_short(type.size)
+        return tuple(self._value(each, kind) for each in _each(lowered, lowered.view))
+
+    def _store_all(self, target: InMemory, base: InMemory, values: Sequence[int]) -> InMemory:
+        """Write elements of the memory of `base`; return the new `base`."""
+        for element, value in zip(_each(target, target.view), values, strict=True):
+            base = self._store(element, base, value)
+        return base
+
     def _store(self, elements: InMemory, base: InMemory, value: int) -> InMemory:
         """Write the only element of `elements`, which is in the memory of `base`; return the new `base`."""
         self._check_version(base)
@@ -259,7 +289,7 @@ class _Lowering:
         if op is ops.scatter or op is ops.update:
             return self._update(operands, node)
         if type.size != 1:
-            raise NotSerial(f"{op.name} computes {type}")
+            return self._short(node, operands)
         if op is ops.full or op is ops.copy:
             return self._value(operands[0], kind)
         if op is ops.check_index:
@@ -268,9 +298,43 @@ class _Lowering:
             raise NotSerial(f"it contains {op.name}")
         kinds = [_check_type(value.type) for value in node.inputs]
         args = tuple(self._value(x, k) for x, k in zip(operands, kinds, strict=True))
-        if op is ops.logical_and and kinds == ["bool", "bool"]:
+        return self._apply(node, args)
+
+    def _apply(self, node: Node, args: tuple[int, ...]) -> int:
+        """Return the result of an elementwise operator for one element."""
+        if node.op is ops.logical_and and all(value.type.dtype == np.bool_ for value in node.inputs):
             return self._conjunction(*args)
-        return self._emit(ApplyFunction, kind, op.kernel, args)
+        return self._emit(ApplyFunction, _check_type(node.output.type), node.op.kernel, args)
+
+    def _short(self, node: Node, operands: list[Any]) -> ShortArray:
+        """Lower a node that computes several elements."""
+        op, type = node.op, node.output.type
+        _check_short(type.size)
+        if op is ops.empty:
+            kind = _check_type(type)
+            return ShortArray((self._literal(False if kind == "bool" else 0, kind),) * type.size)
+        if op is ops.iota:
+            return ShortArray(tuple(self._literal(i, "int64") for i in range(type.size)))
+        args = [self._elements(x, value.type) for x, value in zip(operands, node.inputs, strict=True)]
+        if op is ops.full:
+            return ShortArray(args[0] * type.size)
+        if op is ops.copy:
+            return ShortArray(args[0])
+        if op is ops.check_index:
+            return ShortArray(tuple(self._check_index(node, index) for index in args[0]))
+        if Trait.SCAN in op.traits and type.ndim == 1 and op.kernel is not None:
+            return ShortArray(tuple(itertools.accumulate(args[0], lambda x, y: self._apply(node, (x, y)))))
+        if ELEMENTWISE not in op.traits or op.kernel is None:
+            raise NotSerial(f"{op.name} computes {type}")
+        spread = [each if len(each) == type.size else each * type.size for each in args]
+        return ShortArray(tuple(self._apply(node, each) for each in zip(*spread, strict=True)))
+
+    def _literal(self, value: int, kind: str) -> int:
+        """Return the scalar of a number that is part of the program."""
+        key = kind, repr(value), True
+        if key not in self._constants:
+            self._constants[key] = self._number(LiteralNumber, kind, value)
+        return self._constants[key]
 
     def _conjunction(self, a: int, b: int) -> int:
         """Return the conjunction of truth values. Checks of indices repeat many terms."""
@@ -305,9 +369,15 @@ class _Lowering:
 
     def _view(self, x: Any, view: View) -> Any:
         if isinstance(x, int):
-            if view.size != 1:
-                raise NotSerial("it broadcasts a number")
-            return x
+            if view.size == 1:
+                return x
+            _check_short(view.size)
+            return ShortArray((x,) * view.size)
+        if isinstance(x, ShortArray):
+            if view.size == 1:
+                return x.elements[view.offset]
+            _check_short(view.size)
+            return ShortArray(tuple(x.elements[position] for position in _positions(view)))
         composed = x.view.compose(view)
         if composed is None:
             raise NotSerial("it reads a view of a view that has no strides")
@@ -321,7 +391,12 @@ class _Lowering:
         x, index = operands
         axis, n_indices = node.attrs["axis"], node.inputs[1].type.size
         if n_indices != 1:
-            raise NotSerial(f"it gathers {n_indices} elements")
+            if not isinstance(x, InMemory) or len(x.view.shape) != 1:
+                raise NotSerial(f"it gathers {n_indices} elements")
+            indices = self._elements(index, node.inputs[1].type)
+            return ShortArray(tuple(self._read(_selected(x, i, 0, ())) for i in indices))
+        if isinstance(x, ShortArray):
+            raise NotSerial("it selects an element of a short array")
         i = self._value(index, "int64")
         if isinstance(x, int):
             return x
@@ -330,10 +405,10 @@ class _Lowering:
     def _update(self, operands: list[Any], node: Node) -> Any:
         base, x = operands[:2]
         kind = _check_type(node.output.type)
+        if isinstance(base, ShortArray):
+            return self._updated(base, node, operands)
         if node.inputs[1].type.size != 1:
-            if node.op is ops.update and isinstance(x, InMemory) and isinstance(base, InMemory):
-                return self._written_back(base, x, base.view.compose(node.attrs["view"]))
-            raise NotSerial("it writes several elements in one operation")
+            return self._update_several(base, x, node, operands)
         value = self._value(x, kind)
         if isinstance(base, int):
             return value
@@ -345,18 +420,41 @@ class _Lowering:
         i, x_type = self._value(operands[2], "int64"), node.inputs[1].type
         return self._store(_selected(base, i, node.attrs["axis"], x_type.shape), base, value)
 
-    def _written_back(self, base: InMemory, x: InMemory, view: View | None) -> InMemory:
-        """Return `base` with the elements of `view` replaced by `x`, a version of the same elements."""
+    def _updated(self, base: ShortArray, node: Node, operands: list[Any]) -> ShortArray:
+        """Return a short array with other elements."""
+        if node.op is not ops.update:
+            raise NotSerial("it writes an element of a short array")
+        elements = list(base.elements)
+        values = self._elements(operands[1], node.inputs[1].type)
+        for position, value in zip(_positions(node.attrs["view"]), values, strict=True):
+            elements[position] = value
+        return ShortArray(tuple(elements))
+
+    def _update_several(self, base: InMemory, x: Any, node: Node, operands: list[Any]) -> InMemory:
+        """Write several elements of an array; return it."""
+        view, values = None, node.inputs[1].type
+        if node.op is ops.update:
+            view = base.view.compose(node.attrs["view"])
+            if view is None:
+                raise NotSerial("it writes to a view that has no strides")
+            if isinstance(x, InMemory) and x._replace(version=0) == base._replace(version=0, view=view):
+                return self._written_back(base, x)
+            return self._store_all(base._replace(view=view), base, self._elements(x, values))
+        if node.inputs[2].type.size != 1:
+            raise NotSerial("it writes at several indices")
+        elements, i = self._elements(x, values), self._value(operands[2], "int64")
+        return self._store_all(_selected(base, i, node.attrs["axis"], values.shape), base, elements)
+
+    def _written_back(self, base: InMemory, x: InMemory) -> InMemory:
+        """Return `base` with elements replaced by `x`, a version of the same elements."""
         self._check_version(x)
-        if view is None:
-            raise NotSerial("it writes to a view that has no strides")
         version = x.version
         while version in self._writes and version != base.version:
             version, written = self._writes[version]
-            if written._replace(version=0) != base._replace(version=0, view=view):
+            if written._replace(version=0) != x._replace(version=0):
                 break
-        if version != base.version or x._replace(version=0) != base._replace(version=0, view=view):
-            raise NotSerial("it writes several elements in one operation")
+        if version != base.version:
+            raise NotSerial("it writes elements that it has changed in a copy")
         return base._replace(version=x.version)
 
     # -- branches --------------------------------------------------------------------------------------------
@@ -365,37 +463,69 @@ class _Lowering:
         which_type = node.inputs[0].type
         which = self._value(operands[0], str(which_type.dtype))
         before = list(self.versions)
+        arrays = [k for k, value in enumerate(node.outputs) if self._is_in_memory(node, operands, k)]
+        computed = [k for k in range(len(node.outputs)) if k not in arrays]
         ends: list[tuple[list[Any], list[int], list[Any]]] = []  # results, versions and statements
         for branch in node.attrs["branches"]:
             self.versions = list(before)
             with self._block() as statements:
                 values = self._graph(branch, operands[1:])
-                results = [
-                    self._value(values[v], _check_type(v.type)) if v.type.size == 1 else values[v]
-                    for v in branch.outputs
-                ]
+                results = [values[v] for v in branch.outputs]
+                for k in computed:
+                    results[k] = self._elements(results[k], branch.outputs[k].type)
             ends.append((results, self.versions, statements))
         self.versions = before
         changed = {m for _, versions, _ in ends for m, old in enumerate(before) if versions[m] != old}
-        scalars = [k for k, value in enumerate(node.outputs) if value.type.size == 1]
-        arrays = [k for k, value in enumerate(node.outputs) if value.type.size != 1]
-        lowered: dict[int, Any] = {k: self._scalar() for k in scalars}
+        scalars = {k: tuple(self._scalar() for _ in range(node.outputs[k].type.size)) for k in computed}
+        lowered: dict[int, Any] = {k: _of_elements(each) for k, each in scalars.items()}
         for k in arrays:
             _check_same([(values[k], versions) for values, versions, _ in ends], node.outputs[k])
             lowered[k] = ends[0][0][k]
         if not changed <= {lowered[k].memory for k in arrays}:
             raise NotSerial("a branch overwrites elements that are read later")
         branches = tuple(
-            StatementBlock(tuple(statements), tuple(values[k] for k in scalars))
+            StatementBlock(tuple(statements), tuple(each for k in computed for each in values[k]))
             for values, _, statements in ends
         )
-        choice = tuple(lowered[k] for k in scalars)
+        choice = tuple(itertools.chain.from_iterable(scalars.values()))
         self._add(Choose(choice, which, which_type.dtype == np.bool_, branches))
         for memory in changed:
             self.version_count += 1
             self.versions[memory] = self.version_count
         lowered.update((k, lowered[k]._replace(version=self.versions[lowered[k].memory])) for k in arrays)
         return [lowered[k] for k in range(len(node.outputs))]
+
+    def _is_in_memory(self, node: Node, operands: list[Any], k: int) -> bool:
+        """Whether result `k` of a `case` is an array in memory in all branches."""
+        size = node.outputs[k].type.size
+        if not 1 <= size <= MAX_SHORT:
+            return True
+
+        def stays(graph: Graph, value: Value, is_input_in_memory: Callable[[int], bool]) -> bool:
+            if value in graph.inputs:
+                return is_input_in_memory(graph.inputs.index(value))
+            if id(graph) not in self._producers:
+                self._producers[id(graph)] = producers_of(graph.nodes)
+            inner = self._producers[id(graph)][value]
+            reshapes = inner.op is ops.view and value.type.size == inner.inputs[0].type.size
+            if reshapes or inner.op in (ops.update, ops.scatter):
+                return stays(graph, inner.inputs[0], is_input_in_memory)
+            if inner.op is not ops.case:
+                return inner.op is ops.loop
+            position = inner.outputs.index(value)
+            return all(
+                stays(
+                    each,
+                    each.outputs[position],
+                    lambda i: stays(graph, inner.inputs[1 + i], is_input_in_memory),
+                )
+                for each in inner.attrs["branches"]
+            )
+
+        return size > 1 and all(
+            stays(branch, branch.outputs[k], lambda i: isinstance(operands[1 + i], InMemory))
+            for branch in node.attrs["branches"]
+        )
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -422,6 +552,10 @@ class _Lowering:
                 is_constant = type.size == 1 and i not in written and step == 0
                 inputs.append(self._value(window, kind) if is_constant else window)
                 continue
+            elif isinstance(operand, ShortArray) and (
+                i in written or step != 0 or type.size != len(operand.elements)
+            ):
+                raise NotSerial("a loop in it reads parts of a short array, or changes it")
             inputs.append(registers[i].variable if i in registers else operand)
         self._check_distinct(inputs, written)
         for i in written:  # their elements differ between the iterations
@@ -467,9 +601,9 @@ class _Lowering:
 
     def _written(self, window: InMemory, result: Any, value: Value) -> InMemory:
         """Return the window with what an iteration stores in it."""
-        if value.type.size == 1 and not isinstance(result, InMemory):
+        if not isinstance(result, InMemory):
             current = window._replace(version=self.versions[window.memory])
-            return self._store(current, current, result)
+            return self._store_all(current, current, self._elements(result, value.type))
         if not isinstance(result, InMemory) or result._replace(version=0) != window._replace(version=0):
             raise NotSerial("an iteration copies an array")
         self._check_version(result)
@@ -484,6 +618,27 @@ def _selected(x: InMemory, i: int, axis: int, shape: tuple[int, ...]) -> InMemor
     for _ in range(len(shape) - len(view.shape)):
         view = view.expand(axis)
     return x._replace(terms=(*x.terms, (i, x.view.strides[axis])), view=view)
+
+
+def _of_elements(elements: tuple[int, ...]) -> int | ShortArray:
+    return elements[0] if len(elements) == 1 else ShortArray(elements)
+
+
+def _check_short(size: int) -> None:
+    """Raise if an array has more elements than a `ShortArray`."""
+    if not 2 <= size <= MAX_SHORT:
+        raise NotSerial(f"it computes {size} elements")
+
+
+def _positions(view: View) -> list[int]:
+    """Return the positions of the elements of a view, in C order."""
+    steps = [[i * stride for i in range(n)] for n, stride in zip(view.shape, view.strides, strict=True)]
+    return [view.offset + sum(each) for each in itertools.product(*steps)]
+
+
+def _each(x: InMemory, view: View) -> list[InMemory]:
+    """Return the single elements of a view."""
+    return [x._replace(view=View(position, (), ())) for position in _positions(view)]
 
 
 def _is_register(type: ArrayType, operand: ArrayType, step: Any) -> bool:

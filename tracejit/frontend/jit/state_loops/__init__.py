@@ -8,6 +8,7 @@ Modules; each imports only modules to its right and below:
                                 their graph: with branches, of a cycle of transitions, or with selects of
                                 computed transitions
     loop_builder                what the three have in common: operands, segments, transitions
+    intervals                   what the conditions of branches imply for integers
     loop_slots, native_numbers  the loop-carried variables of these iterations; Python's numbers in them
     adoption                    transitions that other paths of the function have recorded
     regions                     which looks of a path are steps of a loop

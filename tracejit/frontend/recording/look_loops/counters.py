@@ -33,12 +33,16 @@ from tracejit.frontend.python.code_loops import (
 )
 from tracejit.frontend.python.stack import names_on_stack
 from tracejit.frontend.recording.look_loops.frames import frames_of_body
-from tracejit.frontend.recording.number import NumberProxy, is_of
+from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
+
+
+MAX_REQUIRED = 16
+"""The largest trip count that is required instead of being a run-time number."""
 
 
 def may_count(code: types.CodeType) -> bool:
@@ -148,15 +152,25 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     loop = for_after(frame.f_code, frame.f_lasti) or for_at(frame.f_code, frame.f_lasti)
     if loop is None or type(step) is not int or step == 0:
         return builtins.range(*bounds)
+    is_varying = type(start) is NumberProxy or type(stop) is NumberProxy
+    if is_varying and _is_required(trace, start, stop, step):
+        start, stop, is_varying = operator.index(start), operator.index(stop), False
     numbers = trace.numbers
     is_counted = type(start) is NumberProxy and numbers.is_recomputed(start._source)
     first = start if is_counted else counter(start, numbers)
-    is_varying = trace.varies(start) or trace.varies(stop)
-    if type(stop) is NumberProxy and not is_varying:
-        stop = operator.index(stop)  # the call requires it, until another value has been seen
     counted = CountedRange(first, stop, step, trace if is_varying else None)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
     return counted
+
+
+def _is_required(trace: Trace, start: Any, stop: Any, step: int) -> bool:
+    """Whether the bounds of a loop are required, until they vary: those of a short loop in another one, or
+    after a look. Otherwise, each of its iterations is a transition between states, although it may have no
+    look.
+    """
+    is_inner = bool(trace.looks.cuts) or any(known() is not None for known in trace.looks.ranges.values())
+    is_short = len(builtins.range(unproxied(start), unproxied(stop), step)) <= MAX_REQUIRED
+    return is_inner and is_short and not (trace.varies(start) or trace.varies(stop))
 
 
 def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRows | None:
