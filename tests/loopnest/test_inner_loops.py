@@ -96,7 +96,7 @@ def operands(seed: int, count: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("interval", [1, 2, 4096])
-@pytest.mark.parametrize("batch", range(max(1, COUNT // 25)))
+@pytest.mark.parametrize("batch", range(max(1, COUNT // 100)))
 def test_random_machines(batch, interval):
     """Each kernel runs to its end, and is left at each check whether the thread has other work."""
     seeds = range(20 * batch, 20 * batch + 20)

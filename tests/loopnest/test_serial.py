@@ -31,7 +31,8 @@ from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest import serial
-from tracejit.loopnest.serial import NotSerial, lower_serial
+from tracejit.loopnest.operands import NotSerial
+from tracejit.loopnest.serial import lower_serial
 from tracejit.ops.loops import COUNT as COUNT_TYPE
 from tracejit.ops.loops import nested_graphs
 

@@ -39,7 +39,8 @@ from tracejit.ir.types import ArrayType
 from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
-from tracejit.loopnest.serial import NotSerial, lower_serial
+from tracejit.loopnest.operands import NotSerial
+from tracejit.loopnest.serial import lower_serial
 from tracejit.ops.loops import case, targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize

@@ -34,7 +34,8 @@ Modules; each imports only modules to its right and below:
                        the common ends of branches of a serial kernel; their results as assignments; nested
                        loops among states
     sweep, layout      updates in place at shifted indices; the iteration domain, derived from shapes
-    visits             what statements of serial kernels read
+    literals, operands, visits
+                       serial kernels: which constants are part of them, lowered values, what statements read
     program, statements, regions
                        terms and statements as data; comparison of the elements that views cover
 """

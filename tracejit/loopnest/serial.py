@@ -20,12 +20,11 @@ changes the version of a memory, and a read of an older version raises `NotSeria
 
 from __future__ import annotations
 
-import functools
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,24 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest.assignments import assigned_in_branches, line_count, with_assignments
 from tracejit.loopnest.inner_loops import with_inner_loops
+from tracejit.loopnest.literals import LITERALS, literal_constants
 from tracejit.loopnest.merging import merged
+from tracejit.loopnest.operands import (
+    MAX_SHORT,
+    MOVES,
+    InMemory,
+    NotSerial,
+    ShortArray,
+    check_same,
+    check_short,
+    check_type,
+    is_register,
+    of_elements,
+    positions_of,
+    selected_elements,
+    single_elements,
+    window_of,
+)
 from tracejit.loopnest.statements import (
     MAX_DEPTH,
     ApplyFunction,
@@ -56,58 +72,20 @@ from tracejit.loopnest.statements import (
     StatementBlock,
     StoreElement,
 )
-from tracejit.ops.loops import nested_graphs, targets
+from tracejit.ops.loops import targets
 
 MAX_STATEMENTS = 2000
 """The maximal number of statements of a kernel. Compiling more takes seconds."""
-
-MAX_SHORT = 16
-"""The largest number of elements of an array for which a statement for each element is emitted."""
 
 MAX_ASSIGNED = 1_000_000
 """The maximal product of the variables that branches assign and the lines of a kernel. Numba's front end
 visits all lines for each such variable: 5 us for each unit, and so 5 s at most.
 """
 
-MOVES = "its offsets or extents change between the iterations of an enclosing loop"
-
-LITERAL_OPERANDS = frozenset(
-    {"floor_divide", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift"}
-    | {"bitwise_right_shift"}
-)
-"""Operators whose integer constants are part of the program: the processor divides and shifts faster by
-numbers that are known when the kernel is compiled.
-"""
-
-
-LITERALS = frozenset({-1, 0, 1, 2, 1 << 52, -(1 << 52)})
-"""Integers that are part of the program. They occur whatever the shapes are."""
-
-
-class NotSerial(Exception):
-    """A loop cannot be a serial kernel; the message says why."""
-
 
 def lower_serial(node: Node) -> LoweredSerial:
     """Return the serial kernel of a `loop` node. Raises `NotSerial`."""
     return _Lowering(node).lowered()
-
-
-class InMemory(NamedTuple):
-    """An array in memory: the elements that `view` selects, moved by the sum of `terms`, which are pairs of
-    a scalar and its factor. Valid as long as the memory has this `version`.
-    """
-
-    memory: int
-    version: int
-    terms: tuple[tuple[int, int], ...]
-    view: View
-
-
-class ShortArray(NamedTuple):
-    """An array of 2 to `MAX_SHORT` elements: their scalars, in C order."""
-
-    elements: tuple[int, ...]
 
 
 class _Lowering:
@@ -129,7 +107,7 @@ class _Lowering:
         self.checks: list[tuple[Node, int]] = []
         self.statements: list[Any] = []
         self.depth = self.scalar_count = self.version_count = self.statement_count = 0
-        self.literals = _literal_constants(node)
+        self.literals = literal_constants(node)
         self._integer_slots: dict[int, int] = {}
         self._constants: dict[tuple[str, str, bool], int] = {}
         self._available: dict[Any, int] = {}
@@ -141,7 +119,7 @@ class _Lowering:
         """Lower the node."""
         node, operands = self.node, list[Any]()
         for i, value in enumerate(node.inputs):
-            kind = _check_type(value.type)
+            kind = check_type(value.type)
             if value.type.on_host:
                 operands.append(self._number(SlotNumber, kind, self._slot(OperandSlot(i))))
                 continue
@@ -233,15 +211,15 @@ class _Lowering:
         """Return the scalars of the elements of a lowered value, in C order."""
         if isinstance(lowered, ShortArray):
             return lowered.elements
-        kind = _check_type(type)
+        kind = check_type(type)
         if type.size == 1:
             return (self._value(lowered, kind),)
-        _check_short(type.size)
-        return tuple(self._value(each, kind) for each in _each(lowered, lowered.view))
+        check_short(type.size)
+        return tuple(self._value(each, kind) for each in single_elements(lowered, lowered.view))
 
     def _store_all(self, target: InMemory, base: InMemory, values: Sequence[int]) -> InMemory:
         """Write elements of the memory of `base`; return the new `base`."""
-        for element, value in zip(_each(target, target.view), values, strict=True):
+        for element, value in zip(single_elements(target, target.view), values, strict=True):
             base = self._store(element, base, value)
         return base
 
@@ -279,7 +257,7 @@ class _Lowering:
     def _node(self, node: Node, operands: list[Any]) -> Any:
         """Lower a node without nested graphs."""
         op, type = node.op, node.output.type
-        kind = _check_type(type)
+        kind = check_type(type)
         if op is ops.constant:
             return self._constant(node, kind)
         if op is ops.view:
@@ -296,7 +274,7 @@ class _Lowering:
             return self._check_index(node, self._value(operands[0], kind))
         if ELEMENTWISE not in op.traits or op.kernel is None:
             raise NotSerial(f"it contains {op.name}")
-        kinds = [_check_type(value.type) for value in node.inputs]
+        kinds = [check_type(value.type) for value in node.inputs]
         args = tuple(self._value(x, k) for x, k in zip(operands, kinds, strict=True))
         return self._apply(node, args)
 
@@ -304,14 +282,14 @@ class _Lowering:
         """Return the result of an elementwise operator for one element."""
         if node.op is ops.logical_and and all(value.type.dtype == np.bool_ for value in node.inputs):
             return self._conjunction(*args)
-        return self._emit(ApplyFunction, _check_type(node.output.type), node.op.kernel, args)
+        return self._emit(ApplyFunction, check_type(node.output.type), node.op.kernel, args)
 
     def _short(self, node: Node, operands: list[Any]) -> ShortArray:
         """Lower a node that computes several elements."""
         op, type = node.op, node.output.type
-        _check_short(type.size)
+        check_short(type.size)
         if op is ops.empty:
-            kind = _check_type(type)
+            kind = check_type(type)
             return ShortArray((self._literal(False if kind == "bool" else 0, kind),) * type.size)
         if op is ops.iota:
             return ShortArray(tuple(self._literal(i, "int64") for i in range(type.size)))
@@ -371,13 +349,13 @@ class _Lowering:
         if isinstance(x, int):
             if view.size == 1:
                 return x
-            _check_short(view.size)
+            check_short(view.size)
             return ShortArray((x,) * view.size)
         if isinstance(x, ShortArray):
             if view.size == 1:
                 return x.elements[view.offset]
-            _check_short(view.size)
-            return ShortArray(tuple(x.elements[position] for position in _positions(view)))
+            check_short(view.size)
+            return ShortArray(tuple(x.elements[position] for position in positions_of(view)))
         composed = x.view.compose(view)
         if composed is None:
             raise NotSerial("it reads a view of a view that has no strides")
@@ -394,17 +372,17 @@ class _Lowering:
             if not isinstance(x, InMemory) or len(x.view.shape) != 1:
                 raise NotSerial(f"it gathers {n_indices} elements")
             indices = self._elements(index, node.inputs[1].type)
-            return ShortArray(tuple(self._read(_selected(x, i, 0, ())) for i in indices))
+            return ShortArray(tuple(self._read(selected_elements(x, i, 0, ())) for i in indices))
         if isinstance(x, ShortArray):
             raise NotSerial("it selects an element of a short array")
         i = self._value(index, "int64")
         if isinstance(x, int):
             return x
-        return self._read(_selected(x, i, axis, node.output.type.shape))
+        return self._read(selected_elements(x, i, axis, node.output.type.shape))
 
     def _update(self, operands: list[Any], node: Node) -> Any:
         base, x = operands[:2]
-        kind = _check_type(node.output.type)
+        kind = check_type(node.output.type)
         if isinstance(base, ShortArray):
             return self._updated(base, node, operands)
         if node.inputs[1].type.size != 1:
@@ -418,7 +396,7 @@ class _Lowering:
                 raise NotSerial("it writes to a view that has no strides")
             return self._store(base._replace(view=view), base, value)
         i, x_type = self._value(operands[2], "int64"), node.inputs[1].type
-        return self._store(_selected(base, i, node.attrs["axis"], x_type.shape), base, value)
+        return self._store(selected_elements(base, i, node.attrs["axis"], x_type.shape), base, value)
 
     def _updated(self, base: ShortArray, node: Node, operands: list[Any]) -> ShortArray:
         """Return a short array with other elements."""
@@ -426,7 +404,7 @@ class _Lowering:
             raise NotSerial("it writes an element of a short array")
         elements = list(base.elements)
         values = self._elements(operands[1], node.inputs[1].type)
-        for position, value in zip(_positions(node.attrs["view"]), values, strict=True):
+        for position, value in zip(positions_of(node.attrs["view"]), values, strict=True):
             elements[position] = value
         return ShortArray(tuple(elements))
 
@@ -443,7 +421,7 @@ class _Lowering:
         if node.inputs[2].type.size != 1:
             raise NotSerial("it writes at several indices")
         elements, i = self._elements(x, values), self._value(operands[2], "int64")
-        return self._store_all(_selected(base, i, node.attrs["axis"], values.shape), base, elements)
+        return self._store_all(selected_elements(base, i, node.attrs["axis"], values.shape), base, elements)
 
     def _written_back(self, base: InMemory, x: InMemory) -> InMemory:
         """Return `base` with elements replaced by `x`, a version of the same elements."""
@@ -477,9 +455,9 @@ class _Lowering:
         self.versions = before
         changed = {m for _, versions, _ in ends for m, old in enumerate(before) if versions[m] != old}
         scalars = {k: tuple(self._scalar() for _ in range(node.outputs[k].type.size)) for k in computed}
-        lowered: dict[int, Any] = {k: _of_elements(each) for k, each in scalars.items()}
+        lowered: dict[int, Any] = {k: of_elements(each) for k, each in scalars.items()}
         for k in arrays:
-            _check_same([(values[k], versions) for values, versions, _ in ends], node.outputs[k])
+            check_same([(values[k], versions) for values, versions, _ in ends], node.outputs[k])
             lowered[k] = ends[0][0][k]
         if not changed <= {lowered[k].memory for k in arrays}:
             raise NotSerial("a branch overwrites elements that are read later")
@@ -540,15 +518,15 @@ class _Lowering:
         iteration, registers = self._scalar(), dict[int, Register]()
         inputs: list[Any] = []
         for i, (value, (start, step)) in enumerate(zip(body.inputs, attrs["moves"], strict=True)):
-            operand, kind, type = operands[1 + i], _check_type(value.type), value.type
+            operand, kind, type = operands[1 + i], check_type(value.type), value.type
             if type.on_host and step:
                 registers[i] = Register(self._scalar(), kind, operand, step=self._integer(step))
-            elif _is_register(type, node.inputs[1 + i].type, step) and i in written:
+            elif is_register(type, node.inputs[1 + i].type, step) and i in written:
                 if node.inputs[1 + i].type.size != 1:
                     raise NotSerial("it carries an element of an array")
                 registers[i] = Register(self._scalar(), kind, self._value(operand, kind), value=0)
             elif isinstance(operand, InMemory):
-                window = _window(operand, iteration, start, step, type.shape)
+                window = window_of(operand, iteration, start, step, type.shape)
                 is_constant = type.size == 1 and i not in written and step == 0
                 inputs.append(self._value(window, kind) if is_constant else window)
                 continue
@@ -564,7 +542,7 @@ class _Lowering:
         returned, ends = list[int](), set[int]()
         with self._block() as statements:
             inputs = [
-                self._value(x, _check_type(v.type)) if v.type.size == 1 and i not in written else x
+                self._value(x, check_type(v.type)) if v.type.size == 1 and i not in written else x
                 for i, (x, v) in enumerate(zip(inputs, body.inputs, strict=True))
             ]
             values = self._graph(body, inputs)
@@ -608,118 +586,3 @@ class _Lowering:
             raise NotSerial("an iteration copies an array")
         self._check_version(result)
         return result
-
-
-def _selected(x: InMemory, i: int, axis: int, shape: tuple[int, ...]) -> InMemory:
-    """Return the elements at index `i` of an axis. `shape`: their shape, without that axis, or with extents
-    of 1 instead.
-    """
-    view = x.view.select(axis, 0)
-    for _ in range(len(shape) - len(view.shape)):
-        view = view.expand(axis)
-    return x._replace(terms=(*x.terms, (i, x.view.strides[axis])), view=view)
-
-
-def _of_elements(elements: tuple[int, ...]) -> int | ShortArray:
-    return elements[0] if len(elements) == 1 else ShortArray(elements)
-
-
-def _check_short(size: int) -> None:
-    """Raise if an array has more elements than a `ShortArray`."""
-    if not 2 <= size <= MAX_SHORT:
-        raise NotSerial(f"it computes {size} elements")
-
-
-def _positions(view: View) -> list[int]:
-    """Return the positions of the elements of a view, in C order."""
-    steps = [[i * stride for i in range(n)] for n, stride in zip(view.shape, view.strides, strict=True)]
-    return [view.offset + sum(each) for each in itertools.product(*steps)]
-
-
-def _each(x: InMemory, view: View) -> list[InMemory]:
-    """Return the single elements of a view."""
-    return [x._replace(view=View(position, (), ())) for position in _positions(view)]
-
-
-def _is_register(type: ArrayType, operand: ArrayType, step: Any) -> bool:
-    """Whether an input of a loop's body, if iterations write it, is a loop-carried scalar: it does not move,
-    or cannot, because the operand has no other element.
-    """
-    return not type.on_host and type.size == 1 and (step == 0 or operand.size == 1)
-
-
-def _window(x: InMemory, iteration: int, start: Any, step: Any, shape: tuple[int, ...]) -> InMemory:
-    """Return the window of an operand of a loop, in the shape of the body's input."""
-    if not x.view.is_contiguous():
-        raise NotSerial("a loop in it reads a view that is not contiguous")
-    if Moving in (type(start), type(step)):
-        raise NotSerial(MOVES)
-    terms = ((iteration, step),) if step else ()
-    return x._replace(view=View.of_shape(shape).moved(x.view.offset + start), terms=(*x.terms, *terms))
-
-
-def _check_same(choices: Sequence[tuple[InMemory, list[int]]], value: Value) -> None:
-    """Raise unless all branches of a `case` return the same elements. `choices`: the elements that each
-    branch returns, and the versions of all memories at its end.
-    """
-    first = choices[0][0]
-    for elements, versions in choices:
-        if elements._replace(version=0) != first._replace(version=0) or first.view.size != value.type.size:
-            raise NotSerial("a branch chooses between two arrays")
-        if versions[elements.memory] != elements.version:
-            raise NotSerial("a branch overwrites elements that are read later")
-
-
-@functools.cache
-def _kind(dtype: np.dtype) -> str:
-    if dtype.kind not in "biuf" or (dtype.itemsize == 2 and dtype.kind == "f"):
-        raise NotSerial(f"it computes {dtype}")
-    return str(dtype)
-
-
-def _check_type(type: ArrayType) -> str:
-    """Return the dtype of a type as text; raise if kernels do not support it."""
-    if isinstance(type.size, Moving):
-        raise NotSerial(MOVES)
-    return _kind(type.dtype)
-
-
-def _literal_constants(node: Node) -> set[int]:
-    """Return the ids of the constants in the graphs of a node that are to be part of the program."""
-    found: set[int] = set()
-
-    def visit(graph: Graph, origins: Mapping[Value, Any]) -> None:
-        origin_of: dict[Value, Any] = dict(origins)
-        for inner in graph.nodes:
-            operands = [origin_of.get(value) for value in inner.inputs]
-            if inner.op is ops.constant and inner.output.type.dtype.kind in "iu":
-                origin_of[inner.output] = inner
-            if inner.op is ops.full and operands[0] is not None:
-                origin_of[inner.output] = operands[0]
-            if inner.op.name in LITERAL_OPERANDS:
-                found.update(id(operand) for operand in operands if operand is not None)
-            for nested in nested_graphs(inner):
-                visit(nested, dict(zip(nested.inputs, operands[1:], strict=True)))
-
-    body: Graph = node.attrs["body"]
-    visit(body, {})
-    carried = {body.inputs[i]: effect.value for i, effect in zip(targets(body), body.effects, strict=True)}
-    for inner in body.nodes:
-        if inner.op is ops.case and inner.inputs[0] in carried and inner.inputs[0].type.dtype != np.bool_:
-            found |= _chosen_constants(body, carried[inner.inputs[0]])
-    return found
-
-
-def _chosen_constants(graph: Graph, value: Value) -> set[int]:
-    """Return the ids of the constants among which branches choose a value of a graph."""
-    node = producers_of(graph.nodes).get(value)
-    if node is None:
-        return set()
-    if node.op is ops.full:
-        return _chosen_constants(graph, node.inputs[0])
-    if node.op is ops.constant:
-        return {id(node)}
-    if node.op is not ops.case:
-        return set()
-    k = node.outputs.index(value)
-    return set().union(*(_chosen_constants(branch, branch.outputs[k]) for branch in node.attrs["branches"]))

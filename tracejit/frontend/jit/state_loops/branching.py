@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.frontend.jit.state_loops.intervals import Facts, Intervals
+from tracejit.frontend.jit.state_loops.intervals import BranchFacts, Intervals
 from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import TRUTH, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
@@ -34,7 +34,8 @@ from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Builder, Graph, Node, Value, constant_of
 from tracejit.ir.op import Op
 from tracejit.ir.view import View
-from tracejit.loopnest.serial import NotSerial, lower_serial
+from tracejit.loopnest.operands import NotSerial
+from tracejit.loopnest.serial import lower_serial
 from tracejit.ops.loops import COUNT, loop
 
 MAX_TRANSITIONS = 64
@@ -102,7 +103,9 @@ class BranchingLoop(LoopBuilder):
         if len(transitions) > MAX_TRANSITIONS:
             raise Unsupported(f"a loop has more than {MAX_TRANSITIONS} branches")
         self.intervals = Intervals()
-        self._ends: list[tuple[Facts, dict[int, Value]]] = []  # of all branches that perform a transition
+        self._ends: list[
+            tuple[BranchFacts, dict[int, Value]]
+        ] = []  # of all branches that perform a transition
         super().__init__(region, transitions, head, _Branch(None, self.intervals))
         self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 

@@ -39,7 +39,7 @@ class Interval(NamedTuple):
         return Interval(lo, hi, self.assumed | other.assumed) if lo <= hi else other
 
 
-Facts = dict[Value, Interval]
+BranchFacts = dict[Value, Interval]
 """Intervals of values that follow from the conditions of branches."""
 
 
@@ -50,7 +50,7 @@ class Intervals:
     """
 
     def __init__(self) -> None:
-        self.facts: Facts = {}
+        self.facts: BranchFacts = {}
         self._producers: dict[Value, Node] = {}
         self._outer: dict[Value, Value] = {}
         self._assumed: set[Value] = set()
@@ -69,11 +69,11 @@ class Intervals:
         if value.type.dtype == INTEGER:
             self._assumed.add(value)
 
-    def of(self, value: Value, facts: Facts) -> Interval | None:
+    def of(self, value: Value, facts: BranchFacts) -> Interval | None:
         """Return the interval of an integer where these facts hold; None if it is no integer."""
         return _Evaluation(self, facts).of(value)
 
-    def is_exact(self, value: Value, facts: Facts) -> frozenset[Value] | None:
+    def is_exact(self, value: Value, facts: BranchFacts) -> frozenset[Value] | None:
         """Return the integers whose exactness implies that of a value; None if the value may be inexact."""
         interval = self.of(value, facts)
         if interval is None or interval.lo < -EXACT or interval.hi >= EXACT:
@@ -159,7 +159,7 @@ class Intervals:
 class _Evaluation:
     """The computation of an interval."""
 
-    def __init__(self, intervals: Intervals, facts: Facts) -> None:
+    def __init__(self, intervals: Intervals, facts: BranchFacts) -> None:
         self.intervals, self.facts = intervals, facts
         self.known: dict[Value, Interval | None] = {}
 
