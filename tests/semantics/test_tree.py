@@ -1025,3 +1025,20 @@ def test_whole_numbers_do_not_leave_int64(step, first):
         x, n = f(tj.asarray([first]), 1 << 51)
         assert (n, x.dtype) == (3, np.int64)
     assert f.cache_info().traces == 1
+
+
+def test_kernels_of_a_function_that_looks():
+    """They depend on values; the error says where those of the calls are."""
+
+    @tj.jit
+    def step(x):
+        return x * 2 if float(x.sum()) > 1 else x
+
+    with pytest.raises(ReplayError) as error:
+        step.kernels(tj.ones(3))
+    assert not getattr(error.value, "__notes__", [])
+    step(tj.ones(3))
+    with pytest.raises(ReplayError) as error:
+        step.kernels(tj.ones(3))
+    assert "`schedules()` has those of the calls" in error.value.__notes__[0]
+    assert {kernel.name for schedule in step.schedules() for kernel in schedule.kernels} == {"sum", "multiply"}

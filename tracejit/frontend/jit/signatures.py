@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracejit import compile
 from tracejit.compile import Planned
 from tracejit.config import config
-from tracejit.errors import ArgumentError
+from tracejit.errors import ArgumentError, ReplayError
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.entries import Path, RecordedCall, Signature, Timing
@@ -106,7 +106,14 @@ class Signatures:
         recorded without computing anything. For tools; `graph`, `schedule` and `kernels` show its content.
         """
         with self._lock:
-            recorded = self._record_without_launch(args, kwargs)
+            try:
+                recorded = self._record_without_launch(args, kwargs)
+            except ReplayError as error:
+                if any(path.segments for entry in self._entries for path in entry.paths):
+                    error.add_note(
+                        "Its kernels depend on values: `schedules()` has those of the calls so far"
+                    )
+                raise
             entry = recorded.entry
             assert isinstance(entry, Path), "a body that cannot be replayed raises"
             known = (path for path in self._entries if isinstance(path, Path) and path.is_same(entry))
