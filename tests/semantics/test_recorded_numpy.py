@@ -69,7 +69,78 @@ def filled_by_ufunc(x):
     return out
 
 
-@pytest.mark.parametrize("program", [rows, by_name, by_closure(), grid, helper, swapped, filled_by_ufunc])
+def counts(x):
+    """An element is changed in place and stored at once."""
+    out = np.zeros(4)
+    for k in range(4):
+        out[k // 2] += x[k]
+    return out
+
+
+def number_changes(x):
+    out = np.zeros(4)
+    out[:] = x
+    total = out.sum()
+    before = total
+    total += 1
+    return before, total
+
+
+def sums(x):
+    """Numbers are kept while the variable goes on; the caller's number does not change."""
+    out, kept, total = np.zeros(4), [], x[0]
+
+    def more(value):
+        value *= 2
+        return value
+
+    for k in range(4):
+        total += x[k]
+        kept.append(total)
+        out[k] = more(total) - total
+    return out, kept
+
+
+def best_of(x):
+    """A loop with looks that keeps the best number."""
+    out, error = np.zeros(2), np.sum(x * x)
+    best = error
+    for k in range(4):
+        error -= x[k] * (k - 1)
+        if error < best:
+            best = error
+    out[0], out[1] = best, error
+    return out
+
+
+def steps(x):
+    """An adaptive step: the times are kept in an array."""
+    times, t, h = np.zeros(8), x[0] * 0, x[1] + 0.25
+    for k in range(8):
+        t += h
+        if t > 1.0:
+            h *= 0.5
+        times[k] = t
+    return times
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        rows,
+        by_name,
+        by_closure(),
+        grid,
+        helper,
+        swapped,
+        filled_by_ufunc,
+        counts,
+        number_changes,
+        sums,
+        best_of,
+        steps,
+    ],
+)
 def test_the_body_is_replayed(program):
     traced = tj.jit(program, strict=True)
     for i in range(3):
@@ -126,10 +197,10 @@ def handles_the_error(x):
         return b""
 
 
-def number_changes(x):
+def array_changes(x):
     out = np.zeros(4)
     out[:] = x
-    total = out.sum()
+    total = np.array(out.sum())
     before = total
     total += 1
     return before, total
@@ -156,7 +227,7 @@ def returns_its_operand(x):
         (asks_a_number, r"isscalar\(\) may distinguish"),
         (gives_bytes, r"tobytes\(\) looks at the value"),
         (handles_the_error, "handles_the_error, which handles errors"),
-        (number_changes, "in-place add changes an array without dimensions"),
+        (array_changes, "in-place add changes an array without dimensions"),
         (number_is_weak, "multiply: a float64 number widens"),
         (returns_its_operand, "__array__ looks at the value"),
     ],

@@ -199,6 +199,7 @@ def element(x: ArrayCore) -> Any:
         if last is None or last.op is not view_op or last.outputs[0] is not value:
             value = trace.emit(copy_op, value)
         result = wrap(trace, value)
+        trace.note_number(result._storage)
     trace.end_operation()
     return result
 

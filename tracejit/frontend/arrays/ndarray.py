@@ -59,6 +59,9 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
             return self
         if type(other) not in OPERANDS and not _is_operand(other):
             return NotImplemented
+        trace = thread.trace
+        if trace is not None and self._storage in trace.numpy_numbers and not self._view.shape:
+            return dispatch.record(op, self, other)  # NumPy's numbers are immutable
         dispatch.update(op, self, other)
         return self
 

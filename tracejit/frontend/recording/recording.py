@@ -79,6 +79,7 @@ class Recording(Builder):
     numbers: Numbers | None = None  # the run-time numbers of a trace
     assumed: Assumptions | None = None  # the assumptions of a trace
     recorded_numpy: bool | None = None  # see `Assumptions.numpy`
+    numpy_numbers: Any = frozenset()  # see `Trace.numpy_numbers`
     unrolled: dict[Any, tuple[str, str]] | None = None  # see `Assumptions.unrolled`
 
     def __init__(self) -> None:
@@ -224,6 +225,9 @@ class Recording(Builder):
         storage.made_at = self.nodes[-1].location if self.nodes else None
         self.created.append(weakref.ref(storage))
         return storage
+
+    def note_number(self, storage: Storage) -> None:
+        """Note that the only element of a storage is a number in NumPy (see `Trace.numpy_numbers`)."""
 
     def range_for(self, storage: Storage, region: View) -> tuple[int, int]:
         """Return the range of a storage that becomes an input for a view of it."""

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tracejit import ops
 from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
@@ -98,6 +99,10 @@ class Masks:
         self.places.clear()
 
 
+ARRAY_MAKERS = frozenset({ops.copy, ops.full, ops.empty, ops.view})
+"""Operators whose results without dimensions may be arrays in NumPy."""
+
+
 class Trace(Recording):
     """The recording of one call; see the module.
 
@@ -107,6 +112,8 @@ class Trace(Recording):
     looks:    looks at values of arrays; each ends a segment.
     nest:     loops over `tj.range` that are being recorded.
     body, masks, picks: see `Body`, `Masks` and `Picks`.
+    numpy_numbers: storages of results that are numbers in NumPy, if the trace records NumPy's functions.
+              Numbers are immutable, so in-place operators return new arrays.
     imports:  NumPy arrays that the body used as operands.
     captured: NumPy arrays that the body accesses by name, so that a replay can access them again.
     read_only: storages of NumPy arguments, and their paths.
@@ -128,6 +135,7 @@ class Trace(Recording):
     ) -> None:
         self.name, self.assumed, self.dry = name, assumed, dry
         self.recorded_numpy, self.unrolled = assumed.numpy, assumed.unrolled
+        self.numpy_numbers: weakref.WeakSet[Storage] = weakref.WeakSet()
         self.numbers: Numbers = Numbers(
             concrete=assumed.concrete,
             refuse=self._refuse_exact_value,
@@ -279,6 +287,24 @@ class Trace(Recording):
             f"{what}, and NumPy's numbers would not do that",
             remedy="make the arrays with functions of tj instead of NumPy's",
         )
+
+    # -- NumPy's numbers -------------------------------------------------------------------------------------
+
+    def new(self, value: Value) -> Storage:
+        """Return a new storage with the content `value`. The result of an operator without dimensions is a
+        number in NumPy, unless the operator creates or copies an array.
+        """
+        storage = super().new(value)
+        if self.recorded_numpy and value.type.shape == () and self.nodes:
+            last = self.nodes[-1]
+            if value in last.outputs and last.op not in ARRAY_MAKERS:
+                self.numpy_numbers.add(storage)
+        return storage
+
+    def note_number(self, storage: Storage) -> None:
+        """Note that the only element of a storage would be a number in NumPy."""
+        if self.recorded_numpy:
+            self.numpy_numbers.add(storage)
 
     # -- numbers ---------------------------------------------------------------------------------------------
 

@@ -213,7 +213,8 @@ class Walk:
             if storage.pending is None:
                 return "array", storage, self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
-            return "new", number, self.origin(storage.pending), self.view(value), self.base(storage)
+            key = "new", number, self.origin(storage.pending), self.view(value), self.base(storage)
+            return (*key, "number") if storage in self.trace.numpy_numbers else key
         if kind is types.FunctionType:
             if id(value) in self._open:
                 return "again", self._open[id(value)]
