@@ -132,13 +132,34 @@ def test_errors_that_the_body_catches():
         assert outcome(f, given) == outcome(step, given)
 
 
-def test_arguments_are_guarded_as_before():
+def test_floats_among_the_arguments_are_inputs():
+    """Functions of `math` and NumPy compute them again; integers are guarded."""
     f = same(
         lambda x, n: (x * math.sqrt(n), math.sqrt(x.sum().item() * n)),
-        [(tj.ones(2), n) for n in (1.0, 4.0, 1.0, 4.0)],
-        2,
+        [(tj.ones(2), n) for n in (1.0, 4.0, 1.0, 9.0)],
+        1,
     )
-    assert f.cache_info().replays == 2
+    assert f.cache_info().replays == 3
+
+    def discounted(x, rate, years):
+        return x * np.exp(-rate * years) + np.sqrt(years / 10) - max(rate, 0.5) + math.log(years)
+
+    f = same(discounted, [(tj.ones(2), r, y) for r in (0.5, 0.25, 0.75) for y in (1.0, 2.5)], 1)
+    assert f.cache_info().replays == 5
+    f = same(lambda x, n: x * math.sqrt(n), [(tj.ones(2), n) for n in (1, 4, 1)], 2)
+    assert f.cache_info().replays == 1
+
+
+def test_a_float_that_has_no_root():
+    def step(x, n):
+        return x * math.sqrt(n)
+
+    f = tj.jit(step)
+    for n in (4.0, 1.0):
+        assert bits(f(tj.ones(2), n)) == bits(step(tj.ones(2), n))
+    with pytest.raises(ValueError, match="math domain error"):
+        f(tj.ones(2), -1.0)
+    assert bits(f(tj.ones(2), 9.0)) == bits(step(tj.ones(2), 9.0))
 
 
 def metropolis(x, noise, u, t):

@@ -126,8 +126,8 @@ class NumberProxy:
         return np.asarray(self._look(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute a NumPy function. Numbers that depend on arrays stay proxies; of other numbers, the values
-        are looked at. Arrays of other kinds implement the function by their own method.
+        """Compute a NumPy function. Floats and numbers that depend on arrays stay proxies; of other numbers,
+        the values are looked at. Arrays of other kinds implement the function by their own method.
         """
         supported = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
         if not all(issubclass(type(x), supported) for x in inputs):
@@ -192,12 +192,15 @@ def _answers(other: Any, method: str) -> bool:
 
 
 def computed_by(function: Callable[..., Any], name: str, arguments: Sequence[Any], numbers: Numbers) -> Any:
-    """Call ``function(*arguments)``. If an operand depends on an array or counts iterations, a replay
-    computes the result again, and a truth value is a question. Otherwise the values of the operands are
-    looked at.
+    """Call ``function(*arguments)``. If an operand is a float, depends on an array, or counts iterations, a
+    replay computes the result again, and a truth value is a question. Otherwise the values of the operands
+    are looked at.
     """
     operation = call_of(name, len(arguments))
-    is_recorded = any(is_of(each, numbers) and numbers.is_recomputed(each._source) for each in arguments)
+    is_recorded = any(
+        is_of(each, numbers) and (isinstance(each._value, float) or numbers.is_recomputed(each._source))
+        for each in arguments
+    )
     operands = [_operand(each, numbers) for each in arguments] if is_recorded else []
     if not is_recorded or None in operands or operation is None:
         return function(*map(concrete, arguments))

@@ -141,6 +141,7 @@ class Trace(Recording):
             refuse=self._refuse_exact_value,
             recount=self._recount,
             after_question=NumberLoops(self).after_question,
+            need_math=self._compute_math,
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers)
@@ -338,12 +339,17 @@ class Trace(Recording):
         """Unroll a loop, as a moving view needs different operators in its iterations."""
         self.nest.loops[-1].unroll(f"the position of {op.name} moves to where another operator is needed")
 
+    def _compute_math(self) -> None:
+        """Restart with functions of `math` that compute run-time numbers, if that may help: the body needs
+        the exact value of a float.
+        """
+        if self.body.names_math and not self.assumed.math:
+            self.interrupt(Restart(math=True))
+
     def _refuse_exact_value(self, path: str) -> NoReturn:
         """Give up because the body needs the exact value of a number that depends on an array and differs
         between calls.
         """
-        if self.body.names_math and not self.assumed.math:
-            self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
@@ -389,7 +395,8 @@ class Trace(Recording):
 
     def forget_functions(self) -> None:
         """Break the reference cycles of a recording that has ended, so that it is freed immediately."""
-        self.numbers.refuse = self.numbers.recount = self.numbers.after_question = None
+        numbers = self.numbers
+        numbers.refuse = numbers.recount = numbers.after_question = numbers.need_math = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 

@@ -32,6 +32,7 @@ class Numbers:
              such numbers.
     recount: called when the body asks for the exact value of one of them.
     after_question: called after a comparison or a truth test, see `answered`.
+    need_math: called when the body asks for the exact value of a float.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class Numbers:
         refuse: Callable[[str], Any] | None = None,
         recount: Callable[[], Any] | None = None,
         after_question: Callable[[NumberProxy, Any, types.FrameType], None] | None = None,
+        need_math: Callable[[], None] | None = None,
     ) -> None:
         self.concrete, self.refuse, self.recount = concrete, refuse, recount
-        self.after_question = after_question
+        self.after_question, self.need_math = after_question, need_math
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -105,6 +107,8 @@ class Numbers:
         is_open = self.refuse is not None and not self.closed
         if is_open and proxy._source in self.counted:
             self.recount()  # type: ignore[misc]
+        if is_open and isinstance(proxy._value, float) and self.need_math is not None:
+            self.need_math()
         if is_open and isinstance(proxy._value, float) and proxy._source in self.from_arrays:
             self.refuse(shown(operations.IDENTITY_FUNCTION, (proxy._source,)))  # type: ignore[misc]
 
