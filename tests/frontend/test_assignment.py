@@ -206,3 +206,31 @@ def test_an_index_out_of_range_leaves_the_array_as_it_was():
     with pytest.raises(IndexError, match="7 is out of bounds for axis 0 with extent 3"):
         store([0, 7])
     np.testing.assert_array_equal(x.numpy(), np.ones((3, 4)))
+
+
+def stores_sequences(x, y):
+    """Lists and tuples, also of elements."""
+    z = x * 0
+    for i in range(3):
+        z[i] = x[i, 0], y[i] * 2
+    x[:2] = [[y[0], 7], (1, 2)]
+    x[[0, 2]] = [1.5, x[1, 1]]
+    y[1:] = (x[0, 0] + 1, 2.5)
+    y[y != y[0]] = [0]
+    return z
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32", "complex128"])
+@pytest.mark.parametrize("traced", [False, True])
+def test_lists_and_tuples(dtype, traced):
+    function = tj.jit(stores_sequences, strict=True) if traced else stores_sequences
+    for k in range(3):
+        x, y = np.arange(6).reshape(3, 2).astype(dtype) + k, np.array([4, 5, 8]).astype(dtype)
+        ours = tj.asarray(x.copy()), tj.asarray(y.copy())
+        results = function(*ours), *ours
+        for result, expected in zip(results, (stores_sequences(x, y), x, y), strict=True):
+            np.testing.assert_array_equal(result.numpy(), expected)
+            assert result.dtype == expected.dtype
+    for wrong in ([1, 2, 3], [[1], [2, 3]], ["a", "b"]):
+        with pytest.raises((ValueError, TypeError)):
+            ours[0][0] = wrong

@@ -31,7 +31,7 @@ from tracejit.frontend.arrays import (
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
-from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, placing, sorting
+from tracejit.frontend.arrays.functions import creation, elementwise, linear, manipulation, placing, sorting
 from tracejit.frontend.arrays.hints import REMEDIES, MissingAttribute
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
@@ -158,6 +158,8 @@ class NDArray(Methods):
         return indexing.getitem(self, index) if result is None else result
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if type(value) in (list, tuple):
+            value = creation.asarray(value, dtype=self.dtype, device=self.device)
         if not in_memory.set_basic(self, index, value):
             assignment.setitem(self, index, value)
 
