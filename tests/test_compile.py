@@ -498,3 +498,17 @@ def test_nobody_looks_for_garbage_while_a_graph_is_compiled(monkeypatch):
         finally:
             gc.enable()
     assert seen == [False, False]
+
+
+def test_equal_components_without_tasks():
+    """Nothing reads the arrays, and their writes are no tasks."""
+
+    @tj.jit
+    def step(x):
+        for _ in range(len(x)):
+            b = tj.zeros((3, 3))
+            b[0] = b[1]
+
+    for _ in range(3):
+        assert step(tj.zeros(40)) is None
+        tj.wait_all()

@@ -76,7 +76,7 @@ class _Copier:
         self.patches: list[Patch] = []
         self.origins: list[int] = []
         self.positions: dict[int, int] = {}  # new numbers of the original tasks
-        ends = [*[task.block for task in parts.tasks[1:]], len(parts.template)]
+        ends = [*[task.block for task in parts.tasks[1:]], len(parts.template)][: len(parts.tasks)]
         self.blocks = [slice(task.block, end) for task, end in zip(parts.tasks, ends, strict=True)]
         self.patches_of: list[list[Patch]] = [[] for _ in parts.tasks]
         number = 0
