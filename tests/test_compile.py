@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pytest
 
+import tracejit as tj
 from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
