@@ -3,6 +3,7 @@ places, and what NumPy's views would show is shown.
 """
 
 import math
+import types
 
 import numpy as np
 import pytest
@@ -114,9 +115,34 @@ def running_best(rows, w, chances):
     return best, place
 
 
+def pulls(rows, w, chances):
+    """Rows are updated in place after an inner loop with looks."""
+    speed = rows * 0.5
+    for i in range(6):
+        force = w * 0
+        for j in range(6):
+            d = rows[j] - rows[i]
+            if d[0] * d[0] > 0.25:
+                force += d
+        speed[i] += force * 0.125
+        speed[i, 1] -= 0.5
+        rows[i, :2] *= 0.5
+    return speed
+
+
+def scales_with_integers(rows, w, chances):
+    """The result has another dtype than the row."""
+    counts = tj.zeros((12, 3), dtype="int64")
+    for k in range(12):
+        if float(chances[k]) > 0.5:
+            counts[k] += k
+            counts[k] *= 2
+    return counts
+
+
 BODIES = [
-    hill_climb, metropolis, perceptron, columns_and_none, from_the_end, by_value, by_computed_value,
-    histogram, stores, running_best,
+    pulls, scales_with_integers, hill_climb, metropolis, perceptron, columns_and_none, from_the_end, by_value,
+    by_computed_value, histogram, stores, running_best,
 ]  # fmt: skip
 
 
@@ -142,6 +168,47 @@ def adds_to_rows(x, scores):
         if float(scores[k]) > 0.5:
             x[k] += 1.0
     return x * 2.0
+
+
+def adds_to_a_named_row(x, scores):
+    for k in range(4):
+        if float(scores[k]) > 0.5:
+            row = x[k]
+            row += 1.0
+    return x * 2.0
+
+
+def adds_to_a_row_in_a_list(x, scores):
+    rows = [x[int(scores.argmax())], x[int(scores.argmin())]]
+    rows[0] += 1.0
+    rows[1] *= 2.0
+    return x * 2.0
+
+
+def adds_to_a_row_in_an_object(x, scores):
+    holder = types.SimpleNamespace(row=x[int(scores.argmax())])
+    holder.row -= 1.0
+    return x * 2.0
+
+
+def adds_to_a_row_that_a_function_returns(x, scores):
+    row = x[int(scores.argmax())]
+    rows = Rows(row)
+    rows[0] += 1.0
+    return x * 2.0
+
+
+class Rows:
+    """Returns the same array each time."""
+
+    def __init__(self, row):
+        self.row = row
+
+    def __getitem__(self, index):
+        return self.row
+
+    def __setitem__(self, index, value):
+        pass
 
 
 def sees_later_writes(x, scores):
@@ -181,7 +248,8 @@ def of_its_own_array(x, scores):
 
 
 VIEWS = [
-    writes_to_a_row, adds_to_rows, sees_later_writes, sees_later_writes_in_a_round, returns_a_row,
+    writes_to_a_row, adds_to_rows, adds_to_a_named_row, adds_to_a_row_in_a_list, adds_to_a_row_in_an_object,
+    adds_to_a_row_that_a_function_returns, sees_later_writes, sees_later_writes_in_a_round, returns_a_row,
     keeps_a_row, of_its_own_array, sees_later_writes_through_two_picks,
 ]  # fmt: skip
 

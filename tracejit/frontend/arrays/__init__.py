@@ -20,6 +20,7 @@ Modules; each imports only modules to its right and below:
                                      immediate execution of small operations in eager code: their results,
                                      views and operands, by kernels, and as type slots
     promotion, views                 NumPy 2's type promotion; functions that create views
+    temporaries                      whether an operand of an in-place operator is a temporary result
     core                             the base class of arrays: a storage and a view
     devices, axes, dlpack, trees     normalised devices and axes; DLPack exchange of bfloat16; nested
                                      containers (pytrees)

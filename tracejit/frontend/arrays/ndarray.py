@@ -27,6 +27,7 @@ from tracejit.frontend.arrays import (
     machine_code,
     namespace,
     promotion,
+    temporaries,
 )
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
@@ -59,9 +60,20 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
             return self
         if type(other) not in OPERANDS and not _is_operand(other):
             return NotImplemented
+        if self._storage is temporaries.PROBE:
+            temporaries.references.count = sys.getrefcount(self)
+            return self
         trace = thread.trace
         if trace is not None and self._storage in trace.numpy_numbers and not self._view.shape:
             return dispatch.record(op, self, other)  # NumPy's numbers are immutable
+        if (
+            trace is not None
+            and trace.is_pick(self._storage)
+            and temporaries.is_temporary(sys.getrefcount(self))
+        ):
+            result = dispatch.record(op, self, other)
+            if result.dtype == self.dtype and result.shape == self.shape:
+                return result
         dispatch.update(op, self, other)
         return self
 

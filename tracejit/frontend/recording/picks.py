@@ -39,6 +39,10 @@ class Picks:
         """Return the first live storage among those whose elements this one copies."""
         return next((base for ref in self._bases.get(storage, ()) if (base := ref()) is not None), None)
 
+    def is_copy(self, storage: Storage) -> bool:
+        """Whether a storage is such a copy, and the array still exists."""
+        return self._has_copies and self.base_of(storage) is not None
+
     def check_write(self, storage: Storage) -> None:
         """Refuse the copies if a write to this storage may reveal that they are not views."""
         if self._has_copies and any(

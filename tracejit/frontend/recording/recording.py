@@ -229,6 +229,10 @@ class Recording(Builder):
     def note_number(self, storage: Storage) -> None:
         """Note that the only element of a storage is a number in NumPy (see `Trace.numpy_numbers`)."""
 
+    def is_pick(self, storage: Storage) -> bool:
+        """Whether a storage contains a copy of elements of another one, where NumPy returns a view."""
+        return False
+
     def range_for(self, storage: Storage, region: View) -> tuple[int, int]:
         """Return the range of a storage that becomes an input for a view of it."""
         return region.span()

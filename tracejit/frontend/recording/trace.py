@@ -302,6 +302,10 @@ class Trace(Recording):
                 self.numpy_numbers.add(storage)
         return storage
 
+    def is_pick(self, storage: Storage) -> bool:
+        """Whether a storage contains a copy of elements of another one (see `picks`)."""
+        return self.picks.is_copy(storage)
+
     def note_number(self, storage: Storage) -> None:
         """Note that the only element of a storage would be a number in NumPy."""
         if self.recorded_numpy:
