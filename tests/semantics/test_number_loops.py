@@ -184,3 +184,33 @@ def test_a_body_that_does_not_look_is_recorded_as_it_was():
 
     assert f(tj.ones(2), 37).tolist() == [2.0, 2.0]
     assert "look" not in f.explain()
+
+
+def flood(blocked, queue, seen):
+    """A breadth-first search. The states in the loop over a tuple are unknown, as its iterator is."""
+    head, tail = 0, 1
+    while head < tail:
+        r, c = int(queue[head, 0]), int(queue[head, 1])
+        head += 1
+        for dr, dc in ((0, 1), (1, 0)):
+            a, b = r + dr, c + dc
+            if a < 0 or b < 0 or a >= 5 or b >= 5:
+                continue
+            if seen[a, b] > 0 or blocked[a, b] > 0:
+                continue
+            seen[a, b] = 1
+            queue[tail, 0] = a
+            queue[tail, 1] = b
+            tail += 1
+    return tail
+
+
+def test_the_same_call_again_replays():
+    traced, rng = tj.jit(flood), np.random.default_rng(0)
+    grids = [np.asarray(rng.random((5, 5)) < 0.2, "int64") for _ in range(3)]
+    for k in (0, 0, 0, 1, 2, 0, 1, 2):
+        numpys = [grids[k], np.zeros((25, 2), "int64"), np.zeros((5, 5), "int64")]
+        ours = traced_copies(numpys)
+        assert run(traced, ours) == run(flood, numpys), traced.explain()
+        assert arrays_of(ours) == arrays_of(numpys), traced.explain()
+    assert traced.cache_info().replays >= 5, traced.explain()

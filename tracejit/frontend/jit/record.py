@@ -77,6 +77,7 @@ def record(
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
         math=segments is not None and segments.computes_math,
+        unasked=set() if segments is None else segments.unasked,
         required=required,
     )
     name = getattr(function, "__qualname__", type(function).__name__)

@@ -14,6 +14,7 @@ True
 
 from __future__ import annotations
 
+import types
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,10 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import Device
 
 RETURN = "return arrays, numbers and containers of them"
+
+
+CodePosition = tuple[types.CodeType, int]
+"""A position in code: the code object, and the offset of the instruction."""
 
 
 @dataclass
@@ -50,6 +55,7 @@ class Assumptions:
               long.
     place:    the device to which NumPy arrays among the arguments are copied. None: that of the arrays among
               the arguments.
+    unasked:  positions of questions that are followed by no looks (see `look_loops.number_loops`).
     stores:   the names that code of the body assigns. Set if code has read a number before other code was
               known to assign it. None: this has not happened.
     """
@@ -67,6 +73,7 @@ class Assumptions:
     place: Device | None = None
     stores: Mentions | None = None
     required: Sequence[Mapping[Hashable, int]] = ()
+    unasked: set[CodePosition] = field(default_factory=set)
 
     def has_varied(self, source: Any, value: int) -> bool:
         """Whether another trace requires a different value of a number."""
@@ -81,6 +88,7 @@ class Restart(BaseException):
 
     reached:  a container, or a NumPy array.
     unrolled: a call site, and (reason, line).
+    unasked:  a position of a question.
     """
 
     def __init__(
@@ -98,6 +106,7 @@ class Restart(BaseException):
         reached: Any = None,
         aliased: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
+        unasked: CodePosition | None = None,
     ):
         super().__init__("recording starts again")
         self._corrections: dict[str, Any] = {
@@ -111,7 +120,7 @@ class Restart(BaseException):
             "place": place,
             "stores": stores,
         }
-        self._reached, self._aliased, self._unrolled = reached, aliased, unrolled
+        self._reached, self._aliased, self._unrolled, self._unasked = reached, aliased, unrolled, unasked
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
@@ -121,6 +130,8 @@ class Restart(BaseException):
         if self._reached is not None:
             assumed.reached.add(id(self._reached))
         assumed.aliased.update(self._aliased)
+        if self._unasked is not None:
+            assumed.unasked.add(self._unasked)
         if self._unrolled is not None and assumed.unrolled is not None:
             site, reason_and_line = self._unrolled
             assumed.unrolled[site] = reason_and_line

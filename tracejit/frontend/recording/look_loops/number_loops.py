@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 from tracejit.frontend.python.code_positions import asks_once
 from tracejit.frontend.recording.location import is_ours
 from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.restart import CodePosition, Restart
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 MAX_NEW_STATES = 16
-"""The largest number of states at one position, after which no more looks are added there."""
+"""The largest number of states at one position. If there are more, or one is unknown, the recording starts
+again without looks there.
+"""
 
 MAX_INTEGER = 1 << 52
 """Numbers beyond it are not looked at."""
@@ -38,7 +41,7 @@ class NumberLoops:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._asked: dict[tuple[int, int], tuple[int, int]] = {}
-        self._states: dict[tuple[types.CodeType, int], set[int | None]] = {}
+        self._states: dict[CodePosition, set[int | None]] = {}
 
     def after_question(self, number: NumberProxy, answer: Any, frame: types.FrameType) -> None:
         """Look at a number of which the body has asked a question, if it has asked the same one before.
@@ -54,12 +57,15 @@ class NumberLoops:
             self._look((frame.f_code, frame.f_lasti), number, answer)
         self._asked[key] = self._progress()
 
-    def _look(self, position: tuple[types.CodeType, int], number: NumberProxy, answer: Any) -> None:
+    def _look(self, position: CodePosition, number: NumberProxy, answer: Any) -> None:
+        trace, looks = self.trace, self.trace.looks
         states = self._states.setdefault(position, set())
-        if None not in states and len(states) <= MAX_NEW_STATES:
-            self.trace.look_at_number(number, answer)
-            looks = self.trace.looks
-            states.add(None if looks.n_unknown else looks.state_graph.state_ids[-1])
+        if position in trace.assumed.unasked or None in states or looks.refusal(trace, None) is not None:
+            return
+        trace.look_at_number(number, answer)
+        states.add(None if looks.n_unknown else looks.state_graph.state_ids[-1])
+        if (None in states and trace.assumed.counted) or len(states) > MAX_NEW_STATES:
+            trace.interrupt(Restart(unasked=position))
 
     def _progress(self) -> tuple[int, int]:
         return len(self.trace.looks.cuts), len(self.trace.nodes)
