@@ -380,3 +380,63 @@ def test_trip_counts_from_arguments():
 
 def test_a_trip_count_that_varies_is_not_required_again():
     same(repeats, calls=110)
+
+
+def last_positive(x, y):
+    total, last = x[0] * 0, -1
+    for i, v in enumerate(x):
+        if v > 0:
+            total = total + v * i
+            last = i
+    return total, last
+
+
+def pairs(x, y):
+    """The shorter array ends the loop."""
+    count, total = 0, x[0] * 0
+    for a, b in zip(x, y[:7]):  # noqa: B905
+        if a > b:
+            count += 1
+        elif a + b > 0:
+            total = total + b
+    return count, total
+
+
+def rows_from_five(x, y):
+    count = 0
+    for i, row in enumerate(x.reshape(4, 2), 5):
+        if row[0] > row[1]:
+            count += i
+        elif row[0] + row[1] > 1:
+            break
+    return count, i
+
+
+def nested(x, y):
+    found = 0
+    for i, a in enumerate(x):
+        for b, c in zip(y, x):  # noqa: B905
+            if a * b > 1 and i > 2:
+                found += 1
+            if c > 1.5:
+                break
+    return found
+
+
+def of_other_things(x, y):
+    """Python's own `enumerate` and `zip`."""
+    names = [name for _, name in zip(range(3), "abcdef")]  # noqa: B905
+    pairs = list(zip(x, y))  # noqa: B905
+    total = sum(k * value for k, value in enumerate([1, 2, 3]))
+    return len(pairs), names, total, [float(a) for a, _ in pairs] if x[0] > 0 else None
+
+
+@pytest.mark.parametrize("step", [last_positive, pairs, rows_from_five, nested, of_other_things])
+def test_enumerate_and_zip(step):
+    traced = tj.jit(step)
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        x, y = rng.integers(-8, 9, 8) / 4, rng.integers(-8, 9, 8) / 4
+        assert bits(traced(tj.asarray(x), tj.asarray(y))) == bits(step(tj.asarray(x), tj.asarray(y)))
+    if step is not of_other_things:
+        assert traced.cache_info().replays >= 12, traced.explain()

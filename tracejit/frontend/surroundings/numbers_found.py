@@ -1,4 +1,4 @@
-"""Replacements for `float`, `int`, `min`, `max`, `range` in a traced body; they return run-time numbers.
+"""Replacements for `float`, `int`, `min`, `max`, `range` and the like in a traced body, for run-time numbers.
 
 ``float(x)`` of an array ends a segment (`recording.segments`), and its result must be a stand-in for a
 number, which Python does not accept from ``__float__``. The traced function therefore runs as a copy of
@@ -6,7 +6,7 @@ itself: with the same code, globals and closure, but with its own builtins, in w
 functions that return stand-ins. Applied to anything but arrays and numbers read from arrays, they behave
 like Python's. The minimum or maximum of numbers of one type is a number that a replay computes; numbers of
 different types are compared by Python, and the result is guarded. `range` is described in
-`recording.ranges.builtin_range`.
+`recording.ranges.builtin_range`, `enumerate` and `zip` of arrays in `recording.look_loops.counters`.
 
 A name is replaced only in functions that do nothing with it but call it: `isinstance(x, float)` needs the
 class. Functions that the body reaches by name, and only calls, are copied, too; functions that it defines
@@ -28,6 +28,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
+from tracejit.frontend.recording.look_loops.counters import counted_arrays
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.ranges.builtin_range import range_of_body, range_of_called
 from tracejit.frontend.recording.recording import thread
@@ -68,6 +69,24 @@ def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> A
     return computed_by(function, function.__name__, values, trace.numbers)
 
 
+def _enumerate(items: Any, start: Any = 0) -> Any:
+    trace = thread.trace
+    if trace is not None and isinstance(items, ArrayCore) and type(start) is int:
+        counted = counted_arrays(trace, sys._getframe(1), (items,), start)
+        if counted is not None:
+            return counted
+    return enumerate(items, start)
+
+
+def _zip(*items: Any, **options: Any) -> Any:
+    trace = thread.trace
+    if trace is not None and items and not options and all(isinstance(each, ArrayCore) for each in items):
+        counted = counted_arrays(trace, sys._getframe(1), items)
+        if counted is not None:
+            return counted
+    return zip(*items, **options)  # noqa: B905
+
+
 BODY = {"range": range_of_body}
 """Replacements in a body that may not look at values of arrays."""
 
@@ -77,6 +96,8 @@ LOOKING = {
     "min": functools.partial(_of_numbers, min),
     "max": functools.partial(_of_numbers, max),
     "range": range_of_body,
+    "enumerate": _enumerate,
+    "zip": _zip,
 }
 """Replacements in a body that may look at values of arrays."""
 

@@ -188,6 +188,24 @@ def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRow
     return rows
 
 
+def counted_arrays(
+    trace: Trace, frame: types.FrameType, arrays: tuple[Any, ...], start: Any = None
+) -> CountedArrays | None:
+    """Return the iterator of a ``for`` over ``zip(*arrays)``, or over ``enumerate(array, start)``, of a body
+    with counters; None elsewhere.
+    """
+    loop = for_after(frame.f_code, frame.f_lasti)
+    if loop is None or not all(array.shape for array in arrays):
+        return None
+    trace.looks.iterates = True
+    if not trace.assumed.counted:
+        return None
+    items = CountedArrays(counter(0, trace.numbers), min(array.shape[0] for array in arrays), 1)
+    items.array = start, arrays
+    trace.looks.ranges[id(frame), loop] = weakref.ref(items)
+    return items
+
+
 def is_integer(bound: Any, trace: Trace) -> bool:
     """Whether a bound of a range is an integer, maybe a run-time one."""
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
@@ -230,3 +248,16 @@ class CountedRows(CountedRange):
 
     def __next__(self) -> Any:
         return self.array[super().__next__()]
+
+
+class CountedArrays(CountedRows):
+    """The iterator of a ``for`` over several arrays, or over an array and a number that counts from a start.
+    `array` is a pair of the start, or None, and the arrays.
+    """
+
+    __slots__ = ()
+
+    def __next__(self) -> Any:
+        here, (start, arrays) = CountedRange.__next__(self), self.array
+        items = tuple([array[here] for array in arrays])
+        return items if start is None else (here + start, *items)
