@@ -536,6 +536,9 @@ class _Lowering:
                 raise NotSerial("a loop in it reads parts of a short array, or changes it")
             inputs.append(registers[i].variable if i in registers else operand)
         self._check_distinct(inputs, written)
+        for operand in (operands[1 + i] for i in written):
+            if isinstance(operand, InMemory):
+                self._check_version(operand)
         for i in written:  # their elements differ between the iterations
             inputs[i] = self._changed(inputs[i]) if isinstance(inputs[i], InMemory) else inputs[i]
         before = list(self.versions)
