@@ -7,6 +7,8 @@ those of NumPy.
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -309,3 +311,33 @@ def test_a_mask_without_elements():
         assert_equal(function(*given), body(*arrays))
     with pytest.raises(OutOfBoundsError, match="a mask of shape"):
         step(*given[:2], tj.asarray([True]))
+
+
+OUT_OF_MEMORY = """
+import numpy as np
+import tracejit as tj
+
+def sums(x, first):
+    y = x[:24] * 0
+    for k in range(24):
+        y[k] = x[first[k] : first[k + 1]].sum()
+    return y
+
+traced, rng = tj.jit(sums), np.random.default_rng(0)
+x = rng.integers(0, 9, 100) / 2
+for call in range(12):
+    first = np.minimum(np.cumsum(rng.integers(0, 6, 25)), 90)
+    if call >= 6:
+        first[call] = START
+    assert np.array_equal(traced(tj.asarray(x), tj.asarray(first)).numpy(), sums(x.copy(), first)), call
+assert traced.cache_info().replays >= 6
+assert "one launch" in traced.explain()
+"""
+
+
+@pytest.mark.parametrize("start", [-(10**13), 10**13, -(2**63), 2**63 - 1])
+def test_a_start_far_outside_of_the_array_in_a_native_loop(start):
+    """The iteration whose check fails has read there, and the process crashed."""
+    program = OUT_OF_MEMORY.replace("START", str(start))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import MAX_SHARED_BUCKET
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.types import Device
-from tracejit.ops import add, gather, iota, less, minimum
+from tracejit.ops import add, gather, iota, less, maximum, minimum
 
 INT64 = np.dtype("int64")
 
@@ -112,8 +112,13 @@ def bounds_between(trace: Any, part: slice, extent: int) -> tuple[Any, Any] | No
 
 
 def positions(start: Any, length: int, extent: int, device: Device) -> Any:
-    """Return the positions of `length` elements from `start` on: the last one for those beyond the end."""
+    """Return the positions of `length` elements from `start` on: the last one for those beyond the end.
+
+    They are in range whatever the start is: an iteration of a native loop computes them even if its checks of
+    the start fail, which ends the loop and discards the results.
+    """
     first = dispatch.full(start, (), INT64, device, "index")
+    first = dispatch.apply(minimum, dispatch.apply(maximum, first, 0), extent)
     places = dispatch.apply(add, dispatch.emit(iota, size=length, device=device), first)
     return dispatch.apply(minimum, places, extent - 1)
 

@@ -101,9 +101,6 @@ class CycleLoop(LoopBuilder):
         if node.op is ops.check_index:
             holds = self._spread(self.holds, inputs[0].type.shape)
             inputs = [self.body.emit(ops.where, holds, inputs[0], self.numbers.literal(0))]
-        elif node.op is ops.gather:  # the checks may be the only bounds of the indices
-            holds = self._spread(self.holds, inputs[1].type.shape)
-            inputs[1] = self.body.emit(ops.where, holds, inputs[1], self.numbers.literal(0))
         elif node.op is loop and any(value in self.unless_held for value in inputs):
             raise Unsupported("an iteration changes an array in a loop")
         elif node.op in _WRITES and inputs[0] in self.unless_held:

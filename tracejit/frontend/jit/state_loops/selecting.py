@@ -99,14 +99,13 @@ class SelectingLoop(LoopBuilder):
         return self._values_after(transition, values, [copied[value] for value in graph.outputs])
 
     def _valid(self, node: Node, inputs: list[Value], taken: Value | None) -> list[Value]:
-        """Return the operands of a node, with valid indices in iterations that do not perform its transition:
-        its questions may be the only bounds of the indices.
+        """Return the operands of a node, with a valid index to check in iterations that do not perform its
+        transition.
         """
-        if node.op not in (ops.check_index, ops.gather) or taken is None:
+        if node.op is not ops.check_index or taken is None:
             return inputs
-        *others, index = inputs
-        is_taken = self._spread(taken, index.type.shape)
-        return [*others, self.body.emit(ops.where, is_taken, index, self.numbers.literal(0))]
+        is_taken = self._spread(taken, inputs[0].type.shape)
+        return [self.body.emit(ops.where, is_taken, inputs[0], self.numbers.literal(0))]
 
     def _is_next(self, transition: BodyTransition, ends: dict[int, Value], state: Value | None) -> Value:
         """Return whether the next iteration performs a transition, where slots and state are these."""
