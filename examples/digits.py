@@ -172,7 +172,7 @@ def report(console, accuracy, ours, numpys, loss, loss_by_hand, difference) -> N
         f"{len(schedule.kernels)} kernels",
         "intermediate memory": f"{schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive",
         "the kernels": f"{COMMAND} cache list, {COMMAND} cache show NAME",
-        "in Python": "train_step.explain(), train_step.schedules(), train_step.kernels()",
+        "in Python": "train_step.explain(), train_step.schedules(), train_step.first_call()",
     }
     table = Table.grid(padding=(0, 2))
     for name, fact in lines.items():
