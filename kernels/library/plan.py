@@ -148,15 +148,26 @@ def system_call(
     >>> system_call("inv", [(900, 900), (900, 900)], {}, "float64") is None
     True
     """
-    *batch, n, m = shapes[-1]
-    work = n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
-    if n == 0 or m == 0 or work > SYSTEM_WORK:
+    if not is_small_system(name, shapes, dtype):
         return None
+    *batch, n, m = shapes[-1]
     offsets = [ALIGNED]
     for size in (4 * n, n * n * SIZES[dtype], n * m * SIZES[dtype]):
         offsets.append(offsets[-1] + ceil_div(size, ALIGNED) * ALIGNED)
     words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *offsets[:3])
-    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), offsets[3])
+    chunk = max(1, SYSTEM_CHUNK // _system_work(shapes[-1], dtype))
+    return KernelCall(name, dtype, words, math.prod(batch), chunk, offsets[3])
+
+
+def is_small_system(name: str, shapes: Sequence[Shape], dtype: str) -> bool:
+    """Whether a kernel computes an operator: whether it is ``solve`` or ``inv`` of small systems."""
+    return name in ROUTINES and 0 < _system_work(shapes[-1], dtype) <= SYSTEM_WORK
+
+
+def _system_work(shape: Shape, dtype: str) -> int:
+    """The multiplications of one system with a result of this shape."""
+    *_, n, m = shape
+    return n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
 
 
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {

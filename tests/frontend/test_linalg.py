@@ -406,6 +406,64 @@ def test_a_small_singular_matrix_changes_nothing():
     assert float(traced(tj.asarray(a), b, total)) == 19.5
 
 
+def kalman(measured, transition, observation, noise):
+    """The states that a Kalman filter estimates."""
+    state, covariance = np.zeros(4), np.eye(4)
+    states = np.zeros((len(measured), 4))
+    for k in range(len(measured)):
+        state = transition @ state
+        covariance = transition @ covariance @ transition.T + 0.01 * np.eye(4)
+        innovation = observation @ covariance @ observation.T + noise
+        gain = covariance @ observation.T @ np.linalg.inv(innovation)
+        state = state + gain @ (measured[k] - observation @ state)
+        covariance = (np.eye(4) - gain @ observation) @ covariance
+        states[k] = state
+    return states
+
+
+def test_a_loop_of_small_systems_is_rolled():
+    transition, observation = np.eye(4) + 0.1 * np.eye(4, k=2), np.eye(2, 4)
+    traced = tj.jit(kalman, strict=True)
+    for count in (40, 90):
+        measured = matrices((count, 2), seed=count)
+        for _ in range(2):
+            got = traced(measured, transition, observation, 0.1 * np.eye(2))
+        close(got, kalman(measured, transition, observation, 0.1 * np.eye(2)))
+    names = [k.name for k in traced.kernels(measured, transition, observation, np.eye(2))]
+    assert "loop" in names
+    assert len(names) < 20
+
+
+@pytest.mark.parametrize("count", [range, tj.range])
+def test_a_singular_matrix_in_a_loop(count):
+    def total(matrices, result):
+        for k in count(len(matrices)):
+            result += tj.linalg.inv(matrices[k])
+        return result
+
+    traced = tj.jit(total, strict=True)
+    a, result = np.tile(np.eye(3), (30, 1, 1)), tj.zeros((3, 3), dtype="float64")
+    close(traced(a, result), 30 * np.eye(3))
+    a[17] = 0
+    message = r"inv: singular matrix in iteration 17 of the loop\n  at .*test_linalg.py"
+    for _ in range(2):
+        with pytest.raises(np.linalg.LinAlgError, match=message):
+            traced(a, result).wait()
+    close(result, 30 * np.eye(3))
+
+
+def test_a_loop_of_systems_that_grow_beyond_kernels():
+    def firsts(a, b):
+        out = tj.zeros(40, dtype="float64")
+        for k in range(40):
+            out[k] = tj.linalg.solve(a[: 90 + k, : 90 + k], b[: 90 + k])[0]
+        return out
+
+    a, b = positive((200, 200)), matrices((200,))
+    expected = [np.linalg.solve(a[:k, :k], b[:k])[0] for k in range(90, 130)]
+    close(tj.jit(firsts, strict=True)(a, b), np.array(expected))
+
+
 @pytest.fixture
 def set_workers():
     before = tj.engine.workers.count

@@ -38,11 +38,6 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """
     if job.issued is not None and status < 0:
         return locate(job.issued.explain(status), node.location)
-    if Trait.HOST in node.op.traits:
-        description = _WRONG_MATRICES.get(
-            node.op, "the iteration does not converge; is an element nan or infinite?"
-        )
-        return locate(LinAlgError(f"{node.op.name}: {description}"), node.location)
     suffix = ""
     if node.op is ops.loop:
         first, is_counted = node.attrs.get("first", 0), node.attrs.get("until") is None
@@ -57,6 +52,11 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
             )
         if check is not None:
             return _wrong_index(check.node, check.bad_index, suffix)
+    if Trait.HOST in node.op.traits:
+        description = _WRONG_MATRICES.get(
+            node.op, "the iteration does not converge; is an element nan or infinite?"
+        )
+        return locate(LinAlgError(f"{node.op.name}: {description}{suffix}"), node.location)
     if job.issued is None:  # otherwise its operands are not in host memory
         try:
             _check_again(node, job, block, suffix)

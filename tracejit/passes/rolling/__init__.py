@@ -7,5 +7,5 @@ Modules; each imports only modules to its right and below:
     wiring     the dataflow of the iterations of a run
     periods    periodic runs in a sequence of tokens
 
-The package imports `cse`, `ir`, `ops`, `products` and `tuning`.
+The package imports `cse`, `ir`, `kernels`, `ops`, `products` and `tuning`.
 """

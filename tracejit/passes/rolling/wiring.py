@@ -23,7 +23,9 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.iterations import NotRollable
 from tracejit.ir.op import Trait
+from tracejit.ir.types import name_of
 from tracejit.ir.view import View
+from tracejit.kernels.library.plan import is_small_system
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of
 
@@ -140,12 +142,12 @@ def wiring_of(recorded: RecordedGraph, start: int, period: int, most: int, least
 def check_rollable(body: Sequence[Node]) -> None:
     """Raise `NotRollable` for nodes that cannot be in a loop.
 
-    These are nodes that call Python or communicate between ranks, and nodes on several devices, or on a
-    device without a kernel for loops.
+    These are nodes that no kernel computes, nodes that communicate between ranks, and nodes on several
+    devices, or on a device without a kernel for loops.
     """
     first = None
     for node in body:
-        if RUNS_IN_PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
+        if _runs_in_python(node) or node.op in BETWEEN_RANKS:
             raise NotRollable(f"{node.op.name} runs in Python", node.location)
         for value in (*node.inputs, *node.outputs):
             device = value.type.device
@@ -165,8 +167,12 @@ def _is_rollable(body: Sequence[Node]) -> bool:
     return True
 
 
-RUNS_IN_PYTHON = {Trait.ORDERED, Trait.HOST}
-"""The traits of operators that run in Python."""
+def _runs_in_python(node: Node) -> bool:
+    """Whether no kernel computes a node."""
+    if Trait.HOST not in node.op.traits:
+        return Trait.ORDERED in node.op.traits
+    shapes = [value.type.shape for value in (*node.inputs, *node.outputs)]
+    return not is_small_system(node.op.name, shapes, name_of(node.outputs[0].type.dtype))
 
 
 def _n_affine_sizes(column: Sequence[Node]) -> int:
