@@ -12,6 +12,7 @@ import pytest
 import tracejit as tj
 from tests.semantics.compare import Keywords, Program, check
 from tracejit.config import config
+from tracejit.frontend.recording import trace_numbers
 
 
 def test_a_learning_rate_that_changes_every_step_is_one_trace():
@@ -307,3 +308,48 @@ def test_a_number_that_outlives_its_call_is_nothing_but_its_value():
         np.testing.assert_allclose(step(tj.asarray(x), n, k).numpy(), plain(x, n, k), rtol=1e-6)
     kept = doubled(2)
     assert (kept + 1, 1 + kept, kept > 3, -kept, (tj.ones(1) * kept).item()) == (5, 5, True, -4, 4)
+
+
+def escape_times(n):
+    times = np.zeros((n, n), np.int64)
+    for i in range(n):
+        for j in range(n):
+            z, c, k = 0.0, 3 * j / n - 2 + i / n / 2, 0
+            while k < 20 and z * z < 4:
+                z, k = z * z + c, k + 1
+            times[i, j] = k
+    return times
+
+
+def test_a_guarded_number_implies_what_is_computed_from_it(monkeypatch):
+    for limit in (trace_numbers.MAX_REQUIRED, 10):
+        monkeypatch.setattr(trace_numbers, "MAX_REQUIRED", limit)
+        f = tj.jit(escape_times, strict=True)
+        for n in (9, 6, 9, 6):
+            np.testing.assert_array_equal(f(n), escape_times(n))
+        assert f.cache_info()[:2] == (2, 2)
+        assert len(f.explain()) < 1000
+
+
+def test_numbers_computed_from_a_guarded_one_stay_inputs_of_kernels():
+    @tj.jit
+    def mean(x, n):
+        total = x * 0
+        for _ in range(n):
+            total = total + x
+        return total / (n * 1.5)
+
+    x = tj.ones(4)
+    assert [float(mean(x, n)[0]) for n in (3, 3)] == [pytest.approx(2 / 3)] * 2
+    assert "1.5" not in str(mean.graph(x, 3))
+
+
+def test_questions_about_other_numbers_are_guards_after_a_guarded_one():
+    @tj.jit
+    def f(x, n, limit):
+        for _ in range(n):
+            x = x * 2
+        return x if limit > n else -x
+
+    assert [float(f(tj.ones(()), 3, limit)) for limit in (5, 2, 7, 3)] == [8, -8, 8, -8]
+    assert f.cache_info().traces == 2

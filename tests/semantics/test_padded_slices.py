@@ -48,6 +48,11 @@ def rows(x, n):
     return part.sum(axis=0), (part * table[0]).sum(), part.sum()
 
 
+def of_row(x, n):
+    table, k = x.reshape((4, -1)), int(n) // 4
+    return table[1, :k].sum(), (table[int(n) % 4, :k] * table[3, :k]).sum(), table[2, k:].sum()
+
+
 def returned(x, n):
     part = x[: int(n)] * 2
     return part, part.sum()
@@ -74,7 +79,7 @@ def with_shape(x, n):
     return part.sum() / len(part), part.sum() * part.shape[0]
 
 
-BODIES = [head, between, shifted, taken, tail, rows, returned, written, beyond, with_shape]
+BODIES = [head, between, shifted, taken, tail, rows, of_row, returned, written, beyond, with_shape]
 
 
 def numbers(rng, count):
@@ -97,7 +102,9 @@ def test_lengths(body):
         assert_equal(step(tj.asarray(x), tj.asarray(n)), body(x, np.int64(n)))
 
 
-@pytest.mark.parametrize("body", [head, between, shifted, taken, tail, rows], ids=lambda body: body.__name__)
+@pytest.mark.parametrize(
+    "body", [head, between, shifted, taken, tail, rows, of_row], ids=lambda body: body.__name__
+)
 def test_few_paths(body):
     """A path is recorded for each bucket of lengths, not for each length."""
     rng, step = np.random.default_rng(2), tj.jit(body)

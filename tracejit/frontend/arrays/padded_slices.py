@@ -80,11 +80,18 @@ class PaddedSlice(Selection):
 
 
 def between_numbers(x: Any, components: list[Any]) -> Any:
-    """Return ``x[components]`` if that is a slice of the first dimension between numbers that vary from call
-    to call; None otherwise. A trace is recorded.
+    """Return ``x[components]`` if that is a slice of one dimension between numbers that vary from call to
+    call, and integers select from the dimensions before; None otherwise. A trace is recorded.
     """
-    if not components or type(components[0]) is not slice or not all(map(is_full, components[1:])):
+    lead = next((i for i, part in enumerate(components) if type(part) is slice), None)
+    if lead is None or not all(map(is_full, components[lead + 1 :])):
         return None
+    if lead:
+        before, part = components[:lead], components[lead]
+        varies = thread.trace.varies(part.start) or thread.trace.varies(part.stop)
+        if not varies or not all(map(_is_integer, before)):
+            return None
+        return between_numbers(x[tuple(before)], components[lead:])
     bounds = bounds_between(thread.trace, components[0], x.shape[0])
     if bounds is None:
         return None
@@ -126,6 +133,10 @@ def positions(start: Any, length: int, extent: int, device: Device) -> Any:
 def is_full(part: Any) -> bool:
     """Whether a component of an index is the slice of all elements."""
     return type(part) is slice and part.start is None and part.stop is None and part.step is None
+
+
+def _is_integer(part: Any) -> bool:
+    return type(part._value if type(part) is NumberProxy else part) is int
 
 
 def _in_range(bound: Any, extent: int) -> Any:

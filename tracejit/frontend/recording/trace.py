@@ -267,12 +267,17 @@ class Trace(Recording):
         super().write(storage, region, new)
 
     def end_operation(self) -> None:
-        """Restart with a few iterations per loop if the recording is long. Give up if it is too long to
-        plan.
+        """Restart with a few iterations per loop if the recording is long (see `ranges.builtin_range`). Give
+        up if it is too long to plan.
         """
-        if len(self.nodes) > builtin_range.LONG_RECORDING and self.nest.has_builtin:
+        nodes, nest = self.nodes, self.nest
+        if len(nodes) > builtin_range.LONG_RECORDING and nest.has_builtin:
             self.interrupt(Restart(rolled=True))
-        if len(self.nodes) > MAX_OPERATIONS:
+        if len(nodes) > nest.next_check:
+            nest.next_check *= 2
+            if builtin_range.should_count(self):
+                self.interrupt(Restart(counted=True, rolled=False))
+        if len(nodes) > MAX_OPERATIONS:
             self.give_up(
                 f"the body records more than {MAX_OPERATIONS:,} operations",
                 remedy="decorate a function that it calls: one iteration of its loop, for example",

@@ -10,10 +10,19 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.operations import Operation
 from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Question, Source, identity, shown
+
+LITERALS = (bool, int, float, np.generic)
+
+MAX_REQUIRED = 1000
+"""The number of guarded numbers after which numbers computed from them are literals: a body that computes so
+many does so in Python, with an argument that determines how much.
+"""
 
 
 class Numbers:
@@ -33,6 +42,8 @@ class Numbers:
     recount: called when the body asks for the exact value of one of them.
     after_question: called after a comparison or a truth test, see `answered`.
     need_math: called when the body asks for the exact value of a float.
+    required: sources of the numbers whose exact values are guarded, and of those computed from such numbers:
+            only questions about their exact values are guards, from which later recordings learn what varies.
     """
 
     def __init__(
@@ -54,6 +65,7 @@ class Numbers:
         self._asked: set[Any] = set()
         self.from_arrays: set[Any] = set()
         self.counted: set[Any] = set()
+        self.required: set[Any] = set()
         self._alive: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
@@ -119,6 +131,9 @@ class Numbers:
         for operand in operands:
             if type(operand) in OF_LOOPS:
                 return operand.loop.follow(operation, value, operands)
+        is_required = bool(self.required) and self._are_required(operands)
+        if is_required and len(self.required) > MAX_REQUIRED:
+            return value
         key = operation, *map(identity, operands)
         source = self._computed.get(key)
         if source is None:
@@ -128,6 +143,8 @@ class Numbers:
             for sources in (self.from_arrays, self.counted):
                 if not sources.isdisjoint(recorded):
                     sources.add(source)
+            if is_required:
+                self.required.add(source)
         if operation is operations.POWER:  # its type (int, float or complex) depends on the operands' values
             kind: Any = type(value)
             self.ask(True, operations.type_is(kind), source)
@@ -141,10 +158,20 @@ class Numbers:
             if type(operand) in OF_LOOPS:
                 question = shown(operation, operands)
                 operand.loop.unroll(f"the value of the loop variable is asked for: {question}")
+        is_exact = operation is operations.IDENTITY_FUNCTION
+        if not is_exact and self.required and self._are_required(operands):
+            return
         key = operation, *map(identity, operands)
         if key not in self._asked:
             self._asked.add(key)
             self.steps.append(Question(operation, operands, value))
+            if is_exact and not self.is_recomputed(operands[0]):
+                self.required.add(operands[0])
+
+    def _are_required(self, operands: tuple[Any, ...]) -> bool:
+        """Whether guards imply the values of all operands, sources and literals."""
+        required = self.required
+        return all(operand in required or isinstance(operand, LITERALS) for operand in operands)
 
     def answered(self, proxy: NumberProxy, answer: Any, frame: types.FrameType) -> None:
         """Note that a comparison or a truth test is complete, whose operator `frame` is executing."""

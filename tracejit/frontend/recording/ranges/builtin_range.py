@@ -16,6 +16,15 @@ all these operations would be recorded again. And a loop whose trip count differ
 call site to the next (a triangular loop) is unrolled, because equal iterations are easier to detect when all
 are recorded.
 
+If unrolled loops compute single elements, their iterations become those of a loop over looks:
+
+    for i in range(400):
+        for j in range(i):               The trip count is a number of the call, which each iteration compares
+            s -= a[i, j] * x[j]          with its counter: a look (`look_loops.counters`)
+
+After `LONG_UNROLLED` operations, the recording starts again with counters; if the body needs the value of
+one, all iterations are recorded after all.
+
 If the pass `roll` is disabled, all iterations are recorded. Only code of the traced function itself sees this
 `range` (see `surroundings.numbers_found`).
 """
@@ -33,6 +42,8 @@ from tracejit.frontend.recording.look_loops.counters import counted_range, is_in
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread
+from tracejit.ir.op import Trait
+from tracejit.ops import update
 from tracejit.passes.rolling.roll import LONG_SCALE, check_size
 from tracejit.passes.rolling.wiring import NotRollable
 
@@ -43,6 +54,12 @@ LONG_RECORDING = 4096
 """The maximum number of operations in a recording that unrolls all loops; recording them takes a tenth of a
 second.
 """
+
+MAX_ELEMENTS = 16
+"""The largest arrays that count as single elements."""
+
+CALLED = {Trait.ORDERED, Trait.HOST, Trait.LIBRARY}
+"""The traits of operators that cannot be part of a kernel."""
 
 MIN_TRIP_COUNT = 16
 """The minimum trip count of a loop that is recorded like one over `tj.range`."""
@@ -75,6 +92,21 @@ def range_of_called(*bounds: Any) -> Any:
     if trace is None or not trace.assumed.counted or not all(is_integer(bound, trace) for bound in bounds):
         return builtins.range(*bounds)
     return counted_range(trace, sys._getframe(1), bounds)
+
+
+def should_count(trace: Trace) -> bool:
+    """Whether the iterations of unrolled loops should become those of a loop over looks: they compute single
+    elements, as their last operations show.
+    """
+    if trace.assumed.counted is not None or trace.looks.cuts or not trace.assumed.unrolled:
+        return False
+    if trace.tapes or trace.draws.totals:
+        return False
+    for node in trace.nodes[-LONG_RECORDING:]:
+        computed = node.inputs[1] if node.op is update else node.outputs[0]
+        if computed.type.size > MAX_ELEMENTS or not CALLED.isdisjoint(node.op.traits):
+            return False
+    return True
 
 
 class _BuiltinRange(Range):

@@ -48,6 +48,9 @@ MIN_TRIP_COUNT = 4
 MAX_HEADERS = 5
 """The maximum number of iterations without two equal headers. After that, the loop is unrolled."""
 
+LONG_UNROLLED = 8192
+"""The maximum number of operations of a recording that unrolls a loop over single elements."""
+
 SOURCELESS = Numbers()
 """The numbers to which proxies belong that have only a value, and no source."""
 SOURCELESS.closed = True
@@ -189,6 +192,7 @@ class Nest:
     trip_counts: trip counts, by call site of loops over Python's `range`.
     has_builtin: whether loops over Python's `range` could be recorded in the same form (see `builtin_range`).
     values:      the graph values of numbers that differ between iterations, with their sources.
+    next_check:  the number of operations above which `builtin_range` decides again.
     """
 
     def __init__(self) -> None:
@@ -196,6 +200,7 @@ class Nest:
         self.ended: set[Hashable] = set()
         self.trip_counts: dict[Hashable, int] = {}
         self.has_builtin = False
+        self.next_check = LONG_UNROLLED
         self.values: dict[Value, Progression | Varying] = {}
 
 
