@@ -34,13 +34,19 @@ def branch(build: Callable[..., list[Value]]) -> Graph:
     return b.graph(build(b, *inputs))
 
 
-def machine(branches: list[Graph], follow: Callable[..., Value] | None = None) -> Graph:
+def machine(
+    branches: list[Graph],
+    follow: Callable[..., Value] | None = None,
+    choose: Callable[..., Value] | None = None,
+) -> Graph:
     """Return a loop that runs one of some branches, by the state. `follow`: computes whether the loop
-    continues from its flag and its numbers.
+    continues from its flag and its numbers; `choose`: computes the condition that chooses one of two branches
+    instead, from the numbers and the array.
     """
     b = Builder()
     inputs = [b.input(type) for type in TYPES]
-    results = list(b.emit(ops.case, inputs[0], *inputs[:4], branches=tuple(branches)))
+    which = inputs[0] if choose is None else choose(b, *inputs[1:4])
+    results = list(b.emit(ops.case, which, *inputs[:4], branches=tuple(branches)))
     if follow is not None:
         results[-1] = follow(b, results[-1], *results[1:3])
     body = b.graph([], [Effect(x, value) for x, value in zip(inputs, results, strict=True)])
@@ -89,6 +95,20 @@ def random_machine(seed: int) -> Graph:
     return machine(branches, follow if rng.random() < 0.5 else None)
 
 
+def random_condition(seed: int) -> Graph:
+    """A loop whose iterations choose one of two branches by a number, or by an element of the array."""
+    rng = np.random.default_rng(seed)
+
+    def choose(b: Builder, x: Value, y: Value, row: Value) -> Value:
+        compared = b.emit(ops.add, x, y) if rng.random() < 0.5 else x
+        if rng.random() < 0.3:
+            index = b.emit(ops.remainder, y, number(b, 8))
+            compared = b.emit(ops.astype, b.emit(ops.gather, row, index, axis=0), dtype=I8)
+        return b.emit((ops.less, ops.greater)[rng.integers(2)], compared, number(b, int(rng.integers(-3, 8))))
+
+    return machine([random_branch(rng, 2) for _ in range(2)], choose=choose)
+
+
 def operands(seed: int, count: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     x, y = rng.integers(-5, 9, 2)
@@ -97,10 +117,11 @@ def operands(seed: int, count: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("interval", [1, 2, 4096])
 @pytest.mark.parametrize("batch", range(max(1, COUNT // 100)))
-def test_random_machines(batch, interval):
+@pytest.mark.parametrize("build", [random_machine, random_condition])
+def test_random_machines(build, batch, interval):
     """Each kernel runs to its end, and is left at each check whether the thread has other work."""
     seeds = range(20 * batch, 20 * batch + 20)
-    graphs = [random_machine(seed) for seed in seeds]
+    graphs = [build(seed) for seed in seeds]
     assert sum("while True" in source_of(graph) for graph in graphs) > 8
     kernels = Kernels(graphs, interval)
     for position, (seed, graph) in enumerate(zip(seeds, graphs, strict=True)):

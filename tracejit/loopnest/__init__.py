@@ -30,9 +30,9 @@ Modules; each imports only modules to its right and below:
     serial             lowers a loop over single elements to the statements of a serial kernel
     build              traces the body of a `fused` node to a program
     schedule           consecutive loops over the reduced dimensions
-    merging, assignments, inner_loops
-                       the common ends of branches of a serial kernel; their results as assignments; nested
-                       loops among states
+    inner_loops, merging, assignments
+                       nested loops among states of a serial kernel; the common ends of its branches; their
+                       results as assignments
     sweep, layout      updates in place at shifted indices; the iteration domain, derived from shapes
     literals, operands, visits
                        serial kernels: which constants are part of them, lowered values, what statements read

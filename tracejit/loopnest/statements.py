@@ -97,7 +97,8 @@ class Choose(NamedTuple):
     values of the block (none in a `SerialProgram`, whose branches contain an `Assign` instead).
 
     repeated: the blocks that iterations of the loop run again if `which` is their number afterwards, too.
-              Such a choice is the only statement of the loop's block.
+              Such a choice is the last statement of the loop's block.
+    again:    the statements that compute `which` for the next iteration.
     """
 
     results: tuple[int, ...]
@@ -105,6 +106,7 @@ class Choose(NamedTuple):
     is_bool: bool
     branches: tuple[StatementBlock, ...]
     repeated: tuple[int, ...] = ()
+    again: tuple[ApplyFunction | LoadElement, ...] = ()
 
 
 class Register(NamedTuple):

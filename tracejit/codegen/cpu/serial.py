@@ -135,25 +135,29 @@ class _SerialText(KernelText):
 
     def choose(self, choice: Choose) -> None:
         """Emit branches."""
-        which = f"v{choice.which}"
+        numbers: tuple[int, ...]
         if choice.is_bool:
-            if_false, if_true = choice.branches
-            cases = [(which, if_true), (f"not {which}", if_false)]
-            if not if_true.statements:
-                cases.reverse()
+            numbers = (1, 0) if choice.branches[1].statements else (0, 1)
         else:
-            cases = [(f"{which} == {number}", branch) for number, branch in enumerate(choice.branches)]
-        for position, (condition, branch) in enumerate(cases):
+            numbers = tuple(range(len(choice.branches)))
+        for position, number in enumerate(numbers):
+            branch, condition = choice.branches[number], self.is_chosen(choice, number)
             header = f"{'elif' if position else 'if'} {condition}:"
-            if position > 0 and position == len(cases) - 1:
+            if position > 0 and position == len(numbers) - 1:
                 if not branch.statements:
                     break
                 header = "else:"
             with self.block(header):
-                if position in choice.repeated:
-                    self.inner_loop(choice, position)
+                if number in choice.repeated:
+                    self.inner_loop(choice, number)
                 else:
                     self.statements(branch.statements, is_outermost=False)
+
+    def is_chosen(self, choice: Choose, number: int, negation: str = "") -> str:
+        """Return the condition, or its negation, that a branch is chosen."""
+        if not choice.is_bool:
+            return f"v{choice.which} {'!=' if negation else '=='} {number}"
+        return f"v{choice.which}" if bool(number) != bool(negation) else f"not v{choice.which}"
 
     def inner_loop(self, choice: Choose, number: int) -> None:
         """Emit a branch that is run until another one is chosen. It is left, too, in the loop's last
@@ -163,8 +167,16 @@ class _SerialText(KernelText):
         iteration, continues = f"v{loop.iteration}", f"v{loop.registers[loop.until].variable}"
         with self.block("while True:"):
             self.statements(choice.branches[number].statements, is_outermost=False)
-            with self.block(f"if v{choice.which} != {number} or not {continues}:"):
-                self.line("break")
+            leaves = self.is_chosen(choice, number, "not")
+            if choice.again:
+                with self.block(f"if not {continues}:"):
+                    self.line("break")
+                self.statements(choice.again, is_outermost=False)
+                with self.block(f"if {leaves}:"):
+                    self.line("break")
+            else:
+                with self.block(f"if {leaves} or not {continues}:"):
+                    self.line("break")
             self.line(f"following = {iteration} + {word}(1)")
             with self.block(f"if following & {CHECK_INTERVAL - 1} == 0 or following >= v{loop.trip_count}:"):
                 self.line("break")
