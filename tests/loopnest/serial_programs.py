@@ -242,7 +242,9 @@ class Scope:
             scans = [ops.cumulative_sum, ops.cumulative_prod]
             scans += [ops.cumulative_max, ops.cumulative_min] * (dtype.kind in "iu")
             self.shorts.append(self.emit(self.one(scans), x, axis=0))
-        elif kind < 0.76:
+        elif kind < 0.72:
+            self.reduce(x)
+        elif kind < 0.78:
             view = View(int(self.rng.integers(size)), (), ())
             self.shorts.append(self.emit(ops.update, x, self.scalar(dtype), view=view))
         elif kind < 0.88:
@@ -253,6 +255,15 @@ class Scope:
                 versions.append(self.emit(ops.update, base, x, view=View(start, (size,), (1,))))
         else:
             self.keep(self.emit(ops.view, x, view=View(int(self.rng.integers(size)), (), ())))
+
+    def reduce(self, x: Value) -> None:
+        """Reduce a short array in a way that does not depend on the order of its elements."""
+        dtype = x.type.dtype
+        reductions = [ops.any, ops.all] if dtype == BOOL else [ops.max, ops.min]
+        reductions += [ops.sum, ops.prod] * (dtype.kind in "iu")
+        axes = self.one([tuple(range(x.type.ndim)), (int(self.rng.integers(x.type.ndim)),)])
+        result = self.emit(self.one(reductions), x, axes=axes)
+        (self.shorts.append if result.type.ndim else self.keep)(result)
 
     def new_short(self) -> None:
         """Compute an array of few elements from scalars, or elements of an array."""

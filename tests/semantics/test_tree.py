@@ -965,7 +965,7 @@ def test_explain_says_why_rounds_are_a_launch_each():
         (step, "numbers are computed by (x ** y)"),
     ):
         f = tj.jit(body, strict=True)
-        f(tj.full(3, 4e6), 0, 1.0)
+        f(tj.full(30, 4e6), 0, 1.0)
         assert f"are a launch each: {reason}" in f.explain()
 
 

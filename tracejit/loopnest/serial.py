@@ -20,6 +20,7 @@ changes the version of a memory, and a read of an older version raises `NotSeria
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value, producers_of
 from tracejit.ir.moving import Moving
-from tracejit.ir.op import ELEMENTWISE, Trait
+from tracejit.ir.op import ELEMENTWISE, Op, Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.loopnest.assignments import assigned_in_branches, line_count, with_assignments
@@ -80,6 +81,13 @@ MAX_STATEMENTS = 2000
 MAX_ASSIGNED = 1_000_000
 """The maximal product of the variables that branches assign and the lines of a kernel. Numba's front end
 visits all lines for each such variable: 5 us for each unit, and so 5 s at most.
+"""
+
+
+EXACT_REDUCTIONS: tuple[Op, ...] = (ops.max, ops.min, ops.any, ops.all)
+INTEGER_REDUCTIONS: tuple[Op, ...] = (ops.sum, ops.prod)
+"""Reductions whose results do not depend on the order of the elements, and those of which only the results
+for integers do not.
 """
 
 
@@ -266,10 +274,14 @@ class _Lowering:
             return self._gather(operands, node)
         if op is ops.scatter or op is ops.update:
             return self._update(operands, node)
+        if op in EXACT_REDUCTIONS or (op in INTEGER_REDUCTIONS and type.dtype.kind in "iub"):
+            return self._reduced(node, operands[0])
         if type.size != 1:
             return self._short(node, operands)
         if op is ops.full or op is ops.copy:
             return self._value(operands[0], kind)
+        if op is ops.iota:
+            return self._literal(0, kind)
         if op is ops.check_index:
             return self._check_index(node, self._value(operands[0], kind))
         if ELEMENTWISE not in op.traits or op.kernel is None:
@@ -306,6 +318,21 @@ class _Lowering:
             raise NotSerial(f"{op.name} computes {type}")
         spread = [each if len(each) == type.size else each * type.size for each in args]
         return ShortArray(tuple(self._apply(node, each) for each in zip(*spread, strict=True)))
+
+    def _reduced(self, node: Node, operand: Any) -> Any:
+        """Lower a reduction of a short array whose result does not depend on the order of the elements."""
+        x, axes = node.inputs[0].type, node.attrs["axes"]
+        if node.attrs.get("pieces") or node.output.type.size * x.size == 0:
+            raise NotSerial(f"{node.op.name} reduces {x}")
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        places = np.arange(x.size).reshape(x.shape).transpose(*kept, *axes)
+        elements = self._elements(operand, x)
+        return of_elements(
+            tuple(
+                functools.reduce(lambda a, b: self._apply(node, (a, b)), [elements[i] for i in row])
+                for row in places.reshape(node.output.type.size, -1).tolist()
+            )
+        )
 
     def _literal(self, value: int, kind: str) -> int:
         """Return the scalar of a number that is part of the program."""

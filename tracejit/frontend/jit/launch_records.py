@@ -70,9 +70,16 @@ def run_of(cut: Cut, node: TreeNode | None, arrays: Arrays, computed: Variables)
     return run
 
 
-def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, computed: Variables) -> Launch:
+def launch_of_loop(
+    segment: Segment,
+    inputs: Iterable[Any],
+    draws: Iterable[tuple[Any, int]],
+    arrays: Arrays,
+    computed: Variables,
+) -> Launch:
     """Describe how a replay launches a native loop, given what each input of its graph stands for: a
-    storage, a number, or the origin of an input. The replay waits for all results.
+    storage, a number, or the origin of an input. The replay waits for all results. `draws`: the random
+    streams, and the largest number of words that it draws from each.
     """
 
     def word(stands_for: Any) -> StorageAddress | Drawn | Expr:
@@ -87,6 +94,7 @@ def launch_of_loop(segment: Segment, inputs: Iterable[Any], arrays: Arrays, comp
         pack=segment.schedule.pack.pack,
         words=tuple(map(word, inputs)),
         is_awaited=True,
+        draws=tuple((index, stream, Literal(most)) for index, (stream, most) in enumerate(draws)),
     )
 
 

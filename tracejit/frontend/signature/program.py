@@ -150,11 +150,14 @@ class NumberBlock:
 
 @dataclass(eq=False, repr=False)
 class RunLoop:
-    """The launch of a native loop. Its outputs are numbers, those of the blocks in order, then arrays."""
+    """The launch of a native loop. Its outputs are numbers, those of the blocks in order, then arrays.
+    `counters`: the numbers that are the counters of the launch's random streams after it.
+    """
 
     launch: Launch
     blocks: tuple[NumberBlock, ...]
     arrays: tuple[Var, ...]
+    counters: tuple[Var, ...] = ()
 
 
 @dataclass(eq=False, repr=False)

@@ -16,6 +16,7 @@ from tracejit import engine
 from tracejit.engine.variable import mark_committed, wait_uncommitted
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
+from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import ArrayType
@@ -158,6 +159,15 @@ class Memo(dict[Any, tuple[Any, ...]]):
         self.drawn.append((stream, start, count, len(self)))
         return start
 
+    def end_draw(self, stream: Any, start: int, end: int) -> None:
+        """Return to a stream the positions from `end` on of the last draw from it, which began at `start`."""
+        last = max(i for i, each in enumerate(self.drawn) if each[0] is stream)
+        _, first, count, position = self.drawn[last]
+        assert first == start
+        used = (end - start) % WORD
+        stream.give_back(end, count - used)
+        self.drawn[last] = stream, start, used, position
+
     def state_in(self, node: Any) -> Any:
         """Return the key of the state in which another path has left a loop; None if none has run it."""
         return self[node][0] if node in self else None
@@ -209,7 +219,7 @@ def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
 
 def numbers_of(dtypes: tuple[np.dtype, ...]) -> Callable[[Storage], tuple[Any, ...]]:
     """Return a function that reads Python numbers of these dtypes from a storage, eight bytes for each."""
-    code = "=" + "".join({"b": "?7x", "i": "q", "f": "d"}[dtype.kind] for dtype in dtypes)
+    code = "=" + "".join({"b": "?7x", "i": "q", "u": "Q", "f": "d"}[dtype.kind] for dtype in dtypes)
     unpack, size, read = struct.Struct(code).unpack, 8 * len(dtypes), ctypes.string_at
     return lambda storage: unpack(read(storage.address, size))
 

@@ -211,10 +211,7 @@ class Writer(ExpressionWriter):
         """Return the lines that launch a segment and read the number that is looked at."""
         launch, results = run.launch, run.results
         names = [self.write(var) for var in results]
-        lines = []
-        for index, stream, total in launch.draws:
-            name, (key, counter) = self.constant(stream), _stream(index)
-            lines.append(f"{key} = {name}.key; {counter} = {MEMO}.draw({name}, {self.write(total)})")
+        lines = self._draws(launch)
         lines += [self._new(var.value, var) for var in results]
         lines.append(self._call(launch, results, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
@@ -225,7 +222,8 @@ class Writer(ExpressionWriter):
         """Return the lines that launch a native loop and read the numbers among its results."""
         launch, blocks = run.launch, run.blocks
         storages = [*(block.storage for block in blocks), *run.arrays]
-        lines = [self._new(var.value, var) for var in storages]
+        lines = self._draws(launch)
+        lines += [self._new(var.value, var) for var in storages]
         call, pack = self.constant(launch.call), self.constant(launch.pack)
         lines.append(self._call(launch, run.arrays, call, pack, blocks=blocks))
         lines.append(f"wait({self._variables_of(storages)})")
@@ -233,6 +231,17 @@ class Writer(ExpressionWriter):
             numbers = "".join(f"{self.write(number)}, " for number in block.numbers)
             read = self.constant(numbers_of(block.dtypes))
             lines.append(f"{numbers}= {read}({self.write(block.storage)})")
+        for (index, stream, _), counter in zip(launch.draws, run.counters, strict=True):
+            name, (_, start) = self.constant(stream), _stream(index)
+            lines.append(f"{MEMO}.end_draw({name}, {start}, {self.write(counter)})")
+        return lines
+
+    def _draws(self, launch: Launch) -> list[str]:
+        """Return the lines that advance the random streams of a launch before the last one."""
+        lines = []
+        for index, stream, total in launch.draws:
+            name, (key, counter) = self.constant(stream), _stream(index)
+            lines.append(f"{key} = {name}.key; {counter} = {MEMO}.draw({name}, {self.write(total)})")
         return lines
 
     def _loop(self, loop: StateLoop) -> None:

@@ -15,16 +15,20 @@ Such a loop is worth it if it is one kernel in which the branches are branches (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from tracejit import ops
 from tracejit.frontend.jit.state_loops.intervals import BranchFacts, Intervals
-from tracejit.frontend.jit.state_loops.loop_builder import BodyTransition, LoopBuilder, NativeLoop
+from tracejit.frontend.jit.state_loops.loop_builder import (
+    UNSIGNED,
+    BodyTransition,
+    LoopBuilder,
+    NativeLoop,
+)
 from tracejit.frontend.jit.state_loops.native_numbers import TRUTH, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
 from tracejit.frontend.recording.look_loops.state_graph import Transition
@@ -40,8 +44,6 @@ from tracejit.ops.loops import COUNT, loop
 
 MAX_TRANSITIONS = 64
 """The largest number of transitions of a loop."""
-
-UNSIGNED = np.dtype("uint64")
 
 READS: tuple[Op, ...] = (ops.gather, ops.scatter, ops.update, loop)
 """Operators that run only where the indices before them are in range."""
@@ -96,6 +98,7 @@ class BranchingLoop(LoopBuilder):
     """A loop whose iterations branch."""
 
     ITERATIONS = 1 << 20
+    MAY_DRAW = True
 
     body: _Branch
 
@@ -113,6 +116,7 @@ class BranchingLoop(LoopBuilder):
         """Return the loop. `counts`: whether a last output is the number of iterations before the last one
         that started in the first state. It exists only if there are several states.
         """
+        self._add_counters()
         self._add_slots(self.slots.changed)
         for value in self.values.values():
             self._assume_exact(value)
@@ -127,8 +131,9 @@ class BranchingLoop(LoopBuilder):
             results = self._from_state(self.states[0])
         else:
             results = self._case(self.state, [partial(self._from_state, each) for each in self.states])
-        results[-1] = self._continues(results[-1], results[int(self.state is not None) :])
-        first = [] if self.state is None else [self.state]
+        n_before = int(self.state is not None) + len(self.counters)
+        results[-1] = self._continues(results[-1], results[n_before:])
+        first = [*([] if self.state is None else [self.state]), *self.counters.values()]
         last = [] if self.visit is None else [self.visit]
         n_outputs = len(first) + len(self.values) + (len(last) if counts else 0)
         graph = self._outer_graph([*first, *self.values.values(), *last, flag], results, n_outputs)
@@ -185,7 +190,7 @@ class BranchingLoop(LoopBuilder):
     # -- branches --------------------------------------------------------------------------------------------
     # A method that builds a branch returns the results of the iteration: the slots, and whether the loop
     # continues. If there are several states, the first result is the state, and the last but one the number
-    # of the last iteration that started in the first state.
+    # of the last iteration that started in the first state. The counters of random streams precede the slots.
 
     def _case(self, which: Value, branches: Sequence[Callable[[], list[Value]]]) -> list[Value]:
         """Return the results of one of several branches."""
@@ -210,9 +215,21 @@ class BranchingLoop(LoopBuilder):
         self.body = self.numbers.body = enclosing
         self.numbers.limited, self.intervals.facts = limited, facts
 
-    def _results(self, state: int | None, slots: dict[int, Value], continues: bool) -> list[Value]:
-        """Return the results of an iteration; `state` is None if it does not change."""
-        results = [slots.get(slot, value) for slot, value in self.values.items()]
+    def _results(
+        self,
+        state: int | None,
+        slots: dict[int, Value],
+        continues: bool,
+        draws: Mapping[Any, int] = MappingProxyType({}),
+    ) -> list[Value]:
+        """Return the results of an iteration; `state` is None if it does not change. `draws`: how many random
+        numbers it has drawn from each stream.
+        """
+        results = [
+            self._advanced(stream, draws[stream]) if draws.get(stream) else counter
+            for stream, counter in self.counters.items()
+        ]
+        results += [slots.get(slot, value) for slot, value in self.values.items()]
         if continues:
             self._ends.append((self.intervals.facts.copy(), slots))
         if self.state is not None:
@@ -309,7 +326,9 @@ class BranchingLoop(LoopBuilder):
             rest = partial(self._run, transition, values, (), copied)
             return self._case(self.numbers.all(in_range), [self._exit, rest])
         results = [copied[value] for value in transition.cut.segment.graph.outputs]
-        return self._results(transition.end, self._values_after(transition, values, results), continues=True)
+        draws = {stream: total.fixed for stream, total in transition.cut.totals}
+        slots = self._values_after(transition, values, results)
+        return self._results(transition.end, slots, continues=True, draws=draws)
 
     def _checked_index(self, node: Node, index: Value, in_range: list[Value], from_start: bool) -> Value:
         """Return an index that counts from the start, and append the condition that it is in range. If the

@@ -9,13 +9,15 @@ that are launched one by one takes more time than compiling the native loop, whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracejit.frontend.jit.state_loops.branching import BranchingLoop
 from tracejit.frontend.jit.state_loops.loop_builder import NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, StateVariable, region_so_far
-from tracejit.frontend.recording.look_loops.run_ahead import Values
+from tracejit.frontend.recording.draws import WORD, DrawCounter, DrawKey
+from tracejit.frontend.recording.look_loops.run_ahead import Draw, Values
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
@@ -44,24 +46,32 @@ class NativeIterations:
         self.state_id, self.state = native.head.start, native.head.before
         self.carried = set(region.variables(self.state_id))
 
-    def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...]]:
+    def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...], list[Draw]]:
         """Perform iterations from these values of the state's arrays and numbers on. Return the values when
-        the state is visited last, and the arrays that have been produced.
+        the state is visited last, the arrays that have been produced, and the draws from random streams.
         """
         native = self.native
         known = dict(zip(self.state.arrays, values[0], strict=True))
         numbers = dict(zip(self.state.numbers, values[1], strict=True))
         if any(abs(numbers.get(source, source.value)) >= EXACT for source in native.integers):
-            return values, ()
-        inputs = [_origin(each, known, numbers) for each in native.inputs]
-        results, first = native.segment.run(inputs)
-        if len(native.states) > 1 and native.states[first] != self.state_id:
-            inputs[0] = RuntimeNumber(_number(results[-1]), None)
+            return values, (), []
+        draws = [(stream, stream.advance(most), most) for stream, most in native.draws]
+        try:
+            inputs = [_origin(each, known, numbers, draws) for each in native.inputs]
             results, first = native.segment.run(inputs)
-            assert native.states[first] == self.state_id
+            if len(native.states) > 1 and native.states[first] != self.state_id:
+                inputs[0] = RuntimeNumber(_number(results[-1]), None)
+                results, first = native.segment.run(inputs)
+                assert native.states[first] == self.state_id
+            counters = results[int(len(native.states) > 1) :]
+            draws = [_until(_number(end), *draw) for end, draw in zip(counters, draws, strict=False)]
+        except BaseException:
+            for draw in reversed(draws):
+                draw[0].give_back(*draw[1:])
+            raise
         arrays = [self._value(True, k, each, results) for k, each in enumerate(values[0])]
-        counters = [self._value(False, k, each, results) for k, each in enumerate(values[1])]
-        return (tuple(arrays), tuple(counters)), results
+        counts = [self._value(False, k, each, results) for k, each in enumerate(values[1])]
+        return (tuple(arrays), tuple(counts)), results, draws
 
     def _value(self, is_array: bool, k: int, before: Any, results: tuple[Storage, ...]) -> Any:
         """Return array or number `k` of the state after the iterations."""
@@ -78,12 +88,26 @@ def _number(storage: Storage) -> Any:
     return storage.memory().reshape(-1)[0].item()
 
 
-def _origin(each: Any, arrays: dict[Any, Storage], numbers: dict[Any, Any]) -> InputOrigin:
-    """Return the origin of an input of a native loop, given the present values of the state."""
+def _until(end: int, stream: Any, start: int, count: int) -> Draw:
+    """Return a draw that ends at a position of the stream, and the other positions to the stream."""
+    used = (end - start) % WORD
+    stream.give_back(end, count - used)
+    return stream, start, used
+
+
+def _origin(
+    each: Any, arrays: dict[Any, Storage], numbers: dict[Any, Any], draws: Sequence[Draw]
+) -> InputOrigin:
+    """Return the origin of an input of a native loop, given the present values of the state, and the draws of
+    the launch.
+    """
     if isinstance(each, Storage):
         return StorageRange(arrays.get(each, each), 0, each.type.size)
     if isinstance(each, StorageRange):
         return StorageRange(arrays.get(each.storage, each.storage), each.lo, each.hi)
     if isinstance(each, RuntimeNumber):
+        if isinstance(each.source, DrawKey | DrawCounter):
+            stream, start, _ = draws[each.source.stream]
+            return RuntimeNumber(stream.key if isinstance(each.source, DrawKey) else start, each.source)
         return RuntimeNumber(numbers.get(each.source, each.value), each.source)
     return RuntimeNumber(each if type(each) is int else numbers.get(each, each.value), each)

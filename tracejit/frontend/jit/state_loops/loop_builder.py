@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.frontend.jit.state_loops.loop_slots import Slots
 from tracejit.frontend.jit.state_loops.native_numbers import (
@@ -20,6 +22,7 @@ from tracejit.frontend.jit.state_loops.native_numbers import (
     Unsupported,
 )
 from tracejit.frontend.jit.state_loops.regions import LoopRegion
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.look_loops.state_graph import Transition
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.segments import Cut, Segment
@@ -38,6 +41,8 @@ MAX_SELECTED = 1024
 longer than a launch for each iteration.
 """
 
+UNSIGNED = np.dtype("uint64")
+
 EXPECTED = 64
 """The number of iterations that estimates of costs assume."""
 
@@ -46,7 +51,8 @@ class NativeLoop(NamedTuple):
     """Iterations as one launch.
 
     segment:     the graph and its schedule. Its outputs are the position in `states` of the state after the
-                 last iteration, if there are several, then the slots that iterations change, numbers first.
+                 last iteration, if there are several, then the counters of the random streams, then the slots
+                 that iterations change, numbers first.
     inputs:      what the graph's inputs stand for: an iteration limit, the transition of the first iteration
                  if there are several, storages and sources of the state before `head`, and bound inputs.
     integers:    sources of integers, which must be exact in the graph.
@@ -57,6 +63,7 @@ class NativeLoop(NamedTuple):
     outputs:     by slot, the number of its output.
     branches:    whether an iteration without a transition ends the loop and changes nothing. If not, the
                  first iteration performs a transition without a check (see `starting_with`).
+    draws:       the random streams that iterations draw from, and the largest number of draws of a launch.
     """
 
     segment: Segment
@@ -68,6 +75,7 @@ class NativeLoop(NamedTuple):
     states: tuple[int, ...]
     outputs: dict[int, int]
     branches: bool
+    draws: tuple[tuple[Any, int], ...] = ()
 
     def starting_with(self, transition: Transition) -> NativeLoop:
         """Return the same loop with this transition as its first iteration."""
@@ -103,11 +111,15 @@ class LoopBuilder:
     values:    the values in the body of the slots that iterations change.
     invariant: the values in the body of what iterations do not change.
     body:      the builder of the part of the body that is built now; `root` is that of the entire body.
+    draws:     the random streams, and the largest number of draws of an iteration from each.
+    counters:  the values in the body of the streams' counters when an iteration starts.
 
-    A subclass has a method `loop`, and defines `ITERATIONS`, the largest number of iterations of a launch.
+    A subclass has a method `loop`, and defines `ITERATIONS`, the largest number of iterations of a launch,
+    and `MAY_DRAW`, whether iterations may draw random numbers.
     """
 
     ITERATIONS: int
+    MAY_DRAW = False
 
     def __init__(
         self, region: LoopRegion, transitions: Sequence[Transition], head: Transition, body: Builder
@@ -119,10 +131,11 @@ class LoopBuilder:
         self.transitions = [BodyTransition(each, self.slots) for each in transitions]
         ids = [head.start, *(each.end for each in self.transitions)]
         self.states = list(dict.fromkeys([*ids, *(each.start for each in self.transitions)]))
+        self.draws: dict[Any, int] = {}
+        self.counters: dict[Any, Value] = {}
         nodes = []
         for transition in self.transitions:
-            if transition.cut.draws:
-                raise Unsupported("an iteration draws random numbers")
+            self._note_draws(transition.cut)
             nodes += [node for node in transition.cut.segment.graph.nodes if node.op is not ops.constant]
         if any(node.op is loop and graph_can_fail(node.attrs["body"]) for node in nodes):
             raise Unsupported("an index may be out of range in a loop of an iteration")
@@ -138,6 +151,12 @@ class LoopBuilder:
         self.moves: list[tuple[int, int]] = []
         self.invariant: dict[Any, Value] = {}
         self.values: dict[int, Value] = {}
+
+    def _note_draws(self, cut: Cut) -> None:
+        for stream, total in cut.totals:
+            if not self.MAY_DRAW or total.further is not None:
+                raise Unsupported("an iteration draws random numbers")
+            self.draws[stream] = max(total.fixed, self.draws.get(stream, 0))
 
     def _outer_graph(self, targets: Sequence[Value], ends: Sequence[Value], n_outputs: int) -> Graph:
         """Return the graph that contains a loop whose body stores these ends in its targets. The last one
@@ -162,7 +181,7 @@ class LoopBuilder:
     def _finished(self, trace: Trace, graph: Graph, *, branches: bool) -> NativeLoop:
         """Return the loop with a graph, whose outputs are the state if there are several, and the slots."""
         segment = trace.looks.segments.find(("iterations", structure(graph)), graph)
-        first = int(len(self.states) > 1)
+        first = int(len(self.states) > 1) + len(self.counters)
         return NativeLoop(
             segment,
             tuple(self.inputs),
@@ -173,6 +192,7 @@ class LoopBuilder:
             tuple(self.states),
             {slot: first + number for number, slot in enumerate(self.values)},
             branches,
+            tuple((stream, most * self.ITERATIONS) for stream, most in self.draws.items()),
         )
 
     # -- slots -----------------------------------------------------------------------------------------------
@@ -334,6 +354,8 @@ class LoopBuilder:
             storage = self._at_head(transition, origin.storage)
             return self._invariant(value.type, StorageRange(storage, origin.lo, origin.hi))
         dtype = value.type.dtype
+        if isinstance(origin.source, DrawKey | DrawCounter):
+            return self._drawn(transition.cut, origin)
         if origin.source not in values:
             source = self._at_head(transition, origin.source)
             return self._invariant(value.type, RuntimeNumber(origin.value, source))
@@ -344,6 +366,28 @@ class LoopBuilder:
             raise Unsupported(f"a number that iterations change becomes a {dtype}")
         converted: Value = self.body.emit(ops.astype, number, dtype=dtype)  # the body asks whether it fits
         return converted
+
+    def _drawn(self, cut: Cut, origin: RuntimeNumber) -> Value:
+        """Return the key of a random stream, or its counter."""
+        source = origin.source
+        stream, _ = cut.totals[source.stream - cut.draws.start]
+        if isinstance(source, DrawKey):
+            key = DrawKey(list(self.draws).index(stream))
+            return self._invariant(ArrayType((), UNSIGNED, HOST), RuntimeNumber(origin.value, key))
+        return self._advanced(stream, source.fixed)
+
+    def _advanced(self, stream: Any, count: int) -> Value:
+        """Return the counter of a random stream after an iteration has drawn `count` numbers."""
+        drawn = self.body.emit(ops.constant, **constant_of(count, UNSIGNED))
+        counter: Value = self.body.emit(ops.add, self.counters[stream], drawn)
+        return counter
+
+    def _add_counters(self) -> None:
+        """Create the counters of the random streams."""
+        for number in range(len(self.draws)):
+            start = RuntimeNumber(0, DrawCounter(number, 0))
+            counter = self._filled(self._input(ArrayType((), UNSIGNED, HOST), start))
+            self.counters[list(self.draws)[number]] = self._operand(counter)
 
     def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
         """Copy a node of a segment. Numbers that iterations change are arrays without dimensions here."""

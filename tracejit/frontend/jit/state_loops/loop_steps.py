@@ -261,7 +261,7 @@ class LoopEmitter:
         for source in native.integers:
             number = source if isinstance(source, Var) else numbers[source]
             program.require(Rule.WITHIN, number, Literal(EXACT))
-        launch = launch_records.launch_of_loop(native.segment, native.inputs, arrays, numbers)
+        launch = launch_records.launch_of_loop(native.segment, native.inputs, native.draws, arrays, numbers)
         slots = native.slots
         in_slots: dict[int, Var] = {
             slots.slot_of[variable]: arrays[value][0] if variable.is_array else numbers[value]
@@ -317,7 +317,10 @@ def _run_of_loop(native: NativeLoop, launch: Launch, n_arrays: int) -> RunLoop:
         dtypes = tuple(type.dtype for type in types[first : min(first + length, n_numbers)])
         storage = Storage(ArrayType((len(dtypes),), INTEGER, types[0].device))
         blocks.append(NumberBlock(Var("t", storage), tuple(Var("l") for _ in dtypes), dtypes))
-    run = RunLoop(launch, tuple(blocks), tuple(Var("t", Storage(type)) for type in types[n_numbers:]))
+    all_numbers = [number for block in blocks for number in block.numbers]
+    counters = all_numbers[int(len(native.states) > 1) :][: len(native.draws)]
+    arrays = tuple(Var("t", Storage(type)) for type in types[n_numbers:])
+    run = RunLoop(launch, tuple(blocks), arrays, tuple(counters))
     for var in (*run.arrays, *(var for block in blocks for var in (block.storage, *block.numbers))):
         var.bound = True
     return run

@@ -38,9 +38,12 @@ SHORT = 8
 Values = tuple[tuple[Storage, ...], tuple[Any, ...]]
 """The arrays and the numbers of a state."""
 
-NativeRun = Callable[[Values], tuple[Values, tuple[Storage, ...]]]
-"""Many iterations as one launch: from values of a state to its values when it is visited last, and the arrays
-that have been produced.
+Draw = tuple[Any, int, int]
+"""A draw from a random stream: the stream, the first position, and the number of positions."""
+
+NativeRun = Callable[[Values], tuple[Values, tuple[Storage, ...], list[Draw]]]
+"""Many iterations as one launch: from values of a state to its values when it is visited last, the arrays
+that have been produced, and the draws from random streams.
 """
 
 
@@ -65,6 +68,7 @@ def run_ahead(trace: Trace) -> None:
                 if native_from is not None and time.monotonic() > native_from:
                     native = native or trace.looks.native_iterations(trace)
                     values = execution.run_natively(native)
+                    draw_count = len(execution.draws)
                     native_from = None if native is None else time.monotonic() + PATIENCE / 16
     except BaseException:  # an error of a segment or an interrupt: the call ends here
         execution.return_draws(0)
@@ -91,14 +95,14 @@ class Execution:
 
     state_id: the id of the present state.
     values:   the arrays and the numbers of that state.
-    draws:    what segments drew from random streams: (stream, start, total).
+    draws:    what segments drew from random streams.
     produced: the arrays of that state that segments have produced.
     """
 
     def __init__(self, trace: Trace, state_id: int, state: State) -> None:
         self.trace, self.state_id = trace, state_id
         self.values: Values = state.arrays, tuple(source.value for source in state.numbers)
-        self.draws: list[tuple[Any, int, int]] = []
+        self.draws: list[Draw] = []
         self.produced: set[Storage] = set()
 
     def step(self) -> bool:
@@ -126,7 +130,8 @@ class Execution:
         to the same state. Return the values of the state.
         """
         if native is not None:
-            self.values, results = native(self.values)
+            self.values, results, draws = native(self.values)
+            self.draws += draws
             self.produced = {each for each in self.values[0] if each in self.produced or each in results}
         return self.values
 
