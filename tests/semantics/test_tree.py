@@ -722,7 +722,7 @@ def indexes(x, n, k):
 
 def draws(x, n, k):
     while x.max() > k:
-        x = x * tj.random.uniform(shape=3)
+        x = x * tj.random.uniform(shape=x.shape)
     return x
 
 
@@ -743,13 +743,14 @@ def refuses(*args):
         (integers, True),
         (hands_over, True),
         (indexes, True),
-        (draws, False),
+        (draws, True),
     ],
 )
 def test_rounds_that_the_graph_ends(step, is_native, branches, monkeypatch):
     """The same bits and errors as eager code, for any number of rounds. On GPUs no round is native."""
     if not branches:
         monkeypatch.setattr(BranchingLoop, "loop", refuses)
+        is_native = is_native and step is not draws
     f = tj.jit(step, strict=True)
     is_native = is_native and tj.zeros(1).device == tj.cpu(0)
 

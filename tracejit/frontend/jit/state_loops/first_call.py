@@ -17,7 +17,7 @@ from tracejit.frontend.jit.state_loops.loop_builder import NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, StateVariable, region_so_far
 from tracejit.frontend.recording.draws import WORD, DrawCounter, DrawKey
-from tracejit.frontend.recording.look_loops.run_ahead import Draw, Values
+from tracejit.frontend.recording.look_loops.run_ahead import DrawnRange, Values
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
@@ -46,7 +46,7 @@ class NativeIterations:
         self.state_id, self.state = native.head.start, native.head.before
         self.carried = set(region.variables(self.state_id))
 
-    def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...], list[Draw]]:
+    def __call__(self, values: Values) -> tuple[Values, tuple[Storage, ...], list[DrawnRange]]:
         """Perform iterations from these values of the state's arrays and numbers on. Return the values when
         the state is visited last, the arrays that have been produced, and the draws from random streams.
         """
@@ -88,7 +88,7 @@ def _number(storage: Storage) -> Any:
     return storage.memory().reshape(-1)[0].item()
 
 
-def _until(end: int, stream: Any, start: int, count: int) -> Draw:
+def _until(end: int, stream: Any, start: int, count: int) -> DrawnRange:
     """Return a draw that ends at a position of the stream, and the other positions to the stream."""
     used = (end - start) % WORD
     stream.give_back(end, count - used)
@@ -96,7 +96,7 @@ def _until(end: int, stream: Any, start: int, count: int) -> Draw:
 
 
 def _origin(
-    each: Any, arrays: dict[Any, Storage], numbers: dict[Any, Any], draws: Sequence[Draw]
+    each: Any, arrays: dict[Any, Storage], numbers: dict[Any, Any], draws: Sequence[DrawnRange]
 ) -> InputOrigin:
     """Return the origin of an input of a native loop, given the present values of the state, and the draws of
     the launch.

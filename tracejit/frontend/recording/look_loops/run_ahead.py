@@ -38,10 +38,10 @@ SHORT = 8
 Values = tuple[tuple[Storage, ...], tuple[Any, ...]]
 """The arrays and the numbers of a state."""
 
-Draw = tuple[Any, int, int]
+DrawnRange = tuple[Any, int, int]
 """A draw from a random stream: the stream, the first position, and the number of positions."""
 
-NativeRun = Callable[[Values], tuple[Values, tuple[Storage, ...], list[Draw]]]
+NativeRun = Callable[[Values], tuple[Values, tuple[Storage, ...], list[DrawnRange]]]
 """Many iterations as one launch: from values of a state to its values when it is visited last, the arrays
 that have been produced, and the draws from random streams.
 """
@@ -102,7 +102,7 @@ class Execution:
     def __init__(self, trace: Trace, state_id: int, state: State) -> None:
         self.trace, self.state_id = trace, state_id
         self.values: Values = state.arrays, tuple(source.value for source in state.numbers)
-        self.draws: list[Draw] = []
+        self.draws: list[DrawnRange] = []
         self.produced: set[Storage] = set()
 
     def step(self) -> bool:
