@@ -423,6 +423,17 @@ def nested(x, y):
     return found
 
 
+def enumerated_pairs(x, y):
+    total, last = x[0] * 0, 0
+    for i, (a, b) in enumerate(zip(x, y[:7]), 2):  # noqa: B905
+        if a > b:
+            total = total + a * i
+            last = i
+        else:
+            total = total - b * last
+    return total, last, list(zip(x, y))[3], sum(1 for _ in enumerate(zip(y, x)))  # noqa: B905
+
+
 def of_other_things(x, y):
     """Python's own `enumerate` and `zip`."""
     names = [name for _, name in zip(range(3), "abcdef")]  # noqa: B905
@@ -431,7 +442,9 @@ def of_other_things(x, y):
     return len(pairs), names, total, [float(a) for a, _ in pairs] if x[0] > 0 else None
 
 
-@pytest.mark.parametrize("step", [last_positive, pairs, rows_from_five, nested, of_other_things])
+@pytest.mark.parametrize(
+    "step", [last_positive, pairs, rows_from_five, nested, enumerated_pairs, of_other_things]
+)
 def test_enumerate_and_zip(step):
     traced = tj.jit(step)
     for seed in range(24):

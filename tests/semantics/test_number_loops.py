@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -214,3 +216,50 @@ def test_the_same_call_again_replays():
         assert run(traced, ours) == run(flood, numpys), traced.explain()
         assert arrays_of(ours) == arrays_of(numpys), traced.explain()
     assert traced.cache_info().replays >= 5, traced.explain()
+
+
+def whole_parts(x, scale):
+    """Floats as integers, and integers as operands of floats."""
+    total, count = 0, 0
+    for k in range(len(x)):
+        f = float(x[k]) * scale
+        j = int(f)
+        total += 3 * j + math.floor(f) - math.ceil(f * 2) + math.trunc(f / 3)
+        if math.sqrt(f * f) > 2.0:
+            count += 1
+        x[k] = x[k] * 0.5 + count
+    return total, count
+
+
+def test_floats_as_integers():
+    f, rng = tj.jit(whole_parts), np.random.default_rng(0)
+    for scale in (1.0, 10.0, 1e3, 1e15, 1e17, 3.0, 1e30, 0.5):
+        x = rng.standard_normal(40)
+        ours, numpys = tj.asarray(x), x.copy()
+        assert f(ours, scale) == whole_parts(numpys, scale)
+        np.testing.assert_array_equal(ours, numpys)
+    assert "are one launch" in f.explain()
+    for bad, error in ((np.nan, ValueError), (np.inf, OverflowError)):
+        x[20] = bad
+        with pytest.raises(error):
+            f(tj.asarray(x), 1.0)
+
+
+def distance(a, b):
+    """The edit distance: NumPy's array is recorded only when a recorded value goes into it."""
+    d = np.zeros((len(a) + 1, len(b) + 1), int)
+    d[:, 0], d[0] = np.arange(len(a) + 1), np.arange(len(b) + 1)
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            d[i, j] = min(d[i - 1, j] + 1, d[i, j - 1] + 1, d[i - 1, j - 1] + (a[i - 1] != b[j - 1]))
+    return d
+
+
+def test_what_is_learned_before_arrays_are_recorded_is_forgotten():
+    f, rng = tj.jit(distance, strict=True), np.random.default_rng(1)
+    for _ in range(4):
+        a, b = rng.integers(0, 3, 40), rng.integers(0, 3, 45)
+        np.testing.assert_array_equal(f(a, b), distance(a, b))
+    assert f.cache_info()[:2] == (1, 3)
+    assert "operations became" in f.explain()
+    assert int(re.search(r"(\d+) operations became", f.explain())[1]) < 1000

@@ -380,3 +380,49 @@ def test_gradients_follow_what_is_picked():
         np.testing.assert_allclose(
             step(w, x, scores).numpy(), tj.grad(loss)(w, x, scores).numpy(), rtol=1e-12
         )
+
+
+def eliminated(a, b):
+    """Gaussian elimination with pivots."""
+    a, b, n = a.copy(), b.copy(), len(b)
+    for k in range(n):
+        p = k + np.argmax(np.abs(a[k:, k]))
+        a[[k, p]] = a[[p, k]]
+        b[[k, p]] = b[[p, k]]
+        for i in range(k + 1, n):
+            f = a[i, k] / a[k, k]
+            a[i] -= f * a[k]
+            b[i] -= f * b[k]
+    x = np.zeros(n)
+    for i in range(n - 1, -1, -1):
+        x[i] = (b[i] - a[i, i + 1 :] @ x[i + 1 :]) / a[i, i]
+    return x
+
+
+def test_lists_of_computed_indices():
+    f, rng = tj.jit(eliminated, strict=True), np.random.default_rng(7)
+    for _ in range(5):
+        a, b = rng.standard_normal((8, 8)), rng.standard_normal(8)
+        np.testing.assert_allclose(f(a, b), np.linalg.solve(a, b), rtol=1e-8)
+    assert f.cache_info()[:2] == (1, 4)
+
+
+def listed(x, i, k):
+    return (
+        x[[0, i, k.argmax()]],
+        x[[k.argmin(), -1]],
+        x[1:, [k.argmax(), 0]],
+        x[[i, True]],
+        x[[[i, 0], [1, 1]]],
+    )
+
+
+def test_lists_of_numbers_and_elements_index_as_in_numpy():
+    f, rng = tj.jit(listed), np.random.default_rng(8)
+    for i in (1, 2, -1, 1):
+        x, k = rng.standard_normal((3, 3)), rng.standard_normal(3)
+        for function in (f, listed):
+            for got, expected in zip(function(tj.asarray(x), i, tj.asarray(k)), listed(x, i, k), strict=True):
+                np.testing.assert_array_equal(got, expected)
+    with pytest.raises(IndexError, match="index 3 is out of bounds"):
+        tj.jit(lambda x, k: x[[0, k.argmax() + 1]])(tj.asarray(x), tj.asarray([0.0, 1, 2])).wait()

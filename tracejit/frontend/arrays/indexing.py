@@ -24,7 +24,7 @@ from tracejit.frontend.recording.ranges import positions
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.view import View
-from tracejit.ops import check_index, gather
+from tracejit.ops import check_index, gather, update
 
 _ALL = slice(None)
 INT64 = np.dtype("int64")
@@ -52,7 +52,7 @@ def expanded(x: ArrayCore, index: Any) -> list[Any]:
     components = list(index) if isinstance(index, tuple) else [index]
     if BASIC.issuperset(map(type, components)) and len(components) <= x.ndim:
         return components + [_ALL] * (x.ndim - len(components))
-    components = [np.asarray(p) if isinstance(p, list) else p for p in components]
+    components = [_of_list(p, x) if isinstance(p, list) else p for p in components]
     used = sum(
         (p.ndim if _is_array(p) and is_mask(p) else 1)
         for p in components
@@ -68,6 +68,29 @@ def expanded(x: ArrayCore, index: Any) -> list[Any]:
         raise locate(OutOfBoundsError("index: at most one ellipsis (...) is allowed"), user_location())
     at = dots[0] if dots else len(components)
     return [*components[:at], *[_ALL] * (x.ndim - used), *components[at + 1 :]]
+
+
+def _of_list(part: list[Any], x: ArrayCore) -> Any:
+    """Return an index that is a list as an array, without looking at run-time numbers and array elements."""
+    if not any(type(each) is NumberProxy or isinstance(each, ArrayCore) for each in part):
+        return np.asarray(part)
+    elements = [_as_element(each, x) for each in part]
+    if None in elements:
+        return np.asarray(part)
+    result = dispatch.full(0, (len(elements),), INT64, x.device, "index")
+    for position, element in enumerate(elements):
+        result = dispatch.emit(update, result, element, view=View(position, (), ()))
+    return result
+
+
+def _as_element(part: Any, x: ArrayCore) -> Any:
+    """Return an integer in an index that is a list as an array without dimensions, or None."""
+    if isinstance(part, ArrayCore):
+        is_integer = part.shape == () and part.dtype.kind in "iu"
+        return dispatch.cast(part, INT64) if is_integer else None
+    if isinstance(part, bool) or not isinstance(part, int | np.integer):
+        return None
+    return dispatch.full(part, (), INT64, x.device, "index")
 
 
 def _integer(part: Any) -> int:

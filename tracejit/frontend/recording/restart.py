@@ -124,6 +124,8 @@ class Restart(BaseException):
 
     def correct(self, assumed: Assumptions) -> None:
         """Correct the assumptions of the recording that was aborted."""
+        if self._corrections["numpy"]:
+            assumed.counted = None  # recorded arrays are looked at elsewhere
         for name, value in self._corrections.items():
             if value is not None:
                 setattr(assumed, name, value)

@@ -23,7 +23,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
@@ -71,19 +71,38 @@ def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> A
 
 def _enumerate(items: Any, start: Any = 0) -> Any:
     trace = thread.trace
-    if trace is not None and isinstance(items, ArrayCore) and type(start) is int:
-        counted = counted_arrays(trace, sys._getframe(1), (items,), start)
+    is_zip = type(items) is ZippedArrays
+    if trace is not None and (is_zip or isinstance(items, ArrayCore)) and type(start) is int:
+        arrays = items.arrays if is_zip else (items,)
+        counted = counted_arrays(trace, sys._getframe(1), arrays, start, packs=is_zip)
         if counted is not None:
             return counted
     return enumerate(items, start)
+
+
+class ZippedArrays:
+    """Python's ``zip(*arrays)``, of which `_enumerate` finds the arrays."""
+
+    __slots__ = ("_items", "arrays")
+
+    def __init__(self, arrays: tuple[ArrayCore, ...]) -> None:
+        self.arrays = arrays
+        self._items: Iterator[Any] | None = None
+
+    def __iter__(self) -> ZippedArrays:
+        return self
+
+    def __next__(self) -> Any:
+        if self._items is None:
+            self._items = zip(*self.arrays, strict=False)
+        return next(self._items)
 
 
 def _zip(*items: Any, **options: Any) -> Any:
     trace = thread.trace
     if trace is not None and items and not options and all(isinstance(each, ArrayCore) for each in items):
         counted = counted_arrays(trace, sys._getframe(1), items)
-        if counted is not None:
-            return counted
+        return ZippedArrays(items) if counted is None else counted
     return zip(*items, **options)  # noqa: B905
 
 

@@ -43,6 +43,9 @@ longer than a launch for each iteration.
 
 UNSIGNED = np.dtype("uint64")
 
+ROUNDED_TO = np.dtype("float32"), np.dtype("float64")
+"""The dtypes to which the graph converts integers as Python and NumPy do."""
+
 EXPECTED = 64
 """The number of iterations that estimates of costs assume."""
 
@@ -362,7 +365,10 @@ class LoopBuilder:
         number = self.numbers.array(values[origin.source])
         if dtype == number.type.dtype:
             return number
-        if number.type.dtype == TRUTH or (dtype.kind in "iu") != (number.type.dtype == INTEGER):
+        is_rounded = number.type.dtype == INTEGER and dtype in ROUNDED_TO
+        if number.type.dtype == TRUTH or (
+            not is_rounded and (dtype.kind in "iu") != (number.type.dtype == INTEGER)
+        ):
             raise Unsupported(f"a number that iterations change becomes a {dtype}")
         converted: Value = self.body.emit(ops.astype, number, dtype=dtype)  # the body asks whether it fits
         return converted

@@ -63,6 +63,16 @@ BY_LITERALS = {
 }
 """Operations of an integer and a positive literal; a left shift multiplies by a power of two."""
 
+ROUNDED: dict[Operation | None, Any] = {
+    operations.INT: None,
+    operations.call_of("math.trunc", 1): None,
+    operations.call_of("math.floor", 1): ops.floor,
+    operations.call_of("math.ceil", 1): ops.ceil,
+}
+"""Conversions of a float to an integer, and the operator before the conversion, which truncates."""
+
+SQUARE_ROOT = operations.call_of("math.sqrt", 1)
+
 MAX_SHIFT = 61
 """The largest number of bits by which the graph shifts."""
 
@@ -194,6 +204,12 @@ class LoopNumbers:
             return self._with_bound(self.array(operands[0]), self._bound_of(operands[0]))
         if operation is operations.FLOAT:
             return self._as_float(operands[0])
+        if operation in ROUNDED:
+            return self._rounded(ROUNDED[operation], operands[0])
+        if operation is SQUARE_ROOT:
+            x = self._as_float(operands[0])
+            self._conditions.append(self._arithmetic(ops.greater_equal, x, self.literal(0.0)))
+            return self._emit(ops.sqrt, self.array(x))
         if operation in UNARY:
             bound = self._bound_of(operands[0])
             result = self._emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
@@ -234,6 +250,17 @@ class LoopNumbers:
         result = self._arithmetic(BY_LITERALS[operation], operands[0], self.literal(literal))
         bound = bounds[0] * literal if operation is operations.LEFT_SHIFT else max(bounds[0], literal)
         return self._with_bound(result, bound)
+
+    def _rounded(self, op: Any, x: Value) -> Value:
+        """Return a number as an integer. That its magnitude is at most `EXACT` becomes a condition."""
+        if x.type.dtype == INTEGER:
+            return self._with_bound(self.array(x), self._bound_of(x))
+        x = self.array(x)
+        self._conditions.append(
+            self._emit(ops.less_equal, self._emit(ops.abs, x), self.literal(float(EXACT)))
+        )
+        rounded = self._emit(op, x) if op else x
+        return self._with_bound(self._emit(ops.astype, rounded, dtype=INTEGER), EXACT)
 
     def _arithmetic(self, op: Any, x: Value, y: Value) -> Value:
         if x.type.on_host and y.type.on_host:

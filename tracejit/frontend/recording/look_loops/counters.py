@@ -189,10 +189,15 @@ def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRow
 
 
 def counted_arrays(
-    trace: Trace, frame: types.FrameType, arrays: tuple[Any, ...], start: Any = None
+    trace: Trace,
+    frame: types.FrameType,
+    arrays: tuple[Any, ...],
+    start: Any = None,
+    *,
+    packs: bool = False,
 ) -> CountedArrays | None:
-    """Return the iterator of a ``for`` over ``zip(*arrays)``, or over ``enumerate(array, start)``, of a body
-    with counters; None elsewhere.
+    """Return the iterator of a ``for`` over ``zip(*arrays)``, over ``enumerate(array, start)``, or, if it
+    `packs`, over ``enumerate(zip(*arrays), start)``, of a body with counters; None elsewhere.
     """
     loop = for_after(frame.f_code, frame.f_lasti)
     if loop is None or not all(array.shape for array in arrays):
@@ -201,7 +206,7 @@ def counted_arrays(
     if not trace.assumed.counted:
         return None
     items = CountedArrays(counter(0, trace.numbers), min(array.shape[0] for array in arrays), 1)
-    items.array = start, arrays
+    items.array = start, arrays, packs
     trace.looks.ranges[id(frame), loop] = weakref.ref(items)
     return items
 
@@ -251,13 +256,15 @@ class CountedRows(CountedRange):
 
 
 class CountedArrays(CountedRows):
-    """The iterator of a ``for`` over several arrays, or over an array and a number that counts from a start.
-    `array` is a pair of the start, or None, and the arrays.
+    """The iterator of a ``for`` over several arrays, or over arrays and a number that counts from a start.
+    `array` consists of the start, or None, the arrays, and whether their elements are a tuple.
     """
 
     __slots__ = ()
 
     def __next__(self) -> Any:
-        here, (start, arrays) = CountedRange.__next__(self), self.array
+        here, (start, arrays, packs) = CountedRange.__next__(self), self.array
         items = tuple([array[here] for array in arrays])
+        if packs:
+            return here + start, items
         return items if start is None else (here + start, *items)
