@@ -315,3 +315,24 @@ def test_other_threads_find_numpy_meanwhile():
     step(tj.ones(4))
     assert len(found) >= 1
     assert set(found) == {(np.ndarray, np.ndarray, np.float32)}
+
+
+def crossings(p, a, b):
+    """Two names for one element, which in-place operators rebind."""
+    fast = slow = p[0]
+    position, gain = 0, 0.0
+    for i in range(1, len(p)):
+        if position:
+            gain += p[i] - p[i - 1]
+        fast += a * (p[i] - fast)
+        slow += b * (p[i] - slow)
+        position = 1 if fast > slow else 0
+    return gain, fast, slow
+
+
+def test_elements_of_numpy_arguments_are_numbers():
+    f = tj.jit(crossings, strict=True)
+    for seed in range(4):
+        p = np.cumsum(np.random.default_rng(seed).standard_normal(60))
+        np.testing.assert_allclose(f(p, 0.2, 0.05), crossings(p, 0.2, 0.05), rtol=1e-12)
+    assert f.cache_info().replays >= 1

@@ -112,7 +112,8 @@ class Trace(Recording):
     looks:    looks at values of arrays; each ends a segment.
     nest:     loops over `tj.range` that are being recorded.
     body, masks, picks: see `Body`, `Masks` and `Picks`.
-    numpy_numbers: storages of results that are numbers in NumPy, if the trace records NumPy's functions.
+    has_numbers: whether the body is code for NumPy: it makes arrays with NumPy, or gets NumPy arrays.
+    numpy_numbers: storages of results that are numbers in NumPy, if the body is code for NumPy.
               Numbers are immutable, so in-place operators return new arrays.
     imports:  NumPy arrays that the body used as operands.
     captured: NumPy arrays that the body accesses by name, so that a replay can access them again.
@@ -135,6 +136,7 @@ class Trace(Recording):
     ) -> None:
         self.name, self.assumed, self.dry = name, assumed, dry
         self.recorded_numpy, self.unrolled = assumed.numpy, assumed.unrolled
+        self.has_numbers = bool(assumed.numpy)
         self.numpy_numbers: weakref.WeakSet[Storage] = weakref.WeakSet()
         self.numbers: Numbers = Numbers(
             concrete=assumed.concrete,
@@ -301,7 +303,7 @@ class Trace(Recording):
         number in NumPy, unless the operator creates or copies an array.
         """
         storage = super().new(value)
-        if self.recorded_numpy and value.type.shape == () and self.nodes:
+        if self.has_numbers and value.type.shape == () and self.nodes:
             last = self.nodes[-1]
             if value in last.outputs and last.op not in ARRAY_MAKERS:
                 self.numpy_numbers.add(storage)
@@ -313,7 +315,7 @@ class Trace(Recording):
 
     def note_number(self, storage: Storage) -> None:
         """Note that the only element of a storage would be a number in NumPy."""
-        if self.recorded_numpy:
+        if self.has_numbers:
             self.numpy_numbers.add(storage)
 
     # -- numbers ---------------------------------------------------------------------------------------------

@@ -344,6 +344,7 @@ class Arguments:
         program.require(Rule.TYPE, var, Const(type(array)))
         says = path, f"numpy {array.dtype}{list(array.shape)}"
         program.require(Rule.SHAPE_AND_DTYPE, var, Literal(array.shape), Const(array.dtype), says=says)
+        self.trace.has_numbers = True
         wrapped = NDArray.from_numpy(array)
         self.trace.read_only[wrapped._storage] = path
         self.copy_in(wrapped._storage, var)
