@@ -21,9 +21,9 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_padded_slices.py tests/semantics/test_tree.py tests/semantics/test_called_looks.py \
 	tests/semantics/test_chosen_elements.py tests/frontend/test_interop.py tests/frontend/test_liveness.py
 
-# Two processes, and a file's tests in one of them: they share kernels and fixtures. A process that crashes ends the
-# run, which would wait for ever for the tests of another one in its place.
-TOGETHER := -n auto --maxprocesses 2 --dist loadfile --max-worker-restart 0
+# Three processes, as some tests wait for timeouts, and a file's tests in one of them: they share kernels and fixtures.
+# A process that crashes ends the run, which would wait for ever for the tests of another one in its place.
+TOGETHER := -n 3 --dist loadfile --max-worker-restart 0
 
 # Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
 unexport PYTHONDONTWRITEBYTECODE

@@ -61,7 +61,7 @@ def raised(call, kind):
 
 @check
 def sums_are_balanced_trees():
-    for shape in [(), (3,), (0, 2), (7, 5), (123, 457), (3, 500_001)]:  # the last two in slices, and chunks
+    for shape in [(), (3,), (0, 2), (7, 5), (123, 457), (3, 200_001)]:  # the last two in slices, and chunks
         for dtype in ["float32", "float64"]:
             got = tj.distributed.all_reduce(tj.asarray(value(R, shape, dtype)))
             same(got, np.asarray(tree_of(everywhere(lambda r: value(r, shape, dtype)))))  # noqa: B023

@@ -100,7 +100,7 @@ def results_of(function, n):
         return str(error)
 
 
-@pytest.mark.parametrize("seed", range(COUNT // 5))
+@pytest.mark.parametrize("seed", range(COUNT // 10))
 def test_range_of_a_long_body(seed, monkeypatch):
     text = program(random.Random(seed)).replace(" rounds(", " range(")
     namespace: dict[str, Any] = {"tj": tj}

@@ -115,14 +115,14 @@ def operands(seed: int, count: int) -> list[np.ndarray]:
     return [np.int64(count), np.int64(0), x, y, rng.integers(-9, 9, 8).astype("float64"), np.bool_(True)]
 
 
-@pytest.mark.parametrize("interval", [1, 2, 4096])
+@pytest.mark.parametrize("interval", [1, 4096])
 @pytest.mark.parametrize("batch", range(max(1, COUNT // 100)))
 @pytest.mark.parametrize("build", [random_machine, random_condition])
 def test_random_machines(build, batch, interval):
     """Each kernel runs to its end, and is left at each check whether the thread has other work."""
-    seeds = range(20 * batch, 20 * batch + 20)
+    seeds = range(14 * batch, 14 * batch + 14)
     graphs = [build(seed) for seed in seeds]
-    assert sum("while True" in source_of(graph) for graph in graphs) > 8
+    assert sum("while True" in source_of(graph) for graph in graphs) > 5
     kernels = Kernels(graphs, interval)
     for position, (seed, graph) in enumerate(zip(seeds, graphs, strict=True)):
         for count in (0, 1, 2, 3, 7, 40):

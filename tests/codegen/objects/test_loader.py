@@ -177,9 +177,14 @@ def executor_only(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "target", ["work", "lambda: float(tj.exp(tj.ones((64, 64)) + 1).sum())", "tj.engine.start"]
+    ("target", "needs_the_fork"),
+    [
+        ("work", False),
+        ("work", True),
+        ("lambda: float(tj.exp(tj.ones((64, 64)) + 1).sum())", True),
+        ("tj.engine.start", True),
+    ],
 )
-@pytest.mark.parametrize("needs_the_fork", [False, True])
 def test_a_fork_does_not_wait_for_a_compile(tmp_path, executor_only, target, needs_the_fork):
     """Fork hooks of other libraries, such as `logging`, hold locks; the child compiles for itself."""
     if target != "tj.engine.start":  # there the thread compiles the executor
