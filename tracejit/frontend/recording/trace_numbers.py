@@ -43,7 +43,8 @@ class Numbers:
     after_question: called after a comparison or a truth test, see `answered`.
     need_math: called when the body asks for the exact value of a float.
     required: sources of the numbers whose exact values are guarded, and of those computed from such numbers:
-            only questions about their exact values are guards, from which later recordings learn what varies.
+            before the first look, only questions about their exact values are guards, from which later
+            recordings learn what varies.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Numbers:
         for operand in operands:
             if type(operand) in OF_LOOPS:
                 return operand.loop.follow(operation, value, operands)
-        is_required = bool(self.required) and self._are_required(operands)
+        is_required = self._are_required(operands)
         if is_required and len(self.required) > MAX_REQUIRED:
             return value
         key = operation, *map(identity, operands)
@@ -159,7 +160,7 @@ class Numbers:
                 question = shown(operation, operands)
                 operand.loop.unroll(f"the value of the loop variable is asked for: {question}")
         is_exact = operation is operations.IDENTITY_FUNCTION
-        if not is_exact and self.required and self._are_required(operands):
+        if not is_exact and self._are_required(operands):
             return
         key = operation, *map(identity, operands)
         if key not in self._asked:
@@ -169,8 +170,12 @@ class Numbers:
                 self.required.add(operands[0])
 
     def _are_required(self, operands: tuple[Any, ...]) -> bool:
-        """Whether guards imply the values of all operands, sources and literals."""
+        """Whether guards imply the values of all operands, sources and literals. After a look, all questions
+        are asked again, so that the iterations of a loop ask the same ones.
+        """
         required = self.required
+        if not required or self.from_arrays or self.counted:
+            return False
         return all(operand in required or isinstance(operand, LITERALS) for operand in operands)
 
     def answered(self, proxy: NumberProxy, answer: Any, frame: types.FrameType) -> None:
