@@ -263,3 +263,61 @@ def test_what_is_learned_before_arrays_are_recorded_is_forgotten():
     assert f.cache_info()[:2] == (1, 3)
     assert "operations became" in f.explain()
     assert int(re.search(r"(\d+) operations became", f.explain())[1]) < 1000
+
+
+def hashed(d):
+    """FNV-1a: products of integers that the mask keeps small."""
+    h = 2166136261
+    for k in range(len(d)):
+        h = ((h ^ int(d[k])) * 16777619) & 0xFFFFFFFF
+    return h
+
+
+def grown(d):
+    """Integers beyond 64 bits."""
+    t = 1
+    for k in range(len(d)):
+        t = t * (int(d[k]) + 1)
+        if t > 10**30:
+            t = t // 10**25
+    return t
+
+
+def weighted(d):
+    """A product of two counters, neither of which has a known limit where it is computed."""
+    total = 0
+    for k in range(len(d)):
+        for j in range(int(d[k]) % 5):
+            total += j * k
+    return total
+
+
+@pytest.mark.parametrize("body", [hashed, grown, weighted])
+def test_products_that_may_become_large(body):
+    f, rng = tj.jit(body, strict=True), np.random.default_rng(3)
+    for _ in range(6):
+        d = rng.integers(0, 256, 60)
+        assert f(tj.asarray(d)) == body(d.tolist())
+    assert "are one launch" in f.explain()
+
+
+def parts(x, n):
+    """An argument whose exact value each iteration asks for."""
+    total = 0
+    for k in range(len(x)):
+        if x[k] > 0:
+            if n > 3:
+                total += 1
+            for j in range(n):
+                total += j * k
+        elif n > 2:
+            total -= 1
+    return total
+
+
+def test_exact_values_in_iterations():
+    f, rng = tj.jit(parts, strict=True), np.random.default_rng(2)
+    for n in (5, 5, 3, 5, 2, 2, 0, 5, 3):
+        x = rng.standard_normal(30)
+        assert f(tj.asarray(x), n) == parts(x, n)
+    assert "are a launch each" not in f.explain()

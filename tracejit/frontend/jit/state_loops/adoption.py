@@ -165,8 +165,14 @@ class AdoptedTransition:
             State((), tuple(ends[: self.n_arrays]), tuple(ends[self.n_arrays :])),
             steps,
             Cut(known.segment, looked_at, origins, results, draws, totals),
-            (known.segment, known.described, (), self.ends),
+            (known.segment, self._local(known.described), (), self.ends),
         )
+
+    def _local(self, part: Any) -> Any:
+        """Return a part of a key with the expressions of this path instead of their meanings."""
+        if type(part) is tuple:
+            return tuple(map(self._local, part))
+        return self.outside.get(part, part)
 
     def _origin(self, name: Any, what: Any, operand: Callable[[Any], Any]) -> InputOrigin:
         """Return the origin of an input of the segment."""

@@ -15,7 +15,7 @@ Such a loop is worth it if it is one kernel in which the branches are branches (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -110,6 +110,7 @@ class BranchingLoop(LoopBuilder):
             tuple[BranchFacts, dict[int, Value]]
         ] = []  # of all branches that perform a transition
         super().__init__(region, transitions, head, _Branch(None, self.intervals))
+        self.numbers.magnitude = self._magnitude
         self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 
     def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
@@ -181,6 +182,10 @@ class BranchingLoop(LoopBuilder):
             return None
         self.numbers.exact.update(dict.fromkeys(known[1], True))
         return known[0]
+
+    def _magnitude(self, value: Value) -> tuple[int, Iterable[Value]] | None:
+        interval = self.intervals.of(value, self.intervals.facts)
+        return None if interval is None else (max(-interval.lo, interval.hi), interval.assumed)
 
     def _number(self, source: Any) -> Value:
         value = super()._number(source)
@@ -272,6 +277,8 @@ class BranchingLoop(LoopBuilder):
                 for step, (_, each) in zip(steps, transitions, strict=True):
                     each[step] = number
                 continue
+            if type(steps[0].value) is int:
+                return self._decide_by_value(transitions, k)
             truth = self.numbers.answer(steps[0], values, outside)
             sides: tuple[TransitionPairs, TransitionPairs] = [], []
             for step, pair in zip(steps, transitions, strict=True):
@@ -285,6 +292,20 @@ class BranchingLoop(LoopBuilder):
         if len(transitions) > 1:
             raise Unsupported("iterations with the same answers differ")
         return self._guarded(partial(self._perform, transition, values))
+
+    def _decide_by_value(self, transitions: TransitionPairs, k: int) -> list[Value]:
+        """Perform one of some transitions that ask, in step `k`, for the exact value of an integer."""
+        transition, values = transitions[0]
+        value = transition.steps[k].value
+        same = [pair for pair in transitions if pair[0].steps[k].value == value]
+        others = [pair for pair in transitions if pair[0].steps[k].value != value]
+        outside = partial(self._invariant_number, transition)
+        is_same = self.numbers.is_value(transition.steps[k], values, outside)
+        branches = [
+            partial(self._decide, others, k) if others else self._exit,
+            partial(self._decide, same, k + 1),
+        ]
+        return self._guarded(partial(self._case, is_same, branches))
 
     def _guarded(self, build: Callable[[], list[Value]]) -> list[Value]:
         """Return the results of a branch; exit if numbers so far may differ from Python's."""

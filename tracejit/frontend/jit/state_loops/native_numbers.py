@@ -10,7 +10,7 @@ bounds hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,11 @@ EXACT = 1 << 52
 EXACT_IN_FLOATS, MAX_BOUND, HUGE = 1 << 53, 1 << 62, (1 << 63) - 1
 """The largest magnitudes of integers that are converted to float as in Python does, of computed integers, and
 of literals.
+"""
+
+MAX_FACTOR = 1 << 30
+"""The limit of both factors of a product that may become large; where one factor is small, that of the other
+one is larger. Sums of such products still have a bound.
 """
 
 FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
@@ -93,10 +98,15 @@ class Unsupported(Exception):
 
 
 class LoopNumbers:
-    """Numbers in the body of a loop under construction."""
+    """Numbers in the body of a loop under construction.
+
+    magnitude: returns the bound on the magnitude of an integer that follows from more than its operands, and
+               the integers whose exactness it relies on; None if there is none.
+    """
 
     def __init__(self, body: Builder, device: Device) -> None:
         self.body, self.device = body, device
+        self.magnitude: Callable[[Value], tuple[int, Iterable[Value]] | None] = lambda value: None
         self._literals: dict[Value, Any] = {}
         self._bounds: dict[Value, int] = {}  # of computed integers
         self.exact: dict[Value, bool] = {}
@@ -133,6 +143,15 @@ class LoopNumbers:
             raise Unsupported(f"the value of {question.path} is asked for")
         operands = [self._operand(operand, numbers, outside) for operand in question.operands]
         return self._truth(question.operation, operands)
+
+    def is_value(
+        self, question: Question, numbers: dict[Any, Value], outside: Callable[[Any], Value]
+    ) -> Value:
+        """Return whether an integer, whose exact value is asked for, has the recorded value."""
+        number = self._operand(question.operands[0], numbers, outside)
+        if number.type.dtype != INTEGER or abs(question.value) > EXACT:
+            raise Unsupported(f"the value of {question.path} is asked for")
+        return self._arithmetic(ops.equal, number, self.literal(question.value))
 
     def take_conditions(self) -> list[Value]:
         """Return the conditions under which the numbers since the last call are those that Python
@@ -224,7 +243,12 @@ class LoopNumbers:
             x, y = self._promote(operands)
             a, b = self._bound_of(x), self._bound_of(y)
             result = self._arithmetic(ARITHMETIC[operation], x, y)
-            return self._with_bound(result, a * b if operation is operations.MULTIPLY else a + b)
+            if operation is not operations.MULTIPLY:
+                return self._with_bound(result, a + b)
+            if a * b > MAX_BOUND and self._magnitude_of(result) > MAX_BOUND:
+                limit = max(MAX_FACTOR**2 // max(min(a, b), 1), MAX_FACTOR)
+                a, b = self._limit(x, a, limit), self._limit(y, b, limit)
+            return self._with_bound(result, a * b)
         if all(value.type.dtype == INTEGER for value in operands):
             return self._of_integers(operation, operands)
         raise Unsupported(f"numbers are computed by {_form(operation, operands)}")
@@ -321,9 +345,27 @@ class LoopNumbers:
         """Note the bound on the magnitude of a computed number, and return the number."""
         if value.type.dtype == INTEGER:
             if bound > MAX_BOUND:
-                raise Unsupported("integers may become large")
+                bound = self._magnitude_of(value)
+                if bound > MAX_BOUND:
+                    raise Unsupported("integers may become large")
             self._bounds[value] = bound
         return value
+
+    def _magnitude_of(self, value: Value) -> int:
+        """Return the bound on the magnitude of an integer that follows from more than its operands."""
+        known = self.magnitude(value)
+        if known is None or known[0] > MAX_BOUND:
+            return HUGE
+        self.exact.update(dict.fromkeys(known[1], True))
+        return known[0]
+
+    def _limit(self, value: Value, bound: int, limit: int) -> int:
+        """Make it a condition that the magnitude of a factor is within a limit. Return its bound."""
+        if bound <= limit:
+            return bound
+        self._conditions.append(self._emit(ops.greater_equal, value, self.literal(-limit)))
+        self._conditions.append(self._emit(ops.less_equal, value, self.literal(limit)))
+        return limit
 
     def _bound_of(self, value: Value) -> int:
         """Return the bound on the magnitude of an integer. That an integer with which an iteration starts, or
