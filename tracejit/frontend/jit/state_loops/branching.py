@@ -301,8 +301,8 @@ class BranchingLoop(LoopBuilder):
         others = [pair for pair in transitions if pair[0].steps[k].value != value]
         outside = partial(self._invariant_number, transition)
         is_same = self.numbers.is_value(transition.steps[k], values, outside)
-        otherwise: Callable[[], list[Value]] = partial(self._decide, others, k) if others else self._exit
-        branches = [otherwise, partial(self._decide, same, k + 1)]
+        otherwise = partial(self._decide, others, k) if others else self._exit
+        branches: list[Callable[[], list[Value]]] = [otherwise, partial(self._decide, same, k + 1)]
         return self._guarded(partial(self._case, is_same, branches))
 
     def _guarded(self, build: Callable[[], list[Value]]) -> list[Value]:
