@@ -30,9 +30,9 @@ Modules; each imports only modules to its right and below:
     serial             lowers a loop over single elements to the statements of a serial kernel
     build              traces the body of a `fused` node to a program
     schedule           consecutive loops over the reduced dimensions
-    inner_loops, merging, assignments
-                       nested loops among states of a serial kernel; the common ends of its branches; their
-                       results as assignments
+    inner_loops, merging, selects, assignments
+                       nested loops among states of a serial kernel; the common ends of its branches, short
+                       ones without branching, their results as assignments
     sweep, layout      updates in place at shifted indices; the iteration domain, derived from shapes
     literals, operands, visits
                        serial kernels: which constants are part of them, lowered values, what statements read

@@ -55,6 +55,7 @@ from tracejit.loopnest.operands import (
     single_elements,
     window_of,
 )
+from tracejit.loopnest.selects import with_selects
 from tracejit.loopnest.statements import (
     MAX_DEPTH,
     ApplyFunction,
@@ -140,7 +141,7 @@ class _Lowering:
                 memory = operands[1 + i].memory
                 self._add(StoreElement(memory, Offset(-1, ()), result, self.memories[memory][0]))
         block = merged(StatementBlock(tuple(self.statements), ()), self.constants, self.scalar_count)
-        block = with_assignments(block)
+        block = with_assignments(with_selects(block, self.constants))
         block = with_inner_loops(block, self.constants)
         if len(assigned_in_branches(block)) * line_count(block) > MAX_ASSIGNED:
             raise NotSerial("it has too many branches and variables")
