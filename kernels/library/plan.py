@@ -161,7 +161,7 @@ def system_call(
 
 def is_small_system(name: str, shapes: Sequence[Shape], dtype: str) -> bool:
     """Whether a kernel computes an operator: whether it is ``solve`` or ``inv`` of small systems."""
-    return name in ROUTINES and 0 < _system_work(shapes[-1], dtype) <= SYSTEM_WORK
+    return name in ROUTINES and 0 not in shapes[-1][-2:] and _system_work(shapes[-1], dtype) <= SYSTEM_WORK
 
 
 def _system_work(shape: Shape, dtype: str) -> int:

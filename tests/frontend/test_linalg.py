@@ -379,6 +379,15 @@ def test_small_systems_are_solved_by_kernels(dtype):
         assert names == [f"solve {dtype}", f"inv {dtype}"]
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (5, 0), (0, 3)])
+def test_systems_without_elements(shape):
+    rows, columns = shape
+    a, b = np.eye(rows), np.ones((rows, columns))
+    traced = tj.jit(lambda a, b: tj.linalg.solve(a * 1, b), strict=True)
+    for _ in range(2):
+        assert traced(tj.asarray(a), tj.asarray(b)).shape == shape
+
+
 def test_large_systems_are_numpys():
     a = positive((200, 200))
     traced = tj.jit(solved_and_inverted, strict=True)

@@ -353,22 +353,3 @@ def test_questions_about_other_numbers_are_guards_after_a_guarded_one():
 
     assert [float(f(tj.ones(()), 3, limit)) for limit in (5, 2, 7, 3)] == [8, -8, 8, -8]
     assert f.cache_info().traces == 2
-
-
-def test_iterations_ask_again_about_a_guarded_number():
-    def body(x, n):
-        total = 0
-        for k in range(len(x)):
-            if x[k] > 0:
-                if n > 3:
-                    total += 1
-                for j in range(n):
-                    total += j * k
-            elif n > 2:
-                total -= 1
-        return total
-
-    f, rng = tj.jit(body, strict=True), np.random.default_rng(2)
-    for n in (5, 5, 3, 5, 2, 2):
-        x = rng.standard_normal(30)
-        assert f(tj.asarray(x), n) == body(x, n)

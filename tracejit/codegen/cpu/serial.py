@@ -153,11 +153,11 @@ class _SerialText(KernelText):
                 else:
                     self.statements(branch.statements, is_outermost=False)
 
-    def is_chosen(self, choice: Choose, number: int, negation: str = "") -> str:
-        """Return the condition, or its negation, that a branch is chosen."""
+    def is_chosen(self, choice: Choose, number: int, *, negated: bool = False) -> str:
+        """Return the condition that a branch is chosen, or its negation."""
         if not choice.is_bool:
-            return f"v{choice.which} {'!=' if negation else '=='} {number}"
-        return f"v{choice.which}" if bool(number) != bool(negation) else f"not v{choice.which}"
+            return f"v{choice.which} {'!=' if negated else '=='} {number}"
+        return f"v{choice.which}" if bool(number) != negated else f"not v{choice.which}"
 
     def inner_loop(self, choice: Choose, number: int) -> None:
         """Emit a branch that is run until another one is chosen. It is left, too, in the loop's last
@@ -167,7 +167,7 @@ class _SerialText(KernelText):
         iteration, continues = f"v{loop.iteration}", f"v{loop.registers[loop.until].variable}"
         with self.block("while True:"):
             self.statements(choice.branches[number].statements, is_outermost=False)
-            leaves = self.is_chosen(choice, number, "not")
+            leaves = self.is_chosen(choice, number, negated=True)
             if choice.again:
                 with self.block(f"if not {continues}:"):
                     self.line("break")

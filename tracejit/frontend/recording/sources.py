@@ -18,6 +18,9 @@ import numpy as np
 from tracejit.frontend.python.interned import interned
 from tracejit.frontend.recording.operations import IDENTITY_FUNCTION, Operation
 
+LITERALS = (bool, int, float, np.generic)
+"""The types of operands that are no sources."""
+
 MAX_SHOWN_CHARACTERS = 60  # the maximum number of characters of an expression in messages
 
 
@@ -119,5 +122,4 @@ def identity(operand: Any) -> Any:
     """Return a key that is equal for operands of equal meaning. The keys of 1 and 1.0 differ, and so do those
     of 0.0 and -0.0.
     """
-    is_literal = isinstance(operand, (bool, int, float, np.generic))
-    return (type(operand), repr(operand)) if is_literal else id(operand)
+    return (type(operand), repr(operand)) if isinstance(operand, LITERALS) else id(operand)

@@ -10,14 +10,18 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tracejit.frontend.recording import operations
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.operations import Operation
-from tracejit.frontend.recording.sources import OF_LOOPS, Computed, Question, Source, identity, shown
-
-LITERALS = (bool, int, float, np.generic)
+from tracejit.frontend.recording.sources import (
+    LITERALS,
+    OF_LOOPS,
+    Computed,
+    Question,
+    Source,
+    identity,
+    shown,
+)
 
 MAX_REQUIRED = 1000
 """The number of guarded numbers after which numbers computed from them are literals: a body that computes so

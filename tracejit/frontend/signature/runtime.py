@@ -16,7 +16,6 @@ from tracejit import engine
 from tracejit.engine.variable import mark_committed, wait_uncommitted
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
-from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import ArrayType
@@ -161,12 +160,9 @@ class Memo(dict[Any, tuple[Any, ...]]):
 
     def end_draw(self, stream: Any, start: int, end: int) -> None:
         """Return to a stream the positions from `end` on of the last draw from it, which began at `start`."""
-        last = max(i for i, each in enumerate(self.drawn) if each[0] is stream)
-        _, first, count, position = self.drawn[last]
-        assert first == start
-        used = (end - start) % WORD
-        stream.give_back(end, count - used)
-        self.drawn[last] = stream, start, used, position
+        last = next(i for i in reversed(range(len(self.drawn))) if self.drawn[i][:2] == (stream, start))
+        _, _, count, position = self.drawn[last]
+        self.drawn[last] = stream, start, stream.keep_until(end, start, count), position
 
     def state_in(self, node: Any) -> Any:
         """Return the key of the state in which another path has left a loop; None if none has run it."""

@@ -95,6 +95,20 @@ class Stream:
             if self.counter == (start + count) % WORD:
                 self.counter = start
 
+    def keep_until(self, end: int, start: int, count: int) -> int:
+        """Return the positions from `end` on of `count` ones that begin at `start` to the stream, like
+        `give_back`. The result is the number of positions before `end`.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> start = stream.advance(10)
+        >>> stream.keep_until(4, start, 10), stream.counter
+        (4, 4)
+        """
+        kept = (end - start) % WORD
+        self.give_back(end, count - kept)
+        return kept
+
 
 _streams: dict[Device, Stream] = {}
 _streams_lock = make_lock()

@@ -16,7 +16,7 @@ from tracejit.frontend.jit.state_loops.branching import BranchingLoop
 from tracejit.frontend.jit.state_loops.loop_builder import NativeLoop
 from tracejit.frontend.jit.state_loops.native_numbers import EXACT, Unsupported
 from tracejit.frontend.jit.state_loops.regions import LoopRegion, StateVariable, region_so_far
-from tracejit.frontend.recording.draws import WORD, DrawCounter, DrawKey
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.look_loops.run_ahead import DrawnRange, Values
 from tracejit.frontend.recording.origins import InputOrigin, RuntimeNumber, StorageRange
 from tracejit.frontend.recording.storage import Storage
@@ -64,7 +64,10 @@ class NativeIterations:
                 results, first = native.segment.run(inputs)
                 assert native.states[first] == self.state_id
             counters = results[int(len(native.states) > 1) :]
-            draws = [_until(_number(end), *draw) for end, draw in zip(counters, draws, strict=False)]
+            draws = [
+                (stream, start, stream.keep_until(_number(end), start, count))
+                for end, (stream, start, count) in zip(counters, draws, strict=False)
+            ]
         except BaseException:
             for draw in reversed(draws):
                 draw[0].give_back(*draw[1:])
@@ -86,13 +89,6 @@ class NativeIterations:
 
 def _number(storage: Storage) -> Any:
     return storage.memory().reshape(-1)[0].item()
-
-
-def _until(end: int, stream: Any, start: int, count: int) -> DrawnRange:
-    """Return a draw that ends at a position of the stream, and the other positions to the stream."""
-    used = (end - start) % WORD
-    stream.give_back(end, count - used)
-    return stream, start, used
 
 
 def _origin(

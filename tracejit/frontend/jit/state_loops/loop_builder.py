@@ -390,10 +390,10 @@ class LoopBuilder:
 
     def _add_counters(self) -> None:
         """Create the counters of the random streams."""
-        for number in range(len(self.draws)):
+        for number, stream in enumerate(self.draws):
             start = RuntimeNumber(0, DrawCounter(number, 0))
             counter = self._filled(self._input(ArrayType((), UNSIGNED, HOST), start))
-            self.counters[list(self.draws)[number]] = self._operand(counter)
+            self.counters[stream] = self._operand(counter)
 
     def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
         """Copy a node of a segment. Numbers that iterations change are arrays without dimensions here."""

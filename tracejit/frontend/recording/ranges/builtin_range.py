@@ -43,6 +43,7 @@ from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Trait
+from tracejit.loopnest.operands import MAX_SHORT
 from tracejit.ops import update
 from tracejit.passes.rolling.roll import LONG_SCALE, check_size
 from tracejit.passes.rolling.wiring import NotRollable
@@ -54,9 +55,6 @@ LONG_RECORDING = 4096
 """The maximum number of operations in a recording that unrolls all loops; recording them takes a tenth of a
 second.
 """
-
-MAX_ELEMENTS = 16
-"""The largest arrays that count as single elements."""
 
 CALLED = {Trait.ORDERED, Trait.HOST, Trait.LIBRARY}
 """The traits of operators that cannot be part of a kernel."""
@@ -96,7 +94,7 @@ def range_of_called(*bounds: Any) -> Any:
 
 def should_count(trace: Trace) -> bool:
     """Whether the iterations of unrolled loops should become those of a loop over looks: they compute single
-    elements, as their last operations show.
+    elements, or arrays as short as serial kernels have, as their last operations show.
     """
     if trace.assumed.counted is not None or trace.looks.cuts or not trace.assumed.unrolled:
         return False
@@ -104,7 +102,7 @@ def should_count(trace: Trace) -> bool:
         return False
     for node in trace.nodes[-LONG_RECORDING:]:
         computed = node.inputs[1] if node.op is update else node.outputs[0]
-        if computed.type.size > MAX_ELEMENTS or not CALLED.isdisjoint(node.op.traits):
+        if computed.type.size > MAX_SHORT or not CALLED.isdisjoint(node.op.traits):
             return False
     return True
 
