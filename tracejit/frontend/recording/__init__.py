@@ -19,6 +19,6 @@ Modules; each imports only modules to its right and below, except for types (a c
     storage, location         memory of arrays; the user's line
     sources, operations       the source that identifies each number; operations on run-time numbers
 
-The package imports `compile`, `engine`, `ir`, `loopnest`, `ops`, `passes` and `python`. It knows no `NDArray`: storages
-and views only.
+The package imports `compile`, `engine`, `ir`, `loopnest`, `ops`, `passes` and `python`. It knows no
+`NDArray`: storages and views only.
 """
