@@ -282,6 +282,19 @@ def test_least_recently_used_entries_go_first(tmp_path):
     assert {file.stem for file in tmp_path.glob("*.hits")} <= left
 
 
+def test_puts_do_not_look_at_every_file(store, monkeypatch):
+    real, looks = os.scandir, []
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or real(path))
+    for i in range(200):
+        store.put(key(str(i), TARGET), make(size=800))
+    assert len(looks) == 1
+    full = Store(store.path, limit=200 * 1500)
+    for i in range(200, 600):
+        full.put(key(str(i), TARGET), make(size=800))
+    assert len(looks) < 140
+    assert sum(file.stat().st_size for file in store.path.glob("*.kernel")) <= full.limit * (1 + 1 / 64)
+
+
 def test_unfinished_files_of_dead_processes_are_removed(store):
     store.put(key("a", TARGET), make())
     old, new, other = (store.path / f"{name}.partial" for name in ("0" * 16, "1" * 16, "download"))
@@ -289,7 +302,7 @@ def test_unfinished_files_of_dead_processes_are_removed(store):
         file.write_bytes(b"half")
     for file in (old, other):
         os.utime(file, (0, 0))
-    store.put(key("b", TARGET), make())
+    Store(store.path).put(key("b", TARGET), make())  # the first of a process
     assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
 
 
@@ -521,8 +534,7 @@ def test_only_files_of_ours_are_removed_from_a_folder(store, monkeypatch):
         os.chown(foreign, 12345, -1)
     else:
         monkeypatch.setattr(os, "lstat", lambda f: owned_by(user + (str(f) == str(foreign)), real(f)))
-    store.limit = 0
-    store.put(key("d", TARGET), make())
+    Store(store.path, limit=0).put(key("d", TARGET), make())
     assert all(file.exists() for file in others)
     if user == 0:
         assert foreign.exists()

@@ -50,6 +50,10 @@ OURS = re.compile(rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial
 """The names of files that a store creates."""
 
 ABANDONED = 3600.0  # seconds after which an unfinished file counts as abandoned by its process
+MARGIN = 16
+"""Eviction frees this part of the limit. A process looks at the folder again when it has written a quarter of
+this part, or of what is free: a look takes microseconds for each file, as long as compilation for thousands.
+"""
 
 
 class Stats(NamedTuple):
@@ -108,6 +112,7 @@ class Store:
         self.misses: dict[str, str] = {}
         self.problem: str | None = None
         self._memory: dict[str, Entry] = {}
+        self._allowance = 0  # bytes that may be written before the folder is looked at
         self._lock = make_lock()
 
     # Reading
@@ -199,7 +204,11 @@ class Store:
         data = encode(key, entry)
         try:
             self._write(key, data)
-            self._evict()
+            with self._lock:
+                self._allowance -= len(data)
+                must_look = self._allowance < 0
+            if must_look:
+                self._evict()
         except OSError as error:
             self._report(error)
             with self._lock:
@@ -345,7 +354,9 @@ class Store:
             pass  # another process removed it
 
     def _evict(self) -> None:
-        """Remove the least recently used entries above the limit, and unfinished files of dead processes."""
+        """Remove the least recently used entries if there are more than the limit allows, and unfinished
+        files of dead processes.
+        """
         sizes: dict[str, int] = {}
         last_used: dict[str, int] = {}
         user = os.geteuid()
@@ -367,12 +378,15 @@ class Store:
                 elif suffix == ".partial" and time.time() - status.st_mtime > ABANDONED:
                     self._unlink(file.path)
         total = sum(sizes.values())
+        retained = self.limit if total <= self.limit else self.limit - self.limit // MARGIN
         for name in sorted(last_used, key=lambda name: (last_used[name], name)):
-            if name in sizes and total <= self.limit:
+            if name in sizes and total <= retained:
                 break
             total -= sizes.get(name, 0)  # without a size: the hits file of a removed entry
             if not_removed := self._remove(name):
                 self._report(not_removed)
+        with self._lock:
+            self._allowance = max(self.limit - total, self.limit // MARGIN) // 4
 
     # Bookkeeping
 
