@@ -79,7 +79,7 @@ def assert_equal(results, expected):
 
 
 @pytest.mark.parametrize(
-    ("body", "patience"), [*((body, 100.0) for body in BODIES), (rejection, 0.0), (walks, 0.0)]
+    ("body", "patience"), [*((body, 100.0) for body in BODIES), (rejection, 0.0), (metropolis, 0.0)]
 )
 def test_the_numbers_of_eager_code(body, patience, monkeypatch):
     monkeypatch.setattr(run_ahead, "PATIENCE", patience)

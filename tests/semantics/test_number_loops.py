@@ -130,10 +130,14 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "in C code": (in_c_code, integers(20, 6)),
     "of several": (of_several, integers(40, 2)),
 }
+AT_ONCE = ("primes", "digits", "chained", "of several")
+"""Those whose first call also runs its loops at once."""
 
 
-@pytest.mark.parametrize("patience", [run_ahead.PATIENCE, 0.0])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "patience"),
+    [*((name, run_ahead.PATIENCE) for name in PROGRAMS), *((name, 0.0) for name in AT_ONCE)],
+)
 def test_programs(name, patience, monkeypatch):
     monkeypatch.setattr(run_ahead, "PATIENCE", patience)
     function, arguments = PROGRAMS[name]
