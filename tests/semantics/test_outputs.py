@@ -250,7 +250,7 @@ def test_numpy_arrays_that_the_body_worked_out_are_copied():
         return squares.T, {"again": squares.T.copy(), "n": n}
 
     function = tj.jit(table, strict=True)
-    for n, scale in ((4, 2.0), (4, 2.0), (3, 2.0), (4, 1.5), (4, 2.0)):
+    for n, scale in ((4, 2), (4, 2), (3, 2), (4, 1), (4, 2)):
         found, parts = function(n, scale)
         expected = table(n, scale)[0]
         assert type(found) is np.ndarray

@@ -4,6 +4,7 @@ Every program runs on NumPy arrays first; then traced, with recording and two re
 changed inputs, and must give the same numbers, shapes and dtypes.
 """
 
+import math
 import re
 import threading
 
@@ -336,3 +337,66 @@ def test_elements_of_numpy_arguments_are_numbers():
         p = np.cumsum(np.random.default_rng(seed).standard_normal(60))
         np.testing.assert_allclose(f(p, 0.2, 0.05), crossings(p, 0.2, 0.05), rtol=1e-12)
     assert f.cache_info().replays >= 1
+
+
+# ---- bodies that are given numbers only
+
+
+def epidemic(beta, gamma, n, dt):
+    s, i, r = np.zeros(n), np.zeros(n), np.zeros(n)
+    s[0], i[0] = 0.99, 0.01
+    for t in range(n - 1):
+        infected, recovered = beta * s[t] * i[t] * dt, gamma * i[t] * dt
+        s[t + 1] = s[t] - infected
+        i[t + 1] = i[t] + infected - recovered
+        r[t + 1] = r[t] + recovered
+    return s, i, r
+
+
+def orbit(sigma, rho, beta, n, dt):
+    out = np.zeros((n, 3))
+    x, y, z = 1.0, 1.0, 1.0
+    for i in range(n):
+        dx, dy, dz = sigma * (y - x), x * (rho - z) - y, x * y - beta * z
+        x += dx * dt
+        y += dy * dt
+        z += dz * dt
+        out[i, 0], out[i, 1], out[i, 2] = x, y, z
+    return out
+
+
+def decay(rate, amount, n, dt):
+    times = np.linspace(0.0, n * dt, n)
+    level = np.array([amount, 0.0])
+    for _ in range(n):
+        level = level + dt * np.array([-rate * level[0], rate * level[0] * math.exp(-dt)])
+    return amount * np.exp(-rate * times), level
+
+
+@pytest.mark.parametrize("body", [epidemic, orbit, decay])
+def test_bodies_of_floats_are_recorded_once(body):
+    traced = tj.jit(body, strict=True)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        floats = rng.uniform(0.1, 1.0, 4 if body is orbit else 3)
+        given = (*floats[:-1].tolist(), 60, float(floats[-1]) / 50)
+        found, expected = traced(*given), body(*given)
+        several = isinstance(expected, tuple)
+        pairs = zip(found, expected, strict=True) if several else [(found, expected)]
+        for ours, theirs in pairs:
+            assert isinstance(ours, tj.NDArray)
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-13)
+    assert traced.cache_info().traces == 1
+
+
+def test_a_float_that_other_code_needs_is_guarded_all_the_same():
+    def body(scale, n):
+        table = np.zeros(n)
+        table[0] = scale
+        return table, f"{scale:.2f}"
+
+    traced = tj.jit(body)
+    for scale in (0.5, 0.5, 0.25, 0.5):
+        table, text = traced(scale, 3)
+        assert (np.asarray(table).tolist(), text) == ([scale, 0, 0], f"{scale:.2f}")

@@ -351,11 +351,13 @@ class Trace(Recording):
         self.nest.loops[-1].unroll(f"the position of {op.name} moves to where another operator is needed")
 
     def _compute_math(self) -> None:
-        """Restart with functions of `math` that compute run-time numbers, if that may help: the body needs
-        the exact value of a float.
+        """Restart with functions of `math` that compute run-time numbers, or with recorded arrays in place
+        of those that NumPy creates, if that may help: the body needs the exact value of a float, perhaps to
+        store it in an array.
         """
         if self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
+        self.record_numpy()
 
     def _refuse_exact_value(self, path: str) -> NoReturn:
         """Give up because the body needs the exact value of a number that depends on an array and differs
