@@ -426,3 +426,48 @@ def test_lists_of_numbers_and_elements_index_as_in_numpy():
                 np.testing.assert_array_equal(got, expected)
     with pytest.raises(IndexError, match="index 3 is out of bounds"):
         tj.jit(lambda x, k: x[[0, k.argmax() + 1]])(tj.asarray(x), tj.asarray([0.0, 1, 2])).wait()
+
+
+def beside(x, w, k, rows):
+    """Numbers that were looked at, beside arrays of integers."""
+    a = int(w.argmax())
+    y = x.copy()
+    y[k, a] = 7
+    y[a, :, rows] += 1
+    y[rows, a - 3] -= w
+    return x[k, a], x[a, k], x[rows, a], x[a, :, rows], x[:, rows, a], x[a, rows[0], None], y
+
+
+def test_numbers_beside_arrays_index_as_in_numpy():
+    f, rng = tj.jit(beside, strict=True), np.random.default_rng(9)
+    for _ in range(8):
+        x, w = rng.standard_normal((3, 3, 3)), rng.standard_normal(3)
+        k, rows = rng.integers(-3, 3), rng.permutation(3)
+        ours = [tj.asarray(each) for each in (x, w, k, rows)]
+        for function in (f, beside):
+            for got, expected in zip(function(*ours), beside(x, w, k, rows), strict=True):
+                np.testing.assert_array_equal(np.asarray(got), expected)
+    assert f.cache_info().traces == 1
+    with pytest.raises(IndexError, match="out of bounds"):
+        tj.jit(lambda x, w, k: x[k, int(w.argmax()) + 3])(x, w, k)
+
+
+def learned(q, moves, rewards, draws):
+    """Q-learning: the state is an element of an array of integers."""
+    q, state = q.copy(), 0
+    for explores, draw in draws:
+        action = int(draw * 3) if explores < 0.2 else int(np.argmax(q[state]))
+        following = moves[state, action]
+        q[state, action] += 0.5 * (rewards[state, action] + 0.5 * q[following].max() - q[state, action])
+        state = following
+    return q
+
+
+def test_q_learning_is_one_launch():
+    f, rng = tj.jit(learned, strict=True), np.random.default_rng(10)
+    for _ in range(6):
+        given = np.zeros((9, 3)), rng.integers(0, 9, (9, 3)), rng.random((9, 3)), rng.random((80, 2))
+        np.testing.assert_array_equal(f(*given), learned(*given))
+    assert f.cache_info().replays >= 3
+    assert "are one launch" in f.explain()
+    assert "launch each" not in f.explain()

@@ -32,10 +32,10 @@ from tracejit.frontend.arrays.indexing import (
     check_mask,
     expand_scalar_masks,
     expanded,
+    integer_arrays,
     is_advanced,
     is_mask,
     is_split,
-    masks_to_integers,
     numbers_as_arrays,
     picked,
     view_of,
@@ -76,7 +76,7 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     split = is_split(index)
     if len(advanced) == 1 and is_mask(advanced[0]) and _write_masked(x, components, split, content):
         return
-    _write_picked(x, picked(x, masks_to_integers(x, components), split), content)
+    _write_picked(x, picked(x, integer_arrays(x, components), split), content)
 
 
 def _as_content(x: ArrayCore, value: Any) -> Any:
@@ -213,7 +213,7 @@ def add_at(name: str, x: ArrayCore, index: Any, values: Any, *, negate: bool = F
     else:
         addend = dispatch.full(addend, (), dtype, x.device, name)
     if any(map(is_advanced, components)):
-        to = picked(x, masks_to_integers(x, components), is_split(index))
+        to = picked(x, integer_arrays(x, components), is_split(index))
         flat = to.position.reshape((to.position.size,))
         total = _sums(_merged(name, addend, to), flat, math.prod(to.extents), to.lead).reshape(to.view.shape)
         target = ArrayCore.concrete(x._storage, to.view)

@@ -200,7 +200,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
             picked_later = selection.select(x, components[0])
             if picked_later is not None:
                 return picked_later
-    return _gather(x, masks_to_integers(x, components), is_split(index))
+    return _gather(x, integer_arrays(x, components), is_split(index))
 
 
 def _with_numbers(components: list[Any]) -> list[Any]:
@@ -310,6 +310,15 @@ def masks_to_integers(x: ArrayCore, components: list[Any]) -> list[Any]:
             out.append(part)
             axis += 1
     return out
+
+
+def integer_arrays(x: ArrayCore, components: list[Any]) -> list[Any]:
+    """Convert the masks of an index with arrays to integer arrays, and integers that vary from call to call,
+    too: NumPy treats integers beside arrays as arrays.
+    """
+    converted = masks_to_integers(x, components)
+    replaced = numbers_as_arrays(x, converted)
+    return converted if replaced is None or replaced[0] is not x else replaced[1]
 
 
 def is_split(index: Any) -> bool:
