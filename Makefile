@@ -4,8 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Python compiles what is imported: a third of what pip would compile, 15 s for each environment.
-INSTALL := install --quiet --no-compile
 TREE := build/tree
 FUZZ ?= 10000
 SEED ?= $(shell date +%j)
@@ -77,7 +75,7 @@ run-on-%: $(VENV)-%/.test
 
 .PRECIOUS: $(VENV)-%/.test
 $(VENV)-%/.test: pyproject.toml Makefile
-	$(VENV)-$*/bin/python -m pip --disable-pip-version-check $(INSTALL) --upgrade --editable '.[test]' \
+	$(VENV)-$*/bin/python -m pip --disable-pip-version-check install --quiet --upgrade --editable '.[test]' \
 	  $(if $(filter $*,$(OLDEST)),$(shell sed -nE 's/^    "(numpy|numba|llvmlite)>=([0-9.]+)",$$/\1==\2/p' pyproject.toml))
 	@touch $@
 
@@ -123,16 +121,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.test: pyproject.toml Makefile | $(BIN)/python
-	$(PIP) $(INSTALL) --editable '.[test,dist]' || { $(PIP) $(INSTALL) --editable '.[test]' && \
+	$(PIP) install --quiet --editable '.[test,dist]' || { $(PIP) install --quiet --editable '.[test]' && \
 	  echo "MPI does not install here: NOTHING WAS TESTED ON SEVERAL RANKS"; }
 	@touch $@
 
 $(VENV)/.examples $(VENV)/.docs: pyproject.toml | $(BIN)/python
-	$(PIP) $(INSTALL) --editable '.[$(subst $(VENV)/.,,$@)]'
+	$(PIP) install --quiet --editable '.[$(subst $(VENV)/.,,$@)]'
 	@touch $@
 
 # A peer that does not install here is left out of the comparison; the harness names those it misses.
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(PIP) $(INSTALL) --editable '.[bench]' || { $(PIP) $(INSTALL) --editable . && \
-	  for peer in jax torch==2.13.0 numexpr matplotlib scikit-learn; do $(PIP) $(INSTALL) $$peer || true; done; }
+	$(PIP) install --quiet --editable '.[bench]' || { $(PIP) install --quiet --editable . && \
+	  for peer in jax torch==2.13.0 numexpr matplotlib scikit-learn; do $(PIP) install --quiet $$peer || true; done; }
 	@touch $@
