@@ -400,3 +400,35 @@ def test_a_float_that_other_code_needs_is_guarded_all_the_same():
     for scale in (0.5, 0.5, 0.25, 0.5):
         table, text = traced(scale, 3)
         assert (np.asarray(table).tolist(), text) == ([scale, 0, 0], f"{scale:.2f}")
+
+
+def with_types(x, rate):
+    if isinstance(rate, int):
+        rate = float(rate)
+    return x * rate + np.linspace(0.0, 1.0, 3).sum(), f"{rate:.2f}"
+
+
+def with_handlers(x, rate):
+    steps = np.arange(3.0)
+    try:
+        text = f"{rate:.2f}"
+    except ValueError:
+        text = ""
+    return x * rate, steps, text
+
+
+def with_wider_numbers(x, rate):
+    steps = np.linspace(0.0, 1.0, 3)
+    return x * rate + steps.sum(), steps, f"{rate:.2f}"
+
+
+@pytest.mark.parametrize("body", [with_types, with_handlers, with_wider_numbers])
+def test_recorded_arrays_that_spare_no_guard_are_not_used(body):
+    traced, x = tj.jit(body, strict=True), np.arange(3, dtype="float32")
+    for rate in (0.5, 0.5, 0.25, 0.5):
+        for found, expected in zip(traced(tj.asarray(x), rate), body(x, rate), strict=True):
+            if isinstance(expected, str):
+                assert found == expected
+            else:
+                np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6)
+    assert traced.cache_info()[:2] == (2, 2)

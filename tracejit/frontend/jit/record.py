@@ -91,6 +91,10 @@ def record(
                 recorded = call.conclude(result, launch=launch, compiled=compiled)
                 return recorded._replace(aliased=assumed.aliased)
             except Unreplayable as end:
+                if assumed.numpy and assumed.spares_guards:
+                    end.__traceback__ = None
+                    Restart(numpy=False).correct(assumed)
+                    continue
                 line = end.line or _line_of(function)
                 if trace.dry or (strict and not end.later):
                     error = ReplayError(f"{name}: {end}")

@@ -39,6 +39,8 @@ class Assumptions:
     concrete: the body receives numbers themselves and NumPy's arrays, which are guarded, because code
               compares types.
     numpy:    functions of this package replace NumPy's functions that create arrays. None: not needed so far.
+    spares_guards: `numpy` is meant to need no guard on a float; without it, the call can be recorded,
+              too.
     counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
     math:     functions of `math` compute with run-time numbers.
     functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.
@@ -62,6 +64,7 @@ class Assumptions:
 
     concrete: bool = False
     numpy: bool | None = None
+    spares_guards: bool = False
     counted: bool | None = None
     math: bool = False
     functions: bool = True
@@ -96,6 +99,7 @@ class Restart(BaseException):
         *,
         concrete: bool | None = None,
         numpy: bool | None = None,
+        spares_guards: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
         functions: bool | None = None,
@@ -112,6 +116,7 @@ class Restart(BaseException):
         self._corrections: dict[str, Any] = {
             "concrete": concrete,
             "numpy": numpy,
+            "spares_guards": spares_guards,
             "counted": counted,
             "math": math,
             "functions": functions,

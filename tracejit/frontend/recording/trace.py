@@ -143,7 +143,7 @@ class Trace(Recording):
             refuse=self._refuse_exact_value,
             recount=self._recount,
             after_question=NumberLoops(self).after_question,
-            need_math=self._compute_math,
+            need_float=self._spare_guard,
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers)
@@ -350,14 +350,16 @@ class Trace(Recording):
         """Unroll a loop, as a moving view needs different operators in its iterations."""
         self.nest.loops[-1].unroll(f"the position of {op.name} moves to where another operator is needed")
 
-    def _compute_math(self) -> None:
+    def _spare_guard(self) -> None:
         """Restart with functions of `math` that compute run-time numbers, or with recorded arrays in place
         of those that NumPy creates, if that may help: the body needs the exact value of a float, perhaps to
-        store it in an array.
+        store it in an array. If it still needs one with recorded arrays, they were of no use.
         """
         if self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
-        self.record_numpy()
+        if self.recorded_numpy and self.assumed.spares_guards:
+            self.interrupt(Restart(numpy=False))
+        self.record_numpy(spares_guards=True)
 
     def _refuse_exact_value(self, path: str) -> NoReturn:
         """Give up because the body needs the exact value of a number that depends on an array and differs
@@ -409,7 +411,7 @@ class Trace(Recording):
     def forget_functions(self) -> None:
         """Break the reference cycles of a recording that has ended, so that it is freed immediately."""
         numbers = self.numbers
-        numbers.refuse = numbers.recount = numbers.after_question = numbers.need_math = None
+        numbers.refuse = numbers.recount = numbers.after_question = numbers.need_float = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 
@@ -460,10 +462,12 @@ class Trace(Recording):
         self.record_numpy()
         self.interrupt(Restart(counted=False))
 
-    def record_numpy(self) -> None:
-        """Restart with recorded arrays in place of those that NumPy creates, if that may help."""
+    def record_numpy(self, *, spares_guards: bool = False) -> None:
+        """Restart with recorded arrays in place of those that NumPy creates, if that may help.
+        For `spares_guards` see `Assumptions`.
+        """
         if self.body.makes_arrays and self.recorded_numpy is None:
-            self.interrupt(Restart(numpy=True))
+            self.interrupt(Restart(numpy=True, spares_guards=spares_guards))
 
     def interrupt(self, error: BaseException) -> NoReturn:
         """Abort the body. If it catches the exception and continues, it is aborted again with the same

@@ -45,7 +45,7 @@ class Numbers:
              such numbers.
     recount: called when the body asks for the exact value of one of them.
     after_question: called after a comparison or a truth test, see `answered`.
-    need_math: called when the body asks for the exact value of a float.
+    need_float: called when the body asks for the exact value of a float.
     required: sources of the numbers whose exact values are guarded, and of those computed from such numbers:
             before the first look, only questions about their exact values are guards, from which later
             recordings learn what varies.
@@ -58,10 +58,10 @@ class Numbers:
         refuse: Callable[[str], Any] | None = None,
         recount: Callable[[], Any] | None = None,
         after_question: Callable[[NumberProxy, Any, types.FrameType], None] | None = None,
-        need_math: Callable[[], None] | None = None,
+        need_float: Callable[[], None] | None = None,
     ) -> None:
         self.concrete, self.refuse, self.recount = concrete, refuse, recount
-        self.after_question, self.need_math = after_question, need_math
+        self.after_question, self.need_float = after_question, need_float
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -124,8 +124,8 @@ class Numbers:
         is_open = self.refuse is not None and not self.closed
         if is_open and proxy._source in self.counted:
             self.recount()  # type: ignore[misc]
-        if is_open and isinstance(proxy._value, float) and self.need_math is not None:
-            self.need_math()
+        if is_open and isinstance(proxy._value, float) and self.need_float is not None:
+            self.need_float()
         if is_open and isinstance(proxy._value, float) and proxy._source in self.from_arrays:
             self.refuse(shown(operations.IDENTITY_FUNCTION, (proxy._source,)))  # type: ignore[misc]
 
