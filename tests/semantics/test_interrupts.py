@@ -25,7 +25,8 @@ from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.jit import record
 from tracejit.frontend.python.identity import Identity
 from tracejit.frontend.python.interned import interned
-from tracejit.frontend.recording import eager
+from tracejit.frontend.recording import eager, recording
+from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings import monitoring, profiling, watch
 
 pytestmark = pytest.mark.cpu("it interrupts Python, of which the driver of these tests is made")
@@ -400,3 +401,33 @@ def test_keys_of_dying_values_run_no_code_of_ours():
         dying = [key, interned("deep", interned(Identity(dict)))]
         del key
         assert not interrupted(dying.clear, number, checks=True)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there is no hook: sys.monitoring reports events")
+def test_an_operator_of_a_body_releases_the_lock_without_the_hook():
+    """An interrupt in a hook that is told of the call of ``lock.__exit__`` would prevent the call."""
+    told = []
+
+    def hook(frame, event, function):
+        if event == "c_call" and getattr(function, "__self__", None) is recording.lock:
+            told.append(frame.f_code.co_qualname)
+
+    def body(x, k):
+        real = thread.hook
+        thread.hook = hook
+        try:
+            y = tj.where(x > 0, x * 2, 0)
+            y[0] = 3
+            y[k] = 4
+            y += 1
+            total = y[y > 1].sum()
+            for i in tj.range(3):
+                y = y + i
+            return y + tj.random.normal(shape=3) + total, tj.grad(lambda v: (v * v).sum())(y)
+        finally:
+            thread.hook = real
+
+    traced = tj.jit(body)
+    traced(tj.ones(3), tj.asarray([0, 1]))
+    assert not told
+    assert not recording.lock._is_owned()

@@ -348,7 +348,7 @@ class _Emission:
         self._compute_numbers()
         effects = [(self._target(effect.target), effect.value) for effect in self.graph.effects]
         self._check_apart([array for array, _ in effects])
-        with lock, quiet:
+        with quiet, lock:
             recording = eager.current()
             values = self._inputs(recording)
             emit_graph(recording, self.graph, values)

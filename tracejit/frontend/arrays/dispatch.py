@@ -172,7 +172,7 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
             result = _emitted(op, x._storage.buffer, operands, attrs)
             if result is not None:
                 return result
-    with lock, quiet:
+    with quiet, lock:
         recording = eager.current()
         values = read_all(
             recording,
@@ -193,7 +193,7 @@ def element(x: ArrayCore) -> Any:
     trace = thread.trace
     if trace is None or type(x._storage) is Uncounted:
         return emit(copy_op, x)
-    with lock, quiet:
+    with quiet, lock:
         (value,) = read_all(trace, lambda: [trace.read(x._storage, x._view)])
         last = trace.nodes[-1] if trace.nodes else None
         if last is None or last.op is not view_op or last.outputs[0] is not value:
@@ -224,7 +224,7 @@ def full(
     computed = immediate.full(value, shape, dtype, device)
     if computed is not None:
         return computed
-    with lock, quiet:
+    with quiet, lock:
         recording = eager.current()
         kind = _dtype_of_number(value, dtype)
         content = value_of(recording, value, kind, shape, device)
@@ -286,7 +286,7 @@ def _record_write(target: ArrayCore, value: PromotionOperand, name: str, *, cast
     if not is_alike:
         value = _storable(target, value, name, casts)
     dtype = target.dtype
-    with lock, quiet:
+    with quiet, lock:
         recording = eager.current(cut=casts)  # an in-place operator must not be split
         exact = _dtype_of_number(value, dtype)
         new = value_of(recording, value, exact, target.shape, target.device)

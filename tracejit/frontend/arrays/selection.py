@@ -222,7 +222,7 @@ def select(x: Any, mask: Any) -> Any:
     if type(trace) is not Trace:
         return None
     mask = mask if mask.device is x.device else mask.to(x.device)
-    with lock, quiet:
+    with quiet, lock:
         mask_copy = ArrayCore.new(trace.new(value_of(trace, mask)))
     expanded_mask = with_dimensions(mask_copy, x.ndim - mask_copy.ndim)
     return Selection(trace, filled(expanded_mask, x), mask_copy).array()
@@ -268,7 +268,7 @@ def selected_positions(mask: Any) -> Any:
     one extra element at the end, which is dropped.
     """
     trace = thread.trace
-    with lock, quiet:
+    with quiet, lock:
         value = value_of(trace, mask)
     known = trace.masks.places.get(mask._storage)
     if known is not None and known[0] is value:
@@ -286,7 +286,7 @@ def selected_positions(mask: Any) -> Any:
         position = dispatch.emit(iota, size=mask.size, device=mask.device)
         sums = dispatch.emit(scatter_add, position, target, axis=0, extent=mask.size + 1)
         selected = sliced(sums, 0, 0, count).copy()
-    with lock, quiet:
+    with quiet, lock:
         trace.masks.places[mask._storage] = value_of(trace, mask), selected
     return selected
 

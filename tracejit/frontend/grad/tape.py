@@ -135,5 +135,5 @@ def recording_operators() -> Iterator[None]:
     """Record internal operators, without a user's call, while the context is open, excluding other
     threads.
     """
-    with lock, quiet:
+    with quiet, lock:
         yield

@@ -417,6 +417,9 @@ class _Quiet:
     """Python 3.11: while an operator is recorded, no events are reported to the watcher of the thread's
     trace. Reports of this package's own calls would take several times as long as the recording. An interrupt
     may occur anywhere: the end of the next operator sets the hook again.
+
+    A thread enters it before `lock`: an interrupt in the hook when Python is about to call ``lock.__exit__``
+    prevents that call.
     """
 
     def __enter__(self) -> None:

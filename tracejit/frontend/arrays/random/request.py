@@ -149,7 +149,7 @@ def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
         if numbers is not None:
             return computed(numbers)
         source.give_back(start, count)
-    with lock, quiet:
+    with quiet, lock:
         recording = eager.current()
         key, counter = stream_values(recording, stream(device), count)
         index = recording.emit(ops.iota, size=count, device=device)

@@ -220,7 +220,7 @@ class LoopStep(CopiedStep):
         backward = _Backward(self, builder, pullback)
         if not isinstance(builder, Recording):
             return backward.emit(cotangents, totals)
-        with lock, quiet:
+        with quiet, lock:
             return backward.emit(cotangents, totals)
 
     def _wrt(self, active: Set[Value]) -> list[Value]:
