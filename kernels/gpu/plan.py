@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.images.windows import WINDOWS, pool_call
-from tracejit.kernels.library.plan import SIZES, word_of
+from tracejit.kernels.library.plan import SIZES, search_words, word_of
 from tracejit.kernels.split import ceil_div
 
 THREADS = 256
@@ -99,7 +99,7 @@ class Windows(enum.IntEnum):
     THIRD = 18
 
 
-class Lines(enum.IntEnum):
+class BlockLines(enum.IntEnum):
     """Slots of ``sort`` and ``argsort`` of X (OUTER, COUNT, INNER) along the second dimension."""
 
     OUTER = 0
@@ -107,29 +107,6 @@ class Lines(enum.IntEnum):
     INNER = 2
     X = 3
     OUT = 4
-
-
-class Search(enum.IntEnum):
-    """Slots of ``search_sorted`` of X (BATCH, COUNT) for VALUES (BATCH, EACH). RIGHT: whether the position
-    is after equal elements.
-    """
-
-    BATCH = 0
-    COUNT = 1
-    EACH = 2
-    RIGHT = 3
-    X = 4
-    VALUES = 5
-    OUT = 6
-
-
-class Pairs(enum.IntEnum):
-    """Slots of functions of two operands with COUNT elements each."""
-
-    COUNT = 0
-    FIRST = 1
-    SECOND = 2
-    OUT = 3
 
 
 class GpuSystem(enum.IntEnum):
@@ -235,15 +212,14 @@ def sort_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtyp
 
 
 def search_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """Return the call of ``search_sorted``."""
-    x, values, _ = shapes
-    batch, total = math.prod(x[:-1]), math.prod(values)
-    words = (batch, x[-1], total // max(batch, 1), int(attrs["side"] == "right"))
-    return per_thread_call(name, dtype, words, total)
+    """Return the call of ``search_sorted``, whose block is `tracejit.kernels.library.blocks.Search`."""
+    return per_thread_call(name, dtype, search_words(shapes, attrs), math.prod(shapes[1]))
 
 
 def pairs_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
-    """Return the call of a function of two elements."""
+    """Return the call of a function of two elements, whose block is
+    `tracejit.kernels.library.blocks.Pairs`.
+    """
     size = math.prod(shapes[0])
     return per_thread_call(name, dtype, (size,), size)
 

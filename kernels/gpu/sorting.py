@@ -1,4 +1,4 @@
-"""Sorting and searching on GPUs.
+"""Sorting on GPUs.
 
 A block of threads sorts a line with a variant of Batcher's bitonic network whose comparators all have the
 same direction (the first step of a merge compares mirrored positions). A line therefore needs no padding: a
@@ -8,43 +8,14 @@ is stable because positions distinguish equal elements.
 
 from __future__ import annotations
 
-from numba import int64, types
+from numba import int64
 
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gpu.numbers import imag_of, real_of
-from tracejit.kernels.gpu.plan import Lines, Pairs, Search
-from tracejit.kernels.gpu.threads import blocks_for_each, for_each
+from tracejit.kernels.gpu.plan import BlockLines
+from tracejit.kernels.gpu.threads import blocks_for_each
 from tracejit.kernels.gpu.words import barrier, thread_x, threads_x
-
-
-@subroutine
-def number_precedes(a, b):
-    """Return whether `a` precedes `b`; nan is the largest."""
-    return a < b or (a == a and b != b)
-
-
-@subroutine
-def complex_precedes(a, b):
-    """Return whether `a` precedes `b` in NumPy's order of complex numbers: by real parts, then by
-    imaginary parts. Numbers with a nan come last, those with a nan only in the imaginary part first among
-    them.
-    """
-    a_real, a_imag, b_real, b_imag = real_of(a), imag_of(a), real_of(b), imag_of(b)
-    if a_real != a_real or b_real != b_real:
-        if a_real != a_real and b_real != b_real:
-            return number_precedes(a_imag, b_imag)
-        return a_real == a_real
-    if (a_imag != a_imag) != (b_imag != b_imag):
-        return a_imag == a_imag
-    if a_real != b_real:
-        return a_real < b_real
-    return number_precedes(a_imag, b_imag)
-
-
-def comparison_of(dtype):
-    """Return the comparison of elements of a dtype."""
-    return complex_precedes if isinstance(dtype, types.Complex) else number_precedes
+from tracejit.kernels.library.comparisons import comparison_of
 
 
 def make_network(exchange):
@@ -79,8 +50,8 @@ def make_network(exchange):
 @subroutine
 def line_start(block, unit):
     """Return the index of the first element of a line."""
-    inner = slot(block, Lines.INNER)
-    return unit // inner * slot(block, Lines.COUNT) * inner + unit % inner
+    inner = slot(block, BlockLines.INNER)
+    return unit // inner * slot(block, BlockLines.COUNT) * inner + unit % inner
 
 
 def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
@@ -90,9 +61,13 @@ def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
 
     @subroutine
     def sort_line(block, unit):
-        first, length, stride = line_start(block, unit), slot(block, Lines.COUNT), slot(block, Lines.INNER)
-        x = pointer(slot(block, Lines.X) + itemsize * first, dtype)
-        out = pointer(slot(block, Lines.OUT) + out_itemsize * first, out_dtype)
+        first, length, stride = (
+            line_start(block, unit),
+            slot(block, BlockLines.COUNT),
+            slot(block, BlockLines.INNER),
+        )
+        x = pointer(slot(block, BlockLines.X) + itemsize * first, dtype)
+        out = pointer(slot(block, BlockLines.OUT) + out_itemsize * first, out_dtype)
         i = thread_x()
         while i < length:
             out[i * stride] = start(x, i * stride, i)
@@ -100,7 +75,7 @@ def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
         barrier()
         network(out, x, length, stride)
 
-    return blocks_for_each(Lines.OUT + 1, sort_line)
+    return blocks_for_each(BlockLines.OUT + 1, sort_line)
 
 
 @subroutine
@@ -148,47 +123,5 @@ def make_argsort(dtype, itemsize):
     return make_lines(make_network(exchange), dtype, itemsize, int64, 8, position_of)
 
 
-def make_search_sorted(dtype, itemsize):
-    """Return the kernel of ``search_sorted``: the insertion positions of values in sorted rows, by binary
-    search.
-    """
-    precedes = comparison_of(dtype)
-
-    @subroutine
-    def search(block, unit):
-        length = slot(block, Search.COUNT)
-        row = unit // slot(block, Search.EACH)
-        x = pointer(slot(block, Search.X) + itemsize * row * length, dtype)
-        value = pointer(slot(block, Search.VALUES), dtype)[unit]
-        low, high = 0, length
-        while low < high:
-            middle = (low + high) // 2
-            if slot(block, Search.RIGHT) != 0:
-                is_above = not precedes(value, x[middle])
-            else:
-                is_above = precedes(x[middle], value)
-            if is_above:
-                low = middle + 1
-            else:
-                high = middle
-        pointer(slot(block, Search.OUT), int64)[unit] = low
-
-    return for_each(Search.OUT + 1, search)
-
-
-def make_gcd(dtype, itemsize):
-    """Return the kernel of ``gcd``: greatest common divisors of integers, by Euclid's algorithm."""
-
-    @subroutine
-    def divisor(block, unit):
-        a = pointer(slot(block, Pairs.FIRST), dtype)[unit]
-        b = pointer(slot(block, Pairs.SECOND), dtype)[unit]
-        while b != 0:
-            a, b = b, dtype(a % b)
-        pointer(slot(block, Pairs.OUT), dtype)[unit] = dtype(-a) if a < 0 else a
-
-    return for_each(Pairs.OUT + 1, divisor)
-
-
-MAKERS = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted, "gcd": make_gcd}
+MAKERS = {"sort": make_sort, "argsort": make_argsort}
 """Factories of kernels, by operator: ``make(dtype, itemsize)``."""

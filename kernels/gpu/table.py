@@ -17,7 +17,7 @@ from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gpu import fourier, images, reflections, rotations, sorting, systems
 from tracejit.kernels.gpu.threads import for_each
 from tracejit.kernels.library import table as library
-from tracejit.kernels.library.blocks import Scatter, ScatterAdd
+from tracejit.kernels.library.blocks import Pairs, Scatter, ScatterAdd, Search
 
 MAKERS = {
     **sorting.MAKERS,
@@ -29,17 +29,25 @@ MAKERS = {
 }
 
 
-def scatter_add(dtype: str) -> Callable[[int], None]:
-    """Return the kernel of ``scatter_add``: the CPU's kernel with one unit per thread, some rows of a
-    column.
-    """
-    cpu_kernel = subroutine(library.make("scatter_add", dtype))
+ON_EACH_THREAD = {
+    "scatter_add": ScatterAdd.OUT + 1,
+    "search_sorted": Search.OUT + 1,
+    "gcd": Pairs.OUT + 1,
+}
+"""Operators whose CPU kernel serves GPUs too, and the slot with the number of units. A unit of
+``scatter_add`` is some rows of a column.
+"""
+
+
+def on_each_thread(name: str, dtype: str) -> Callable[[int], None]:
+    """Return the kernel of an operator in `ON_EACH_THREAD`: the CPU's kernel with one unit per thread."""
+    cpu_kernel = subroutine(library.make(name, dtype))
 
     @subroutine
     def body(block, unit):
         cpu_kernel(block, unit, unit + 1, 0)
 
-    return for_each(ScatterAdd.OUT + 1, body)
+    return for_each(ON_EACH_THREAD[name], body)
 
 
 def scatter(dtype: str) -> Callable[[int], None]:
@@ -64,7 +72,7 @@ def make(name: str, dtype: str) -> Callable[[int], None]:
     """Return the kernel of an operator for `dtype`, a NumPy dtype name."""
     if name == "scatter":
         return scatter(dtype)
-    if name == "scatter_add":
-        return scatter_add(dtype)
+    if name in ON_EACH_THREAD:
+        return on_each_thread(name, dtype)
     scalar = from_dtype(np.dtype(dtype))
     return MAKERS[name](uint8 if scalar == boolean else scalar, np.dtype(dtype).itemsize)

@@ -57,6 +57,44 @@ class ScatterAdd(enum.IntEnum):
     OUT = 9
 
 
+class Lines(enum.IntEnum):
+    """Slots of ``sort`` and ``argsort`` of X (outer, COUNT, INNER) along the second dimension.
+
+    A unit is one line. The scratch memory contains the elements of the line, from ITEMS on two arrays of
+    ITEMS_BYTES of what is sorted: elements, or their positions.
+    """
+
+    COUNT = 0
+    INNER = 1
+    ITEMS = 2  # an offset in bytes
+    ITEMS_BYTES = 3
+    X = 4
+    OUT = 5
+
+
+class Search(enum.IntEnum):
+    """Slots of ``search_sorted`` of X (BATCH, COUNT) for VALUES (BATCH, EACH). RIGHT: whether the position
+    is after equal elements. A unit is one value.
+    """
+
+    BATCH = 0
+    COUNT = 1
+    EACH = 2
+    RIGHT = 3
+    X = 4
+    VALUES = 5
+    OUT = 6
+
+
+class Pairs(enum.IntEnum):
+    """Slots of functions of two operands with COUNT elements each. A unit is one pair of elements."""
+
+    COUNT = 0
+    FIRST = 1
+    SECOND = 2
+    OUT = 3
+
+
 class System(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 

@@ -22,6 +22,9 @@ COPY_BYTES = 1 << 18  # bytes in a unit of a copy, about 10 us
 SCATTER_WORK = 1 << 15  # additions below which a scatter is not split
 SCATTER_BLOCKS = 8
 SYSTEM_WORK = 1 << 22  # multiplications above which NumPy's multithreaded LAPACK solves a system
+SORT_WORK = 1 << 16  # comparisons above which NumPy's vectorized sort is faster
+SORTED_BYTES = 1 << 20  # scratch memory for a line that a kernel sorts
+CHUNK_WORK = 1 << 13  # comparisons, or divisions, in a chunk of lines, values or pairs
 SYSTEM_CHUNK = 1 << 15  # multiplications in a chunk of systems
 ALIGNED = 64
 LINE = 16  # elements: blocks of a row end on cache lines for items of 4 bytes or more
@@ -134,6 +137,62 @@ def word_of(dtype: str) -> str:
     return f"uint{8 * min(SIZES[dtype], 8)}"
 
 
+ORDERED = frozenset(SIZES) - {"float16", "bfloat16"}
+"""The dtypes whose elements kernels compare."""
+
+
+def sort_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall | None:
+    """Return the call of ``sort`` or ``argsort`` for short lines, or None for others. `dtype`: that of the
+    elements.
+
+    >>> sort_call("argsort", [(2, 5, 3)], {"axis": 1}, "float32")
+    KernelCall(kernel='argsort', dtype='float32', words=(5, 3, 64, 64), units=6, chunk=546, scratch=192)
+    >>> sort_call("sort", [(1_000_000,)], {"axis": 0}, "float32") is None
+    True
+    """
+    shape, axis = shapes[0], attrs["axis"]
+    count, inner = shape[axis], math.prod(shape[axis + 1 :])
+    n_lines = math.prod(shape[:axis]) * inner if count else 0
+    work = count * count.bit_length()
+    keys, items = (
+        _aligned(count * size) for size in (SIZES[dtype], 8 if name == "argsort" else SIZES[dtype])
+    )
+    scratch = keys + 2 * items
+    if dtype not in ORDERED or scratch > SORTED_BYTES or (name == "sort" and n_lines * work > SORT_WORK):
+        return None
+    return KernelCall(
+        name, dtype, (count, inner, keys, items), n_lines, max(1, CHUNK_WORK // max(work, 1)), scratch
+    )
+
+
+def search_call(
+    name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall | None:
+    """Return the call of ``search_sorted``, or None if no kernel compares elements of a dtype."""
+    if dtype not in ORDERED:
+        return None
+    x, values, _ = shapes
+    chunk = CHUNK_WORK // (1 + x[-1].bit_length())
+    return KernelCall(name, dtype, search_words(shapes, attrs), math.prod(values), chunk)
+
+
+def search_words(shapes: Sequence[Shape], attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the first slots of the block of ``search_sorted``."""
+    x, values, _ = shapes
+    batch = math.prod(x[:-1])
+    return batch, x[-1], math.prod(values) // max(batch, 1), int(attrs["side"] == "right")
+
+
+def pairs_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall:
+    """Return the call of a function of pairs of elements."""
+    size = math.prod(shapes[0])
+    return KernelCall(name, dtype, (size,), size, CHUNK_WORK // 16)
+
+
+def _aligned(n_bytes: int) -> int:
+    return ceil_div(n_bytes, ALIGNED) * ALIGNED
+
+
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 """The first letter of LAPACK's routines for each dtype."""
 
@@ -148,33 +207,37 @@ def system_call(
     >>> system_call("inv", [(900, 900), (900, 900)], {}, "float64") is None
     True
     """
-    if not is_small_system(name, shapes, dtype):
-        return None
     *batch, n, m = shapes[-1]
+    work = n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
+    if 0 in (n, m) or work > SYSTEM_WORK:
+        return None
     offsets = [ALIGNED]
     for size in (4 * n, n * n * SIZES[dtype], n * m * SIZES[dtype]):
-        offsets.append(offsets[-1] + ceil_div(size, ALIGNED) * ALIGNED)
+        offsets.append(offsets[-1] + _aligned(size))
     words = (n, m, entry_points()[LETTERS[dtype] + "gesv"], *offsets[:3])
-    chunk = max(1, SYSTEM_CHUNK // _system_work(shapes[-1], dtype))
+    chunk = max(1, SYSTEM_CHUNK // work)
     return KernelCall(name, dtype, words, math.prod(batch), chunk, offsets[3])
-
-
-def is_small_system(name: str, shapes: Sequence[Shape], dtype: str) -> bool:
-    """Whether a kernel computes an operator: whether it is ``solve`` or ``inv`` of small systems."""
-    return name in ROUTINES and 0 not in shapes[-1][-2:] and _system_work(shapes[-1], dtype) <= SYSTEM_WORK
-
-
-def _system_work(shape: Shape, dtype: str) -> int:
-    """The multiplications of one system with a result of this shape."""
-    *_, n, m = shape
-    return n * n * (n // 3 + m) * (4 if dtype.startswith("complex") else 1)
 
 
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
+    "sort": sort_call,
+    "argsort": sort_call,
+    "search_sorted": search_call,
+    "gcd": pairs_call,
 }
-"""Calls of operators like `CALLS`, except that NumPy's routine runs where a function returns None."""
+"""Calls of operators like `CALLS`, except that NumPy's routine runs where a function returns None, and that
+`dtype` is that of the first operand.
+"""
+
+
+def routine_call(
+    name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall | None:
+    """Return the call of the kernel that computes an operator of NumPy's, or None if NumPy's routine runs."""
+    return ROUTINES[name](name, shapes, attrs, dtype) if name in ROUTINES else None
+
 
 CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall]] = {
     "copy": copy_call,

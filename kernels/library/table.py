@@ -27,7 +27,9 @@ from tracejit.kernels.gemm.products import (
     make_loop_product,
 )
 from tracejit.kernels.library.blocks import Copy, Scatter, ScatterAdd
-from tracejit.kernels.library.plan import LETTERS
+from tracejit.kernels.library.integers import make_gcd
+from tracejit.kernels.library.plan import LETTERS, ORDERED
+from tracejit.kernels.library.sorting import make_argsort, make_search_sorted, make_sort
 from tracejit.kernels.library.systems import make_system
 
 
@@ -130,6 +132,10 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     stored = uint8 if scalar == boolean else scalar
     if kernel == "scatter_add":
         return make_scatter_add(stored, itemsize, add)
+    if kernel in ORDERING:
+        return ORDERING[kernel](stored, itemsize)
+    if kernel == "gcd":
+        return make_gcd(stored)
     if kernel == "scatter":
         return make_scatter(scalar, itemsize)
     if kernel == "dot":
@@ -140,6 +146,9 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
         return make_gemm(make_float_product(stored, itemsize), itemsize)
     return make_gemm(make_loop_product(stored, itemsize, multiply_add), itemsize)
 
+
+ORDERING = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted}
+"""Factories of kernels that compare elements of all dtypes: ``make(dtype, itemsize)``."""
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
@@ -153,6 +162,8 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
     **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
     **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
+    **{(name, dtype): make(name, dtype) for name in ORDERING for dtype in ORDERED},
+    **{("gcd", dtype): make("gcd", dtype) for dtype in INTEGERS},
 }
 """All library kernels by name and dtype; ``copy`` moves bytes and has one entry. ``dot`` is ``gemm`` for
 products with one row and one column; ``gram`` is ``gemm`` for products of a matrix and its own transpose.

@@ -426,8 +426,10 @@ def test_an_operator_of_a_body_releases_the_lock_without_the_hook():
             return y + tj.random.normal(shape=3) + total, tj.grad(lambda v: (v * v).sum())(y)
         finally:
             thread.hook = real
+            sys.setprofile(real)
 
     traced = tj.jit(body)
     traced(tj.ones(3), tj.asarray([0, 1]))
     assert not told
+    assert sys.getprofile() is None
     assert not recording.lock._is_owned()

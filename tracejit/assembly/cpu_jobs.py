@@ -31,7 +31,7 @@ from tracejit.ir.types import name_of
 from tracejit.kernels.attention import plan as attention_plan
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
-from tracejit.kernels.library.plan import CALLS, ROUTINES
+from tracejit.kernels.library.plan import CALLS, routine_call
 from tracejit.kernels.split import KernelCall
 from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structural import CALLBACKS
@@ -104,9 +104,9 @@ def _callback(node: Node) -> Job:
 
 def _routine(node: Node) -> Job:
     """Return the job of a NumPy routine, or of a kernel instead if there is little work."""
-    call = ROUTINES.get(node.op.name)
-    kernel_call = None if call is None else _call_of(node, call)
-    return _hosted(node) if kernel_call is None else _with_operands(node, "LIBRARY", kernel_call)
+    shapes = [v.type.shape for v in (*node.inputs, *node.outputs)]
+    call = routine_call(node.op.name, shapes, node.attrs, name_of(node.inputs[0].type.dtype))
+    return _hosted(node) if call is None else _with_operands(node, "LIBRARY", call)
 
 
 def _hosted(node: Node) -> Job:

@@ -7,7 +7,7 @@ from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, ru
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, gram_plan, is_gram
 from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
-from tracejit.kernels.library.plan import LETTERS, ROUTINES, copy_plan, scatter_call, scatter_plan
+from tracejit.kernels.library.plan import LETTERS, ORDERED, copy_plan, scatter_call, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS, WORDS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
@@ -402,7 +402,9 @@ def test_copy(nbytes):
 
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
-    systems = {(name, dtype) for name in ROUTINES for dtype in LETTERS}
+    systems = {(name, dtype) for name in ("solve", "inv") for dtype in LETTERS}
+    comparing = {(name, dtype) for name in ("sort", "argsort", "search_sorted") for dtype in ORDERED}
+    integers = {("gcd", dtype) for dtype in set(NUMBERS) - {"bool", *FLOATS}}
     products = {(name, dtype) for name in ("dot", "gram") for dtype in FLOATS}
     moves = {("copy", "uint8"), *(("scatter", word) for word in WORDS)}
-    assert set(LIBRARY) == {*moves, *products, *typed, *systems}
+    assert set(LIBRARY) == {*moves, *products, *typed, *systems, *comparing, *integers}

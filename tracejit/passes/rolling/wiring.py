@@ -25,7 +25,7 @@ from tracejit.ir.iterations import NotRollable
 from tracejit.ir.op import Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
-from tracejit.kernels.library.plan import is_small_system
+from tracejit.kernels.library.plan import routine_call
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.tuning import tuning_of
 
@@ -172,7 +172,7 @@ def _runs_in_python(node: Node) -> bool:
     if Trait.HOST not in node.op.traits:
         return Trait.ORDERED in node.op.traits
     shapes = [value.type.shape for value in (*node.inputs, *node.outputs)]
-    return not is_small_system(node.op.name, shapes, name_of(node.outputs[0].type.dtype))
+    return routine_call(node.op.name, shapes, node.attrs, name_of(node.inputs[0].type.dtype)) is None
 
 
 def _n_affine_sizes(column: Sequence[Node]) -> int:
