@@ -29,7 +29,7 @@ TOGETHER := -n 3 --dist loadfile --max-worker-restart 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tiny lint types fuzz gpu-semantics gpu-test bench docs clean
+.PHONY: help demo test test-all thorough tiny lint types fuzz gpu-semantics gpu-test bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s%s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ test-venv: $(VENV)/.test
 
 test-all: ## Run all tests on all Pythons
 	$(MAKE) test INTERPRETER=tests
+
+thorough: $(VENV)/.test ## Run the further cases that `make test` leaves out
+	$(BIN)/python -m pytest $(TOGETHER) -m thorough
 
 # The tests `INTERPRETER` on another Python.
 test-on-%: test-venv environment-of-%

@@ -8,6 +8,7 @@ from benchmarks.harness import Run, SideFailed
 from benchmarks.marks import judge
 from benchmarks.workload import OURS
 from tests.distributed import jobs
+from tests.thorough import thorough
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,7 @@ def test_a_section_that_crashes_says_why(run):
         run.module("engine", "many")
 
 
+@thorough
 def test_exchange(run, monkeypatch):
     jobs.need_mpi()
     monkeypatch.setattr(exchange, "RANKS", (2,))
@@ -78,6 +80,7 @@ def test_exchange(run, monkeypatch):
     assert all(value > 0 for value in found.values())
 
 
+@thorough
 def test_prediction(run, monkeypatch):
     jobs.need_mpi()
     monkeypatch.setattr(prediction, "RANKS", (2,))
@@ -90,6 +93,7 @@ def test_prediction(run, monkeypatch):
     assert marks["error of a predicted step, 2 ranks"].met is False
 
 
+@thorough
 def test_devices(run):
     found = run.module("devices", 2)
     assert set(found) == {"eager", "replay", "one rank", "two devices"}

@@ -7,6 +7,7 @@ import pytest
 
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, kernels
+from tests.thorough import some
 from tracejit import ops
 from tracejit.codegen.cpu.map import MANY_ARRAYS
 from tracejit.codegen.lower import lower
@@ -23,7 +24,7 @@ from tracejit.tuning import tuning_of
 F4 = np.dtype("float32")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", some(range(60), 20))
 def test_random_bodies(seed):
     body = bodies.random_body(seed)
     runner.check(

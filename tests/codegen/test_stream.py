@@ -7,6 +7,7 @@ import pytest
 
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels, spread
+from tests.thorough import some
 from tests.tuning import tune
 from tracejit import ops
 from tracejit.codegen.cpu.map import BAND
@@ -30,7 +31,7 @@ def _everything_is_large(monkeypatch):
     tune(monkeypatch, streamed=-1, streamed_run=1)
 
 
-@pytest.mark.parametrize("seed", range(200, 230))
+@pytest.mark.parametrize("seed", some(range(200, 230), 10))
 def test_random_bodies(seed):
     body = bodies.random_body(seed)
     runner.check(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.distributed import jobs
+from tests.thorough import thorough
 
 FOLDER = pathlib.Path(__file__).parent.parent.parent / "examples"
 
@@ -33,6 +34,7 @@ def test_data_parallel_training_on_four_ranks_gives_the_bits_of_one():
     assert digests(output) == digests(alone("data_parallel.py", "--epochs", "1"))
 
 
+@thorough
 def test_stale_sums_are_the_same_in_every_run():
     status, output = run(2, "stale_sgd.py", "--steps", "40", TRACEJIT_LINK="1e-3,1e9")
     assert status == 0, output
@@ -52,6 +54,7 @@ def test_a_job_that_loses_a_rank_goes_on_with_fewer(tmp_path):
     assert digests(output) == digests(alone("elastic.py", tmp_path / "whole"))
 
 
+@thorough
 def test_a_job_that_loses_a_rank_is_started_again_with_its_divided_state(tmp_path):
     started = jobs.start(2, "--restarts", "1", FOLDER / "elastic.py", tmp_path / "lost", "--lose", "17")
     status, output = jobs.finish(started)

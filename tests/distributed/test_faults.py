@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.distributed import jobs
+from tests.thorough import some, thorough
 
 PROGRAM = pathlib.Path(__file__).with_name("faults.py")
 
@@ -46,11 +47,18 @@ def test_a_rank_that_goes_wrong_ends_the_job(what, told):
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [
-        ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
-        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[524288\]\)"),
-        ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
-    ],
+    some(
+        [
+            (
+                "raise",
+                r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+",
+            ),
+            ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[524288\]\)"),
+            ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
+        ],
+        2,
+        unpack=True,
+    ),
     ids=["raise", "fewer", "sleep"],
 )
 def test_a_rank_whose_large_array_is_read_goes_wrong(what, told):
@@ -63,12 +71,19 @@ def test_a_rank_whose_large_array_is_read_goes_wrong(what, told):
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [
-        ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
-        ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange"),
-        ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
-        ("kill", r"(?i)rank 1 .*(\n.*)?signal 9"),
-    ],
+    some(
+        [
+            (
+                "raise",
+                r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+",
+            ),
+            ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange"),
+            ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange"),
+            ("kill", r"(?i)rank 1 .*(\n.*)?signal 9"),
+        ],
+        2,
+        unpack=True,
+    ),
     ids=["raise", "fewer", "sleep", "kill"],
 )
 def test_a_rank_goes_wrong_where_a_thread_waits_for_a_large_array(what, told):
@@ -115,6 +130,7 @@ def test_a_full_disk_fails_the_checkpoint_on_all_ranks_and_training_goes_on(tmp_
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("TRACEJIT_KILLS", "2"))))
+@thorough
 def test_a_rank_that_is_killed_at_any_moment_costs_no_bits(seed, tmp_path):
     """Outside CI, `TRACEJIT_KILLS=20` tries more moments."""
     mark = tmp_path / in_turn("moment")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.thorough import thorough
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
 from tracejit.ir.op import OPS
 
@@ -149,6 +150,7 @@ def test_in_all_modes(name, run):
     check(FUNCTIONS_OF_ONE[name], arrays, rng, call=run)
 
 
+@thorough
 def test_eager_gradients_of_long_programs_keep_numbers_too():
     """More nodes than a recording holds, so the backward pass reads values and numbers of flushed ones."""
 

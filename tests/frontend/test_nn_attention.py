@@ -7,6 +7,7 @@ import scipy.special
 import tracejit as tj
 from tests.frontend.samples import laid_out
 from tests.frontend.test_functions_gradients import check
+from tests.thorough import some
 from tracejit.frontend.arrays import trees
 from tracejit.nn import attend as module
 
@@ -50,7 +51,7 @@ def attend(case, q, k, v):
     return tj.nn.attention(q, k, v, options.pop("mask", None), **options)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", some([np.float32, np.float64], 1))
 def test_against_the_definition(dtype, blocks, run):
     if run.mode == "eager" and dtype == np.float64:
         return  # compiles as much again as in float32

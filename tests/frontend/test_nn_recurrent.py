@@ -6,6 +6,7 @@ import scipy.special
 
 import tracejit as tj
 from tests.frontend.test_functions_gradients import check
+from tests.thorough import some
 from tracejit import ops
 from tracejit.config import config
 
@@ -86,7 +87,7 @@ def test_gradients(kind, evaluator):
     check(outputs, [X[:2, :3], *parameters(kind)], np.random.default_rng(4), rtol=2e-5)
 
 
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", some(GATES, 1))
 def test_gradients_of_many_steps(kind):
     """Of few examples, so that the products of the steps are stacked."""
     rng, units, rows = np.random.default_rng(6), 3, 3 * GATES[kind]
@@ -98,7 +99,7 @@ def test_gradients_of_many_steps(kind):
     check(outputs, arrays, rng, rtol=2e-5)
 
 
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", some(GATES, 1))
 def test_long_sequences_are_loops_of_the_same_bits(kind, monkeypatch):
     """Forward and backward, with rows of gradients stored in rounds, and one product for the weight."""
     steps, units, rng = 40, 16, np.random.default_rng(7)

@@ -9,6 +9,7 @@ import scipy.signal
 import tracejit as tj
 from tests.frontend.samples import laid_out
 from tests.frontend.test_functions_gradients import away_from_kinks, check
+from tests.thorough import some
 
 nn = tj.nn
 RNG = np.random.default_rng(1)
@@ -279,7 +280,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", some(GRADIENTS, 16))
 def test_gradients(name, evaluator):
     x, function = GRADIENTS[name]
     rng = np.random.default_rng(2)

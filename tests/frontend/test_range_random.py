@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.thorough import some
 
 
 def walks(rounds):
@@ -133,7 +134,7 @@ def calls(function, n):
     return [np.asarray(x) for x in (*found[0], *found[1])], tj.random.stream().counter
 
 
-@pytest.mark.parametrize("make", PROGRAMS)
+@pytest.mark.parametrize("make", some(PROGRAMS, 5))
 def test_numbers_are_those_of_range(make):
     traced = tj.jit(make(tj.range), strict=True)
     for n in (9, 12, *(1, 0) * (make is walks)):

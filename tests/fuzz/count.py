@@ -5,5 +5,5 @@ import os
 IS_ASKED = "TRACEJIT_FUZZ" in os.environ
 """Whether `TRACEJIT_FUZZ` says how many. Hypothesis then makes other programs in each run."""
 
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "60"))
+COUNT = int(os.environ.get("TRACEJIT_FUZZ", "20"))
 """Programs of the test that has most; the others run a part of them."""

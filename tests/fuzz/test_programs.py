@@ -1,6 +1,6 @@
 """Random imperative programs on NumPy, eagerly, traced and replayed, with stages of the compiler switched.
 
-`TRACEJIT_FUZZ=10000` sets how many programs run; 150 by default. Every program runs on the memory
+`TRACEJIT_FUZZ=10000` sets how many programs run (see `tests.fuzz.count`). Every program runs on the memory
 plan's simulator, which needs no kernels; some also run without a plan, and as machine code, fused and not, on
 the native engine and on the naive one.
 """
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.fuzz import running
 from tests.fuzz.count import COUNT, IS_ASKED
 from tests.fuzz.programs import Program, programs
+from tests.thorough import some
 
 VARIANTS: dict[str, tuple[float, Any]] = {
     "planned": (1, running.simulated),
@@ -48,7 +49,7 @@ class _both:
             context.__exit__(*error)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", some(VARIANTS, 6))
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
 def test_programs(variant: str, traced: bool) -> None:
     share, switch = VARIANTS[variant]

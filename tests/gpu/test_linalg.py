@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.thorough import some, thorough
 from tracejit.errors import LinAlgError
 from tracejit.kernels.gpu.plan import BLOCKS, MAX_SCRATCH, gpu_call
 
@@ -28,7 +29,11 @@ def close(found, wanted):
 
 @pytest.mark.parametrize(
     ("batch", "n", "m", "dtype"),
-    [(*shape, dtype) for i, shape in enumerate(SHAPES) for dtype in (DTYPES if i < 3 else DTYPES[1:3])],
+    some(
+        [(*shape, dtype) for i, shape in enumerate(SHAPES) for dtype in (DTYPES if i < 3 else DTYPES[1:3])],
+        7,
+        unpack=True,
+    ),
 )
 def test_systems_and_factors(batch, n, m, dtype, gpu):
     rng = np.random.default_rng(n)
@@ -112,7 +117,15 @@ KINDS = [
 
 @pytest.mark.parametrize(
     ("batch", "m", "n", "rank", "dtype"),
-    [(*s, *kind) for i, s in enumerate(DECOMPOSED) for kind in (KINDS if i in (1, 3) else KINDS[i % 2 :: 3])],
+    some(
+        [
+            (*s, *kind)
+            for i, s in enumerate(DECOMPOSED)
+            for kind in (KINDS if i in (1, 3) else KINDS[i % 2 :: 3])
+        ],
+        9,
+        unpack=True,
+    ),
 )
 def test_singular_values_and_vectors(batch, m, n, dtype, rank, gpu):
     a = matrix(np.random.default_rng(n), dtype, *batch, m, n)
@@ -134,7 +147,7 @@ def test_singular_values_and_vectors(batch, m, n, dtype, rank, gpu):
         near(u[..., :least] * s[..., None, :] @ vh[..., :least, :], a, m + n)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", some(DTYPES, 2))
 @pytest.mark.parametrize(("batch", "n"), [((), 1), ((2,), 2), ((3,), 7), ((), 24), ((2,), 0)])
 def test_eigenvalues_and_eigenvectors_of_hermitian_matrices(batch, n, dtype, gpu):
     a = matrix(np.random.default_rng(n), dtype, *batch, n, n)
@@ -179,6 +192,7 @@ def test_decompositions_of_what_is_not_finite_raise(bad, gpu):
             tj.tree.leaves(function(there))[0].numpy()
 
 
+@thorough
 def test_what_is_made_of_decompositions_and_their_gradients(gpu):
     rng = np.random.default_rng(4)
     x, square = rng.normal(size=(2, 6, 4)), definite(rng.normal(size=(5, 5)))

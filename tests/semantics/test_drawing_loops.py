@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.thorough import some
 from tracejit.frontend.recording.look_loops import run_ahead
 
 
@@ -79,7 +80,8 @@ def assert_equal(results, expected):
 
 
 @pytest.mark.parametrize(
-    ("body", "patience"), [*((body, 100.0) for body in BODIES), (rejection, 0.0), (metropolis, 0.0)]
+    ("body", "patience"),
+    some([*((body, 100.0) for body in BODIES), (rejection, 0.0), (metropolis, 0.0)], 4, unpack=True),
 )
 def test_the_numbers_of_eager_code(body, patience, monkeypatch):
     monkeypatch.setattr(run_ahead, "PATIENCE", patience)

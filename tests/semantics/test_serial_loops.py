@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.thorough import some
 from tracejit.frontend.recording.look_loops import run_ahead
 
 
@@ -604,7 +605,7 @@ def check(traced: Any, function: Any, arguments: Any) -> None:
     assert arrays_of(ours) == arrays_of(numpys), traced.explain()
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SLOW])
+@pytest.mark.parametrize("name", some([name for name in PROGRAMS if name not in SLOW], 20))
 def test_programs(name):
     function, arguments = PROGRAMS[name]
     traced, rng = tj.jit(function), np.random.default_rng(1)
@@ -612,7 +613,7 @@ def test_programs(name):
         check(traced, function, arguments(rng, size))
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SLOW_AT_ONCE])
+@pytest.mark.parametrize("name", some([name for name in PROGRAMS if name not in SLOW_AT_ONCE], 9))
 def test_programs_whose_first_call_runs_loops_at_once(name, monkeypatch):
     monkeypatch.setattr(run_ahead, "PATIENCE", 0.0)
     function, arguments = PROGRAMS[name]

@@ -15,6 +15,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.compare import Program, check
+from tests.thorough import some
 from tracejit.errors import OutOfBoundsError, ReplayError
 from tracejit.frontend.jit import trace_tree
 from tracejit.frontend.jit.state_loops.branching import BranchingLoop
@@ -608,7 +609,7 @@ class Writer:
         return namespace["step"], text
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some(range(12), 4))
 def test_random_programs(seed):
     step, text = Writer(seed).function()
     numbers = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.test_tree import bits
+from tests.thorough import some
 from tracejit.frontend.recording import segments
 
 
@@ -225,7 +226,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(("step", "arrays", "first", "second", "traces"), PROGRAMS)
+@pytest.mark.parametrize(("step", "arrays", "first", "second", "traces"), some(PROGRAMS, 7, unpack=True))
 def test_programs(step, arrays, first, second, traces):
     calls = [(x, a, b) for b in second for x in arrays for a in first]
     f = tj.jit(step, strict=True)

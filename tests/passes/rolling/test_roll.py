@@ -5,6 +5,7 @@ import pytest
 
 import tracejit as tj
 from tests.graphs import assert_same_meaning, outcome, random_inputs
+from tests.thorough import some
 from tracejit import ops
 from tracejit.config import config
 from tracejit.errors import OutOfBoundsError
@@ -161,7 +162,7 @@ def run(body):
     return outcomes[0], [task.name for task in traced.schedules()[0].tasks]
 
 
-@pytest.mark.parametrize("body", [*BODIES, *TRIANGULAR, uneven])
+@pytest.mark.parametrize("body", some([*BODIES, *TRIANGULAR, uneven], 8))
 def test_a_rolled_loop_gives_the_same_bits(body, monkeypatch):
     rolled, names = run(body)
     assert ("loop" in names) == (body is not uneven)
