@@ -95,6 +95,26 @@ class Pairs(enum.IntEnum):
     OUT = 3
 
 
+class Transform(enum.IntEnum):
+    """Slots of ``fft``, ``rfft`` and ``irfft``, which call an inner loop of NumPy's at LOOP with DATA.
+
+    From PASS on come, for each of PASSES axes, three integers: the extents of a line before and after, and
+    the number of elements between two of a line. Then follow the addresses of the operand and the result. A
+    unit of a transform along one axis is one line, otherwise the whole array of LENGTH elements.
+    """
+
+    LOOP = 0
+    DATA = 1
+    LENGTH = 2
+    GROUP = 3  # lines in single precision that are widened at a time
+    PASSES = 4
+    PASS = 5
+
+
+TRANSFORM_HEAD = 128
+"""Bytes at the start of the scratch memory of a transform; the widened lines follow."""
+
+
 class System(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.library.blocks import TRANSFORM_HEAD
+from tracejit.kernels.library.inner_loops import inner_loop
 from tracejit.kernels.split import KernelCall, ceil_div
 
 COPY_BYTES = 1 << 18  # bytes in a unit of a copy, about 10 us
@@ -25,6 +27,9 @@ SYSTEM_WORK = 1 << 22  # multiplications above which NumPy's multithreaded LAPAC
 SORT_WORK = 1 << 16  # comparisons above which NumPy's vectorized sort is faster
 SORTED_BYTES = 1 << 17  # scratch memory for a line that a kernel sorts: some 5,000 positions
 CHUNK_WORK = 1 << 13  # comparisons, or divisions, in a chunk of lines, values or pairs
+TRANSFORM_LINE = 1 << 16  # elements
+TRANSFORM_WORK = 1 << 15  # in a chunk: elements of lines, times the logarithm of their number
+TRANSFORM_GROUP = 1 << 12  # elements of lines that are widened at a time
 SYSTEM_CHUNK = 1 << 15  # multiplications in a chunk of systems
 ALIGNED = 64
 LINE = 16  # elements: blocks of a row end on cache lines for items of 4 bytes or more
@@ -193,6 +198,34 @@ def _aligned(n_bytes: int) -> int:
     return ceil_div(n_bytes, ALIGNED) * ALIGNED
 
 
+TYPES = {"fft": "Dd->D", "rfft": "dd->D", "irfft": "Dd->d"}
+"""The dtypes of NumPy's inner loops that compute transforms, by NumPy's letters."""
+
+
+def transform_call(
+    name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall | None:
+    """Return the call of ``fft``, ``rfft`` or ``irfft`` by NumPy's inner loop, or None if this NumPy has
+    another layout, or for long lines, where a failure to allocate memory must be noticed.
+    """
+    x, y = shapes
+    axes = attrs["axes"] if name == "fft" else (attrs["axis"],)
+    longest = max(max(x[axis], y[axis]) for axis in axes)
+    ufunc = "ifft" if attrs.get("inverse") else name
+    if name == "rfft":
+        ufunc = "rfft_n_odd" if x[axes[0]] % 2 else "rfft_n_even"
+    loop = inner_loop(ufunc, TYPES[name])
+    if loop is None or longest > TRANSFORM_LINE:
+        return None
+    group = max(1, TRANSFORM_GROUP // longest)
+    passes = [(x[axis], y[axis], math.prod(x[axis + 1 :])) for axis in reversed(axes)]
+    words = (*loop, math.prod(x), group, len(passes), *(n for one in passes for n in one))
+    lines = math.prod(x) // x[axes[0]] if len(axes) == 1 else int(0 not in x)
+    chunk = max(1, TRANSFORM_WORK // (longest * longest.bit_length()))
+    wide = 2 * group * longest * SIZES["complex128"] if dtype in ("float32", "complex64") else 0
+    return KernelCall(name, dtype, words, lines, chunk, TRANSFORM_HEAD + wide)
+
+
 LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 """The first letter of LAPACK's routines for each dtype."""
 
@@ -226,6 +259,7 @@ ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Ker
     "argsort": sort_call,
     "search_sorted": search_call,
     "gcd": pairs_call,
+    **dict.fromkeys(("fft", "rfft", "irfft"), transform_call),
 }
 """Calls of operators like `CALLS`, except that NumPy's routine runs where a function returns None, and that
 `dtype` is that of the first operand.

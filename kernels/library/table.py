@@ -31,6 +31,7 @@ from tracejit.kernels.library.integers import make_gcd
 from tracejit.kernels.library.plan import LETTERS, ORDERED
 from tracejit.kernels.library.sorting import make_argsort, make_search_sorted, make_sort
 from tracejit.kernels.library.systems import make_system
+from tracejit.kernels.library.transforms import make_transform
 
 
 def make_scatter_add(dtype, itemsize, add):
@@ -134,6 +135,9 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
         return make_scatter_add(stored, itemsize, add)
     if kernel in ORDERING:
         return ORDERING[kernel](stored, itemsize)
+    if kernel in ("fft", "rfft", "irfft"):
+        part_bytes = 4 if dtype in ("float32", "complex64") else 8
+        return make_transform(part_bytes, 1 if kernel == "rfft" else 2, 1 if kernel == "irfft" else 2)
     if kernel == "gcd":
         return make_gcd(stored)
     if kernel == "scatter":
@@ -163,6 +167,10 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
     **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
     **{(name, dtype): make(name, dtype) for name in ORDERING for dtype in ORDERED},
+    **{
+        (name, dtype): make(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")
+    },
+    **{("rfft", dtype): make("rfft", dtype) for dtype in ("float32", "float64")},
     **{("gcd", dtype): make("gcd", dtype) for dtype in INTEGERS},
 }
 """All library kernels by name and dtype; ``copy`` moves bytes and has one entry. ``dot`` is ``gemm`` for

@@ -17,6 +17,7 @@ from tracejit import engine
 from tracejit.assembly.copies import ProgramParts, with_copies
 from tracejit.assembly.device_graphs import segments
 from tracejit.assembly.failures import failure, locations
+from tracejit.assembly.host_tasks import Routine
 from tracejit.assembly.loops import LINE, LOOP
 from tracejit.assembly.schedule import KernelInfo, Packer, Planned, Schedule
 from tracejit.assembly.words import (
@@ -122,6 +123,7 @@ def _schedule(planned: Planned, runs: Sequence[EngineTask], loaded: Sequence[tup
                 lane=_lane(node, task_job),
                 always=is_exchange,
                 asynchronous=is_exchange,
+                plain=isinstance(task_job.callable, Routine),
                 prepare=issued.prepare if issued else None,
             )
         )

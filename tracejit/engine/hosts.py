@@ -56,6 +56,7 @@ class HostCall:
     location: str | None
     asynchronous: bool
     communicates: bool
+    plain: bool
     variables: Callable[[], tuple[int, ...]]
     written: Callable[[], tuple[int, ...]]
     label: int = 0
@@ -93,10 +94,13 @@ class HostRun:
         self.outer, thread.task = thread.task, self
         RUNNING.add(self)
         try:
-            with contextlib.ExitStack() as around:
-                for surround in () if call.communicates else AROUND_TASKS:
-                    around.enter_context(surround())
+            if call.communicates or (call.plain and thread.is_host):
                 call.function(*call.arguments, *((self,) if call.asynchronous else ()))
+            else:
+                with contextlib.ExitStack() as around:
+                    for surround in AROUND_TASKS:
+                        around.enter_context(surround())
+                    call.function(*call.arguments, *((self,) if call.asynchronous else ()))
         except BaseException as error:
             failure = error
         thread.task = self.outer
@@ -177,7 +181,8 @@ def report(error: BaseException) -> None:
 
 AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
 """Factories of the contexts in which the function of a Python task runs; the task ends after they exit.
-Communication tasks run without them, since they are not functions of the user and record nothing.
+Communication tasks and plain ones run without them, since they call no function of the user and record
+nothing. Under the naive engine plain tasks have them, because a body may be recorded on the same thread.
 """
 
 RUNNING: set[HostRun] = set()
@@ -333,7 +338,7 @@ class HostPool:
             n_threads = len(self._threads)
             if n_threads == self._busy and n_threads - self._blocked < self._limit and not self._stopping:
                 thread = Thread(f"{self.name} {n_threads}")
-                thread.while_blocked = self._unoccupied
+                thread.while_blocked, thread.is_host = self._unoccupied, True
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
                 self._threads[thread] = python
@@ -366,7 +371,7 @@ class HostPool:
     @contextlib.contextmanager
     def occupied(self) -> Iterator[None]:
         """Count this host thread as busy while it runs a task, and keep another thread free."""
-        if not self._grows or threads.current().while_blocked != self._unoccupied:
+        if not self._grows or not threads.current().is_host:
             yield  # the only thread of its lane, or not a host thread: the naive engine
             return
         with LOCK:

@@ -275,6 +275,7 @@ class Program:
             location=description.location,
             asynchronous=description.asynchronous,
             communicates=description.queue == COMMUNICATION,
+            plain=description.plain,
             variables=variables,
             written=written,
             label=self.number * LABEL + task,

@@ -157,6 +157,7 @@ class _PushProgram(Program):
             location=f"{keep.filename}:{keep.line}",
             asynchronous=keep.asynchronous,
             communicates=False,
+            plain=False,
             variables=lambda: tuple(variable.address for variable in variables),
             written=tuple,  # FRESH variables are poisoned in any case
         )

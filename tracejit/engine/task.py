@@ -43,6 +43,7 @@ class Task(NamedTuple):
     always:   run this Python task even if its launch has failed; it receives the exception, or None, as an
               additional argument
     asynchronous: the Python task receives `on_complete` as last argument, and ends when that is called
+    plain:    the Python task calls no function of the user: it records nothing, and waits for nothing
     prepare:  for a task of a GPU: called with the address of its argument block when an instance is created;
               the instance keeps the result alive
     """
@@ -62,6 +63,7 @@ class Task(NamedTuple):
     lane: int | None = None
     always: bool = False
     asynchronous: bool = False
+    plain: bool = False
     prepare: Callable[[int], object] | None = None
 
     @property

@@ -73,7 +73,7 @@ _local = threading.local()
 class Thread(Record):
     """The native record of a thread. The profiler shows `name` and `number`."""
 
-    __slots__ = ("__weakref__", "busy", "name", "number", "scratch", "task", "while_blocked")
+    __slots__ = ("__weakref__", "busy", "is_host", "name", "number", "scratch", "task", "while_blocked")
 
     def __init__(self, name: str) -> None:
         super().__init__(THREAD_BYTES)
@@ -81,6 +81,7 @@ class Thread(Record):
         self.busy = False  # inside `block`; a signal handler that waits then needs another record
         self.scratch: Record | None = None
         self.task: Any = None  # the Python task that the thread runs
+        self.is_host = False  # exists to run Python tasks
         self.while_blocked: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self.words[THREAD_NUMBER >> 3] = self.number
         native.calls().initialize_thread(self.address)

@@ -404,7 +404,9 @@ def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
     systems = {(name, dtype) for name in ("solve", "inv") for dtype in LETTERS}
     comparing = {(name, dtype) for name in ("sort", "argsort", "search_sorted") for dtype in ORDERED}
+    transforms = {("rfft", dtype) for dtype in FLOATS}
+    transforms |= {(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")}
     integers = {("gcd", dtype) for dtype in set(NUMBERS) - {"bool", *FLOATS}}
     products = {(name, dtype) for name in ("dot", "gram") for dtype in FLOATS}
     moves = {("copy", "uint8"), *(("scatter", word) for word in WORDS)}
-    assert set(LIBRARY) == {*moves, *products, *typed, *systems, *comparing, *integers}
+    assert set(LIBRARY) == {*moves, *products, *typed, *systems, *comparing, *integers, *transforms}

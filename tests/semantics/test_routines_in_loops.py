@@ -1,0 +1,89 @@
+"""Loops that sort, search, transform and solve are rolled: kernels compute these operators."""
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit.ops.loops import loop
+
+RNG = np.random.default_rng(3)
+
+
+def beam_search(scores, steps, width):
+    total, states = np.zeros(width), np.zeros(width, np.int64)
+    for _ in range(steps):
+        every = (total[:, None] + scores[states]).reshape(-1)
+        best = np.argsort(-every, kind="stable")[:width]
+        total, states = every[best], best % scores.shape[1]
+    return total, states
+
+
+def bootstrap(x, picks):
+    medians = np.empty(len(picks))
+    for i in range(len(picks)):
+        medians[i] = np.sort(x[picks[i]])[x.shape[0] // 2]
+    return medians
+
+
+def particle_filter(x, seen, noise):
+    means = np.empty(len(seen))
+    for t in range(len(seen)):
+        x = x * 0.9 + noise[t]
+        weights = np.exp(-0.5 * (seen[t] - x) ** 2)
+        total = np.cumsum(weights)
+        places = (np.arange(x.shape[0]) + 0.5) / x.shape[0] * total[-1]
+        x = x[np.minimum(np.searchsorted(total, places), x.shape[0] - 1)]
+        means[t] = x.mean()
+    return means
+
+
+def heat(u, steps):
+    waves = 2 * np.pi * np.fft.fftfreq(u.shape[0])
+    decay = np.exp(-(waves**2) * 0.1)
+    for _ in range(steps):
+        u = np.fft.ifft(np.fft.fft(u) * decay).real
+    return u
+
+
+def real_heat(u, steps):
+    waves = 2 * np.pi * np.fft.rfftfreq(u.shape[0])
+    decay = np.exp(-(waves**2) * 0.1)
+    for _ in range(steps):
+        u = np.fft.irfft(np.fft.rfft(u) * decay, u.shape[0])
+    return u
+
+
+def divisors(a, b, steps):
+    for _ in range(steps):
+        a, b = np.gcd(a, b) + b, a + 1
+    return a, b
+
+
+PROGRAMS = {
+    "beam_search": (beam_search, (RNG.standard_normal((12, 12)), 20, 4)),
+    "bootstrap": (bootstrap, (RNG.standard_normal(40), RNG.integers(0, 40, (30, 40)))),
+    "particle_filter": (
+        particle_filter,
+        (RNG.standard_normal(30), RNG.standard_normal(25), RNG.standard_normal((25, 30))),
+    ),
+    "heat": (heat, (RNG.standard_normal(33), 20)),
+    "real_heat": (real_heat, (RNG.standard_normal(32), 20)),
+    "divisors": (divisors, (RNG.integers(1, 999, 7), RNG.integers(1, 999, 7), 20)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_routines_in_loops(name):
+    body, arguments = PROGRAMS[name]
+    expected = body(*arguments)
+    traced = tj.jit(body, strict=True)
+    given = [tj.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    for _ in range(3):
+        found = traced(*given)
+        for ours, theirs in zip(
+            *(x if isinstance(x, tuple) else (x,) for x in (found, expected)), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert traced.cache_info().traces == 1
+    nodes = traced.graph(*given).nodes
+    assert any(node.op is loop for node in nodes), [node.op.name for node in nodes]
