@@ -64,7 +64,7 @@ def record(op: Op, *operands: PromotionOperand, **attrs: Any) -> Any:
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
             device = device_of(operands)
-            operands = tuple([operand_on(op.name, x, device) for x in operands])  # may run user code
+            operands = tuple([_operand_to_read(op.name, x, device) for x in operands])  # may run user code
             break
     with quiet:
         return _record(op, operands, attrs)
@@ -514,6 +514,15 @@ def operand_on(name: str, x: Any, device: Device) -> PromotionOperand:
         ),
         user_location(),
     )
+
+
+def _operand_to_read(name: str, x: Any, device: Device) -> PromotionOperand:
+    """Return `x` as an operand that nothing will write, like `operand_on`."""
+    share = getattr(thread.trace, "imported_operand", None) if type(x) is np.ndarray else None
+    if share is None:
+        return operand_on(name, x, device)
+    array: Any = ArrayCore.new(share(x, lambda: ArrayCore.from_numpy(x)._storage))
+    return array if device.is_addressable else placed(array, device)
 
 
 def placed(x: Any, device: Device) -> Any:

@@ -47,6 +47,7 @@ from tracejit.ir.op import Op
 from tracejit.ir.types import Device
 from tracejit.ir.view import View
 
+MAX_EQUAL_BYTES = 1 << 16  # of NumPy arrays that are compared
 MAX_OPERATIONS = 1 << 17
 """The maximum number of operations in a recording. Planning takes about 0.1 ms for each, and two bits for
 each pair of tasks.
@@ -151,6 +152,7 @@ class Trace(Recording):
         self.nest, self.body, self.masks = Nest(), Body(), Masks()
         self.picks = Picks(lambda: self.interrupt(Restart(picks=False)))
         self.imports: dict[Storage, np.ndarray] = {}
+        self._operands: dict[Hashable, Storage] = {}
         self.captured: list[Captured] = []
         self.read_only: dict[Storage, str] = {}
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}
@@ -184,8 +186,24 @@ class Trace(Recording):
         """Note a NumPy array that the body uses as an operand. An array that is not accessed by name is
         copied.
         """
-        is_captured = any(captured.holds(array) for captured in self.captured)
-        self.imports[storage] = array if is_captured else array.copy()
+        self.imports[storage] = array if self._is_captured(array) else array.copy()
+        return storage
+
+    def _is_captured(self, array: np.ndarray) -> bool:
+        return any(captured.holds(array) for captured in self.captured)
+
+    def imported_operand(self, array: np.ndarray, create: Callable[[], Storage]) -> Storage:
+        """Return the storage of a NumPy array that an operator only reads, from `create` if there is none.
+
+        Equal small arrays have one storage: a loop that uses an array of NumPy's in each iteration has equal
+        iterations, and is rolled.
+        """
+        if array.nbytes > MAX_EQUAL_BYTES or self._is_captured(array):
+            return create()
+        key = array.dtype, array.shape, array.tobytes()
+        storage = self._operands.get(key)
+        if storage is None:
+            storage = self._operands[key] = create()
         return storage
 
     def range_for(self, storage: Storage, region: View) -> tuple[int, int]:
