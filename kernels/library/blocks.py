@@ -115,6 +115,15 @@ TRANSFORM_HEAD = 128
 """Bytes at the start of the scratch memory of a transform; the widened lines follow."""
 
 
+class Cholesky(enum.IntEnum):
+    """Slots of ``cholesky`` of matrices X of ROWS rows. A unit is one matrix."""
+
+    ROWS = 0
+    ENTRY = 1  # address of LAPACK's ``?potrf``
+    X = 2
+    OUT = 3
+
+
 class System(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 

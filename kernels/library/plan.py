@@ -252,9 +252,26 @@ def system_call(
     return KernelCall(name, dtype, words, math.prod(batch), chunk, offsets[3])
 
 
+def cholesky_call(
+    name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str
+) -> KernelCall | None:
+    """Return the call of ``cholesky`` for small matrices, or None for others.
+
+    >>> cholesky_call("cholesky", [(2, 9, 9), (2, 9, 9)], {}, "float64").units
+    2
+    """
+    *batch, n, _ = shapes[0]
+    work = n * n * (n // 3 + 1) * (4 if dtype.startswith("complex") else 1)
+    if n == 0 or work > SYSTEM_WORK:
+        return None
+    words = (n, entry_points()[LETTERS[dtype] + "potrf"])
+    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), ALIGNED)
+
+
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
+    "cholesky": cholesky_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,

@@ -1,4 +1,5 @@
-"""Kernels for small linear systems: ``solve`` and ``inv``, by LAPACK's ``gesv`` on one thread.
+"""Kernels for small linear systems, by LAPACK on one thread: ``solve`` and ``inv`` by ``gesv``, ``cholesky``
+by ``potrf``.
 
 LAPACK expects matrices in column-major order and overwrites them. So a unit, one system, is copied to the
 scratch memory of its thread and transposed by the copy, as NumPy does. The integers that LAPACK takes by
@@ -9,9 +10,9 @@ from __future__ import annotations
 
 from numba import int32, int64
 
-from tracejit.kernels.compiler.memory import call_c, load, pointer, slot, store
+from tracejit.kernels.compiler.memory import call_c, copy_bytes, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.library.blocks import System
+from tracejit.kernels.library.blocks import Cholesky, System
 
 ONE_BITS = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
 """The bits of the number 1 for each dtype of a real part; the real part of a complex number comes first."""
@@ -67,3 +68,37 @@ def make_system(dtype: str, itemsize: int, *, inverts: bool):
         return int64(0)
 
     return system
+
+
+UPPER = ord("U")
+
+
+def make_cholesky(itemsize: int):
+    """Build the kernel ``cholesky``: lower triangular factors, computed in the memory of the result.
+
+    In column-major order that memory contains the transpose, whose upper factor is the transpose of the lower
+    one, also of complex matrices. The status is 1 plus the index of the first matrix that is not positive
+    definite, or 0.
+    """
+    word, size = (int32, 4) if itemsize == 4 else (int64, 8)
+    words = itemsize // size
+
+    def cholesky(block, lo, hi, scratch):
+        n = slot(block, Cholesky.ROWS)
+        rows, info, triangle = scratch, scratch + 4, scratch + 8
+        for unit in range(lo, hi):
+            source = slot(block, Cholesky.X) + unit * n * n * itemsize
+            target = slot(block, Cholesky.OUT) + unit * n * n * itemsize
+            copy_bytes(target, source, n * n * itemsize)
+            store(rows, int32(n))
+            store(triangle, int64(UPPER))
+            call_c(slot(block, Cholesky.ENTRY), (triangle, rows, target, rows, info))
+            if load(info, int32) != 0:
+                return unit + 1
+            to_words = pointer(target, word)
+            for i in range(n):
+                for j in range((i * n + i + 1) * words, (i + 1) * n * words):
+                    to_words[j] = word(0)
+        return int64(0)
+
+    return cholesky

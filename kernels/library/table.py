@@ -30,7 +30,7 @@ from tracejit.kernels.library.blocks import Copy, Scatter, ScatterAdd
 from tracejit.kernels.library.integers import make_gcd
 from tracejit.kernels.library.plan import LETTERS, ORDERED
 from tracejit.kernels.library.sorting import make_argsort, make_search_sorted, make_sort
-from tracejit.kernels.library.systems import make_system
+from tracejit.kernels.library.systems import make_cholesky, make_system
 from tracejit.kernels.library.transforms import make_transform
 
 
@@ -128,6 +128,8 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     itemsize = np.dtype(dtype).itemsize
     if kernel in ("solve", "inv"):
         return make_system(dtype, itemsize, inverts=kernel == "inv")
+    if kernel == "cholesky":
+        return make_cholesky(itemsize)
     scalar = from_dtype(np.dtype(dtype))
     add, multiply_add = arithmetic(scalar)
     stored = uint8 if scalar == boolean else scalar
@@ -165,7 +167,7 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{("scatter", dtype): make("scatter", dtype) for dtype in WORDS},
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
     **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
-    **{(name, dtype): make(name, dtype) for name in ("solve", "inv") for dtype in LETTERS},
+    **{(name, dtype): make(name, dtype) for name in ("solve", "inv", "cholesky") for dtype in LETTERS},
     **{(name, dtype): make(name, dtype) for name in ORDERING for dtype in ORDERED},
     **{
         (name, dtype): make(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")

@@ -52,6 +52,15 @@ def real_heat(u, steps):
     return u
 
 
+def covariances(p, steps):
+    total = 0.0
+    for _ in range(steps):
+        factor = np.linalg.cholesky(p)
+        p = factor @ factor.T * 0.9 + 0.1 * np.eye(p.shape[0])
+        total = total + factor.sum()
+    return total, p
+
+
 def divisors(a, b, steps):
     for _ in range(steps):
         a, b = np.gcd(a, b) + b, a + 1
@@ -67,6 +76,7 @@ PROGRAMS = {
     ),
     "heat": (heat, (RNG.standard_normal(33), 20)),
     "real_heat": (real_heat, (RNG.standard_normal(32), 20)),
+    "covariances": (covariances, (np.cov(RNG.standard_normal((4, 9))), 20)),
     "divisors": (divisors, (RNG.integers(1, 999, 7), RNG.integers(1, 999, 7), 20)),
 }
 
@@ -85,6 +95,31 @@ def test_routines_in_loops(name):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     assert traced.cache_info().traces == 1
     assert "loop" in [task.name for task in traced.schedule(*given).tasks]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 17, 17), (0, 2, 2), (2, 2, 60, 60)], ids=str)
+def test_small_factors(dtype, shape):
+    a = RNG.standard_normal(shape) + (1j * RNG.standard_normal(shape) if dtype.startswith("c") else 0)
+    a = a @ np.conj(np.swapaxes(a, -1, -2)) + shape[-1] * np.eye(shape[-1])
+    a = (a + np.triu(np.full(shape[-2:], 7), 1)).astype(dtype)  # what is above the diagonal is not read
+    traced = tj.jit(tj.linalg.cholesky)
+    tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-12
+    for _ in range(2):
+        np.testing.assert_allclose(
+            traced(tj.asarray(a)), np.linalg.cholesky(a), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_the_iteration_in_which_a_matrix_has_no_factor():
+    def shrinks(p):
+        for _ in range(30):
+            p = np.linalg.cholesky(p) - 0.3 * np.eye(3)
+        return p
+
+    traced = tj.jit(shrinks)
+    with pytest.raises(tj.errors.LinAlgError, match=r"not positive definite in iteration \d+ of the loop"):
+        traced(tj.eye(3)).numpy()
 
 
 def test_equal_arrays_of_numpy_are_one_operand_but_no_alias():
