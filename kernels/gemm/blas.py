@@ -20,8 +20,8 @@ from collections.abc import Iterator
 @functools.cache
 def entry_points() -> dict[str, int]:
     """Return the addresses of ``sgemm``, ``dgemm``, ``sgemv``, ``dgemv`` (the C interfaces), and of LAPACK's
-    ``gesv`` and ``potrf`` prefixed with each of its four letters (the Fortran interface, with 32-bit
-    integers).
+    ``gesv`` and ``potrf`` prefixed with each of its four letters, ``geqrf``, ``orgqr`` and ``ungqr`` in
+    double precision (the Fortran interface, with 32-bit integers).
 
     The library is opened by path, not through its package, whose import would make its symbols global and so
     capture the calls of a SciPy that is loaded later.
@@ -35,6 +35,9 @@ def entry_points() -> dict[str, int]:
     library.scipy_openblas_set_num_threads(1)
     names = ["sgemm", "dgemm", "sgemv", "dgemv"]
     functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
+    functions |= {
+        name: getattr(library, f"scipy_{name}_") for name in ("dgeqrf", "zgeqrf", "dorgqr", "zungqr")
+    }
     for routine in ("gesv", "potrf"):
         functions |= {
             f"{letter}{routine}": getattr(library, f"scipy_{letter}{routine}_") for letter in "sdcz"

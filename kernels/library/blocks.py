@@ -124,6 +124,27 @@ class Cholesky(enum.IntEnum):
     OUT = 3
 
 
+class Orthogonal(enum.IntEnum):
+    """Slots of ``qr`` of matrices X of ROWS rows and COLUMNS columns.
+
+    BASIS is the number of columns of Q, and of rows of R. A unit is one matrix. The scratch memory contains
+    seven integers, then the factors of the reflections, the matrix and the workspace of LAPACK.
+    """
+
+    ROWS = 0
+    COLUMNS = 1
+    BASIS = 2
+    FACTORIZE = 3  # address of LAPACK's ``?geqrf``
+    GENERATE = 4  # address of LAPACK's ``?orgqr`` or ``?ungqr``
+    TAU = 5  # an offset in bytes from the start of the scratch memory, as are the next two
+    MATRIX = 6
+    WORKSPACE = 7
+    WORKSPACE_LENGTH = 8  # elements
+    X = 9
+    Q = 10
+    R = 11
+
+
 class System(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 

@@ -268,10 +268,36 @@ def cholesky_call(
     return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), ALIGNED)
 
 
+QR_ROUTINES = {"float64": ("dgeqrf", "dorgqr"), "complex128": ("zgeqrf", "zungqr")}
+"""LAPACK's routines for ``qr``, which NumPy computes in double precision for all dtypes."""
+QR_BLOCK = 32  # columns in a block of LAPACK's
+
+
+def qr_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall | None:
+    """Return the call of ``qr`` for small matrices in double precision, or None for others.
+
+    >>> qr_call("qr", [(2, 9, 4), (2, 9, 4), (2, 4, 4)], {}, "float64").words[:3]
+    (9, 4, 4)
+    """
+    *batch, m, n = shapes[0]
+    basis = shapes[1][-1]
+    work = m * max(n, basis) * min(m, n) * (4 if dtype == "complex128" else 1)
+    if dtype not in QR_ROUTINES or 0 in (m, n) or work > SYSTEM_WORK:
+        return None
+    size, length = SIZES[dtype], QR_BLOCK * max(n, basis)
+    offsets = [ALIGNED]
+    for count in (min(m, n), m * max(n, basis), length):
+        offsets.append(offsets[-1] + _aligned(count * size))
+    entries = [entry_points()[routine] for routine in QR_ROUTINES[dtype]]
+    words = (m, n, basis, *entries, *offsets[:3], length)
+    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), offsets[3])
+
+
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
     "cholesky": cholesky_call,
+    "qr": qr_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,

@@ -1,5 +1,5 @@
-"""Kernels for small linear systems, by LAPACK on one thread: ``solve`` and ``inv`` by ``gesv``, ``cholesky``
-by ``potrf``.
+"""Kernels for small matrices, by LAPACK on one thread: ``solve`` and ``inv`` by ``gesv``, ``cholesky`` by
+``potrf``, ``qr`` by ``geqrf`` and ``orgqr``.
 
 LAPACK expects matrices in column-major order and overwrites them. So a unit, one system, is copied to the
 scratch memory of its thread and transposed by the copy, as NumPy does. The integers that LAPACK takes by
@@ -12,7 +12,7 @@ from numba import int32, int64
 
 from tracejit.kernels.compiler.memory import call_c, copy_bytes, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.library.blocks import Cholesky, System
+from tracejit.kernels.library.blocks import Cholesky, Orthogonal, System
 
 ONE_BITS = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
 """The bits of the number 1 for each dtype of a real part; the real part of a complex number comes first."""
@@ -102,3 +102,63 @@ def make_cholesky(itemsize: int):
         return int64(0)
 
     return cholesky
+
+
+def make_qr(itemsize: int):
+    """Build the kernel ``qr`` of numbers in double precision, as NumPy computes it."""
+    words = itemsize // 8
+
+    @subroutine
+    def copy_element(target, source):
+        for w in range(words):
+            target[w] = source[w]
+
+    def qr(block, lo, hi, scratch):
+        m, n, basis = (
+            slot(block, Orthogonal.ROWS),
+            slot(block, Orthogonal.COLUMNS),
+            slot(block, Orthogonal.BASIS),
+        )
+        rows, columns, rank, wide, length, info = (
+            scratch,
+            scratch + 4,
+            scratch + 8,
+            scratch + 12,
+            scratch + 16,
+            scratch + 20,
+        )
+        tau, a, work = (
+            scratch + slot(block, Orthogonal.TAU),
+            scratch + slot(block, Orthogonal.MATRIX),
+            scratch + slot(block, Orthogonal.WORKSPACE),
+        )
+        for unit in range(lo, hi):
+            x = slot(block, Orthogonal.X) + unit * m * n * itemsize
+            q = slot(block, Orthogonal.Q) + unit * m * basis * itemsize
+            r = slot(block, Orthogonal.R) + unit * basis * n * itemsize
+            for i in range(m):
+                for j in range(n):
+                    to = pointer(a + (j * m + i) * itemsize, int64)
+                    copy_element(to, pointer(x + (i * n + j) * itemsize, int64))
+            store(rows, int32(m))
+            store(columns, int32(n))
+            store(rank, int32(min(m, n)))
+            store(wide, int32(basis))
+            store(length, int32(slot(block, Orthogonal.WORKSPACE_LENGTH)))
+            call_c(slot(block, Orthogonal.FACTORIZE), (rows, columns, a, rows, tau, work, length, info))
+            for i in range(basis):
+                for j in range(n):
+                    to = pointer(r + (i * n + j) * itemsize, int64)
+                    if i <= j:
+                        copy_element(to, pointer(a + (j * m + i) * itemsize, int64))
+                    else:
+                        for w in range(words):
+                            to[w] = int64(0)
+            call_c(slot(block, Orthogonal.GENERATE), (rows, wide, rank, a, rows, tau, work, length, info))
+            for i in range(m):
+                for j in range(basis):
+                    to = pointer(q + (i * basis + j) * itemsize, int64)
+                    copy_element(to, pointer(a + (j * m + i) * itemsize, int64))
+        return int64(0)
+
+    return qr

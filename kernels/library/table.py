@@ -28,9 +28,9 @@ from tracejit.kernels.gemm.products import (
 )
 from tracejit.kernels.library.blocks import Copy, Scatter, ScatterAdd
 from tracejit.kernels.library.integers import make_gcd
-from tracejit.kernels.library.plan import LETTERS, ORDERED
+from tracejit.kernels.library.plan import LETTERS, ORDERED, QR_ROUTINES
 from tracejit.kernels.library.sorting import make_argsort, make_search_sorted, make_sort
-from tracejit.kernels.library.systems import make_cholesky, make_system
+from tracejit.kernels.library.systems import make_cholesky, make_qr, make_system
 from tracejit.kernels.library.transforms import make_transform
 
 
@@ -128,6 +128,8 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     itemsize = np.dtype(dtype).itemsize
     if kernel in ("solve", "inv"):
         return make_system(dtype, itemsize, inverts=kernel == "inv")
+    if kernel == "qr":
+        return make_qr(itemsize)
     if kernel == "cholesky":
         return make_cholesky(itemsize)
     scalar = from_dtype(np.dtype(dtype))
@@ -172,6 +174,7 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{
         (name, dtype): make(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")
     },
+    **{("qr", dtype): make("qr", dtype) for dtype in QR_ROUTINES},
     **{("rfft", dtype): make("rfft", dtype) for dtype in ("float32", "float64")},
     **{("gcd", dtype): make("gcd", dtype) for dtype in INTEGERS},
 }

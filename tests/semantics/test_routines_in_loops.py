@@ -61,6 +61,13 @@ def covariances(p, steps):
     return total, p
 
 
+def orthogonal_iteration(a, steps):
+    for _ in range(steps):
+        q, r = np.linalg.qr(a)
+        a = r @ q
+    return a, q
+
+
 def divisors(a, b, steps):
     for _ in range(steps):
         a, b = np.gcd(a, b) + b, a + 1
@@ -77,6 +84,7 @@ PROGRAMS = {
     "heat": (heat, (RNG.standard_normal(33), 20)),
     "real_heat": (real_heat, (RNG.standard_normal(32), 20)),
     "covariances": (covariances, (np.cov(RNG.standard_normal((4, 9))), 20)),
+    "orthogonal_iteration": (orthogonal_iteration, (np.cov(RNG.standard_normal((6, 20))), 20)),
     "divisors": (divisors, (RNG.integers(1, 999, 7), RNG.integers(1, 999, 7), 20)),
 }
 
@@ -109,6 +117,17 @@ def test_small_factors(dtype, shape):
         np.testing.assert_allclose(
             traced(tj.asarray(a)), np.linalg.cholesky(a), rtol=tolerance, atol=tolerance
         )
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5, 3), (3, 5), (0, 2, 2), (0, 3), (60, 20), (20, 60)], ids=str)
+def test_small_orthogonal_factors(dtype, mode, shape):
+    a = RNG.standard_normal(shape) + (1j * RNG.standard_normal(shape) if dtype.startswith("c") else 0)
+    traced = tj.jit(lambda a: tuple(tj.linalg.qr(a, mode)))
+    for _ in range(2):
+        for ours, theirs in zip(traced(tj.asarray(a)), np.linalg.qr(a, mode), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
 def test_the_iteration_in_which_a_matrix_has_no_factor():

@@ -265,7 +265,10 @@ class _Lowering:
 
     def _node(self, node: Node, operands: list[Any]) -> Any:
         """Lower a node without nested graphs."""
-        op, type = node.op, node.output.type
+        op = node.op
+        if len(node.outputs) != 1:
+            raise NotSerial(f"it contains {op.name}")
+        type = node.output.type
         kind = check_type(type)
         if op is ops.constant:
             return self._constant(node, kind)

@@ -404,6 +404,7 @@ def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
     systems = {(name, dtype) for name in ("solve", "inv", "cholesky") for dtype in LETTERS}
     comparing = {(name, dtype) for name in ("sort", "argsort", "search_sorted") for dtype in ORDERED}
+    systems |= {("qr", dtype) for dtype in ("float64", "complex128")}
     transforms = {("rfft", dtype) for dtype in FLOATS}
     transforms |= {(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")}
     integers = {("gcd", dtype) for dtype in set(NUMBERS) - {"bool", *FLOATS}}
