@@ -16,12 +16,15 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+LAPACK = ("dgeqrf", "zgeqrf", "dorgqr", "zungqr", "ssyevd", "dsyevd", "cheevd", "zheevd")
+"""Routines of LAPACK that do not exist for all dtypes, or not with the same name."""
+
 
 @functools.cache
 def entry_points() -> dict[str, int]:
     """Return the addresses of ``sgemm``, ``dgemm``, ``sgemv``, ``dgemv`` (the C interfaces), and of LAPACK's
-    ``gesv`` and ``potrf`` prefixed with each of its four letters, ``geqrf``, ``orgqr`` and ``ungqr`` in
-    double precision (the Fortran interface, with 32-bit integers).
+    ``gesv`` and ``potrf`` prefixed with each of its four letters, and those in `LAPACK` (the Fortran
+    interface, with 32-bit integers).
 
     The library is opened by path, not through its package, whose import would make its symbols global and so
     capture the calls of a SciPy that is loaded later.
@@ -35,9 +38,7 @@ def entry_points() -> dict[str, int]:
     library.scipy_openblas_set_num_threads(1)
     names = ["sgemm", "dgemm", "sgemv", "dgemv"]
     functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
-    functions |= {
-        name: getattr(library, f"scipy_{name}_") for name in ("dgeqrf", "zgeqrf", "dorgqr", "zungqr")
-    }
+    functions |= {name: getattr(library, f"scipy_{name}_") for name in LAPACK}
     for routine in ("gesv", "potrf"):
         functions |= {
             f"{letter}{routine}": getattr(library, f"scipy_{letter}{routine}_") for letter in "sdcz"

@@ -145,6 +145,28 @@ class Orthogonal(enum.IntEnum):
     R = 11
 
 
+class Hermitian(enum.IntEnum):
+    """Slots of ``eigh`` and ``eigenvalues_hermitian`` of matrices X of ROWS rows.
+
+    A unit is one matrix. The scratch memory contains what LAPACK takes by reference, then the matrix and
+    three workspaces, each at an offset in bytes and with a length in elements.
+    """
+
+    ROWS = 0
+    ENTRY = 1  # address of LAPACK's ``?syevd`` or ``?heevd``
+    TRIANGLE = 2  # the letter U or L
+    MATRIX = 3
+    WORKSPACE = 4
+    WORKSPACE_LENGTH = 5
+    REALS = 6  # a workspace for complex matrices only
+    REALS_LENGTH = 7
+    INTEGERS = 8
+    INTEGERS_LENGTH = 9
+    X = 10
+    VALUES = 11
+    VECTORS = 12  # of ``eigh``
+
+
 class System(enum.IntEnum):
     """Slots of ``solve`` and ``inv``: systems of ROWS equations with COLUMNS right-hand sides.
 

@@ -293,11 +293,42 @@ def qr_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype:
     return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), offsets[3])
 
 
+EIGH_ROUTINES = {"float32": "ssyevd", "float64": "dsyevd", "complex64": "cheevd", "complex128": "zheevd"}
+"""LAPACK's routines for eigenvalues of Hermitian matrices."""
+
+
+def eigh_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> KernelCall | None:
+    """Return the call of ``eigh`` or ``eigenvalues_hermitian`` for small matrices, or None for others. The
+    lengths of the workspaces are those that LAPACK documents.
+
+    >>> eigh_call("eigh", [(2, 9, 9), (2, 9), (2, 9, 9)], {"upper": False}, "float64").words[0]
+    9
+    """
+    *batch, n, _ = shapes[0]
+    is_complex = dtype.startswith("complex")
+    work = 4 * n**3 * (4 if is_complex else 1)
+    if n == 0 or work > SYSTEM_WORK:
+        return None
+    size = SIZES[dtype]
+    length, n_reals = (2 * n + n * n, 1 + 5 * n + 2 * n * n) if is_complex else (1 + 6 * n + 2 * n * n, 0)
+    n_integers = 3 + 5 * n
+    offsets = [ALIGNED]
+    for n_bytes in (n * n * size, length * size, n_reals * size // 2, n_integers * 4):
+        offsets.append(offsets[-1] + _aligned(n_bytes))
+    matrix, workspace, reals, integers, scratch = offsets
+    entry, triangle = entry_points()[EIGH_ROUTINES[dtype]], ord("U" if attrs["upper"] else "L")
+    lengths = workspace, length, reals, n_reals, integers, n_integers
+    words = (n, entry, triangle, matrix, *lengths)
+    return KernelCall(name, dtype, words, math.prod(batch), max(1, SYSTEM_CHUNK // work), scratch)
+
+
 ROUTINES: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], KernelCall | None]] = {
     "solve": system_call,
     "inv": system_call,
     "cholesky": cholesky_call,
     "qr": qr_call,
+    "eigh": eigh_call,
+    "eigenvalues_hermitian": eigh_call,
     "sort": sort_call,
     "argsort": sort_call,
     "search_sorted": search_call,

@@ -1,5 +1,5 @@
 """Kernels for small matrices, by LAPACK on one thread: ``solve`` and ``inv`` by ``gesv``, ``cholesky`` by
-``potrf``, ``qr`` by ``geqrf`` and ``orgqr``.
+``potrf``, ``qr`` by ``geqrf`` and ``orgqr``, eigenvalues of Hermitian matrices by ``syevd`` and ``heevd``.
 
 LAPACK expects matrices in column-major order and overwrites them. So a unit, one system, is copied to the
 scratch memory of its thread and transposed by the copy, as NumPy does. The integers that LAPACK takes by
@@ -12,7 +12,7 @@ from numba import int32, int64
 
 from tracejit.kernels.compiler.memory import call_c, copy_bytes, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.library.blocks import Cholesky, Orthogonal, System
+from tracejit.kernels.library.blocks import Cholesky, Hermitian, Orthogonal, System
 
 ONE_BITS = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
 """The bits of the number 1 for each dtype of a real part; the real part of a complex number comes first."""
@@ -162,3 +162,71 @@ def make_qr(itemsize: int):
         return int64(0)
 
     return qr
+
+
+def make_eigh(dtype: str, itemsize: int, *, has_vectors: bool):
+    """Build the kernel ``eigh``, or ``eigenvalues_hermitian``, which computes no vectors.
+
+    The status is 1 plus the index of the first matrix for which the iteration does not converge, or 0.
+    """
+    word, size = (int32, 4) if itemsize == 4 else (int64, 8)
+    words, is_complex = itemsize // size, dtype.startswith("complex")
+    real_bytes = itemsize // 2 if is_complex else itemsize
+    letter = ord("V" if has_vectors else "N")
+
+    @subroutine
+    def transpose(target, source, n):
+        to_words, from_words = pointer(target, word), pointer(source, word)
+        for i in range(n):
+            for j in range(n):
+                for w in range(words):
+                    to_words[(j * n + i) * words + w] = from_words[(i * n + j) * words + w]
+
+    def eigh(block, lo, hi, scratch):
+        n = slot(block, Hermitian.ROWS)
+        job, triangle, rows, info = scratch, scratch + 8, scratch + 16, scratch + 20
+        length, n_reals, n_integers = scratch + 24, scratch + 28, scratch + 32
+        a, work = scratch + slot(block, Hermitian.MATRIX), scratch + slot(block, Hermitian.WORKSPACE)
+        reals, integers = (
+            scratch + slot(block, Hermitian.REALS),
+            scratch + slot(block, Hermitian.INTEGERS),
+        )
+        for unit in range(lo, hi):
+            values = slot(block, Hermitian.VALUES) + unit * n * real_bytes
+            transpose(a, slot(block, Hermitian.X) + unit * n * n * itemsize, n)
+            store(job, int64(letter))
+            store(triangle, slot(block, Hermitian.TRIANGLE))
+            store(rows, int32(n))
+            store(length, int32(slot(block, Hermitian.WORKSPACE_LENGTH)))
+            store(n_reals, int32(slot(block, Hermitian.REALS_LENGTH)))
+            store(n_integers, int32(slot(block, Hermitian.INTEGERS_LENGTH)))
+            entry = slot(block, Hermitian.ENTRY)
+            if is_complex:
+                call_c(
+                    entry,
+                    (
+                        job,
+                        triangle,
+                        rows,
+                        a,
+                        rows,
+                        values,
+                        work,
+                        length,
+                        reals,
+                        n_reals,
+                        integers,
+                        n_integers,
+                        info,
+                    ),
+                )
+            else:
+                real_operands = job, triangle, rows, a, rows, values, work, length, integers, n_integers, info
+                call_c(entry, real_operands)
+            if load(info, int32) != 0:
+                return unit + 1
+            if has_vectors:
+                transpose(slot(block, Hermitian.VECTORS) + unit * n * n * itemsize, a, n)
+        return int64(0)
+
+    return eigh

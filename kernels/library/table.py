@@ -30,7 +30,7 @@ from tracejit.kernels.library.blocks import Copy, Scatter, ScatterAdd
 from tracejit.kernels.library.integers import make_gcd
 from tracejit.kernels.library.plan import LETTERS, ORDERED, QR_ROUTINES
 from tracejit.kernels.library.sorting import make_argsort, make_search_sorted, make_sort
-from tracejit.kernels.library.systems import make_cholesky, make_qr, make_system
+from tracejit.kernels.library.systems import make_cholesky, make_eigh, make_qr, make_system
 from tracejit.kernels.library.transforms import make_transform
 
 
@@ -128,6 +128,8 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     itemsize = np.dtype(dtype).itemsize
     if kernel in ("solve", "inv"):
         return make_system(dtype, itemsize, inverts=kernel == "inv")
+    if kernel in ("eigh", "eigenvalues_hermitian"):
+        return make_eigh(dtype, itemsize, has_vectors=kernel == "eigh")
     if kernel == "qr":
         return make_qr(itemsize)
     if kernel == "cholesky":
@@ -158,6 +160,9 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
 ORDERING = {"sort": make_sort, "argsort": make_argsort, "search_sorted": make_search_sorted}
 """Factories of kernels that compare elements of all dtypes: ``make(dtype, itemsize)``."""
 
+SYSTEMS = ("solve", "inv", "cholesky", "eigh", "eigenvalues_hermitian")
+"""Kernels of small matrices in all dtypes that LAPACK has."""
+
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
 
@@ -169,7 +174,7 @@ LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     **{("scatter", dtype): make("scatter", dtype) for dtype in WORDS},
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
     **{(name, dtype): make(name, dtype) for name in ("dot", "gram") for dtype in ("float32", "float64")},
-    **{(name, dtype): make(name, dtype) for name in ("solve", "inv", "cholesky") for dtype in LETTERS},
+    **{(name, dtype): make(name, dtype) for name in SYSTEMS for dtype in LETTERS},
     **{(name, dtype): make(name, dtype) for name in ORDERING for dtype in ORDERED},
     **{
         (name, dtype): make(name, dtype) for name in ("fft", "irfft") for dtype in ("complex64", "complex128")

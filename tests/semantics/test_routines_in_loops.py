@@ -68,6 +68,14 @@ def orthogonal_iteration(a, steps):
     return a, q
 
 
+def self_consistent(h, steps):
+    density = np.zeros(h.shape)
+    for _ in range(steps):
+        energies, orbitals = np.linalg.eigh(h + 0.5 * np.diag(np.diag(density)))
+        density = 0.5 * density + 0.5 * orbitals[:, :2] @ orbitals[:, :2].T
+    return energies, density
+
+
 def divisors(a, b, steps):
     for _ in range(steps):
         a, b = np.gcd(a, b) + b, a + 1
@@ -85,6 +93,7 @@ PROGRAMS = {
     "real_heat": (real_heat, (RNG.standard_normal(32), 20)),
     "covariances": (covariances, (np.cov(RNG.standard_normal((4, 9))), 20)),
     "orthogonal_iteration": (orthogonal_iteration, (np.cov(RNG.standard_normal((6, 20))), 20)),
+    "self_consistent": (self_consistent, (np.cov(RNG.standard_normal((6, 20))), 20)),
     "divisors": (divisors, (RNG.integers(1, 999, 7), RNG.integers(1, 999, 7), 20)),
 }
 
@@ -128,6 +137,29 @@ def test_small_orthogonal_factors(dtype, mode, shape):
     for _ in range(2):
         for ours, theirs in zip(traced(tj.asarray(a)), np.linalg.qr(a, mode), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("upper", [False, True], ids=["lower", "upper"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5, 5), (0, 2, 2), (2, 2, 40, 40)], ids=str)
+def test_small_hermitian_matrices(dtype, upper, shape):
+    a = RNG.standard_normal(shape) + (1j * RNG.standard_normal(shape) if dtype.startswith("c") else 0)
+    a, uplo = a.astype(dtype), "U" if upper else "L"  # only one triangle is read
+    traced = tj.jit(lambda a: (*tj.linalg.eigh(a, UPLO=uplo), tj.linalg.eigvalsh(a, UPLO=uplo)))
+    tolerance = 1e-4 if np.finfo(dtype).eps > 1e-10 else 1e-11
+    expected, _ = np.linalg.eigh(a, uplo)
+    full = np.triu(a) + np.conj(np.swapaxes(np.triu(a, 1), -1, -2))
+    if not upper:
+        full = np.tril(a) + np.conj(np.swapaxes(np.tril(a, -1), -1, -2))
+    diagonal = np.arange(shape[-1])
+    full[..., diagonal, diagonal] = full[..., diagonal, diagonal].real
+    for _ in range(2):
+        values, vectors, only = (x.numpy() for x in traced(tj.asarray(a)))
+        np.testing.assert_allclose(values, expected, rtol=tolerance, atol=tolerance * 10)
+        np.testing.assert_allclose(only, expected, rtol=tolerance, atol=tolerance * 10)
+        np.testing.assert_allclose(full @ vectors, vectors * values[..., None, :], atol=tolerance * 30)
+        product = np.conj(np.swapaxes(vectors, -1, -2)) @ vectors
+        np.testing.assert_allclose(product, np.broadcast_to(np.eye(shape[-1]), shape), atol=tolerance * 10)
 
 
 def test_the_iteration_in_which_a_matrix_has_no_factor():

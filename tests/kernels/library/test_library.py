@@ -8,7 +8,7 @@ from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, g
 from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
 from tracejit.kernels.library.plan import LETTERS, ORDERED, copy_plan, scatter_call, scatter_plan
-from tracejit.kernels.library.table import LIBRARY, NUMBERS, WORDS
+from tracejit.kernels.library.table import LIBRARY, NUMBERS, SYSTEMS, WORDS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
 
@@ -402,7 +402,7 @@ def test_copy(nbytes):
 
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
-    systems = {(name, dtype) for name in ("solve", "inv", "cholesky") for dtype in LETTERS}
+    systems = {(name, dtype) for name in SYSTEMS for dtype in LETTERS}
     comparing = {(name, dtype) for name in ("sort", "argsort", "search_sorted") for dtype in ORDERED}
     systems |= {("qr", dtype) for dtype in ("float64", "complex128")}
     transforms = {("rfft", dtype) for dtype in FLOATS}
