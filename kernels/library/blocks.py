@@ -95,7 +95,7 @@ class Pairs(enum.IntEnum):
     OUT = 3
 
 
-class Transform(enum.IntEnum):
+class TransformPasses(enum.IntEnum):
     """Slots of ``fft``, ``rfft`` and ``irfft``, which call an inner loop of NumPy's at LOOP with DATA.
 
     From PASS on come, for each of PASSES axes, three integers: the extents of a line before and after, and

@@ -11,7 +11,7 @@ from numba import float32, float64, int64
 
 from tracejit.kernels.compiler.memory import call_c, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.library.blocks import TRANSFORM_HEAD, Transform
+from tracejit.kernels.library.blocks import TRANSFORM_HEAD, TransformPasses
 
 FACTOR, ARGUMENTS, COUNTS, STRIDES = 0, 8, 32, 56
 """Offsets in the scratch memory."""
@@ -19,15 +19,15 @@ FACTOR, ARGUMENTS, COUNTS, STRIDES = 0, 8, 32, 56
 
 @subroutine
 def call_loop(block, scratch, source, target, count):
-    """Transform `count` lines. The extents of a line are in the scratch memory, and the strides."""
+    """TransformPasses `count` lines. The extents of a line are in the scratch memory, and the strides."""
     store(scratch + FACTOR, float64(1))
     store(scratch + ARGUMENTS, source)
     store(scratch + ARGUMENTS + 8, scratch + FACTOR)
     store(scratch + ARGUMENTS + 16, target)
     store(scratch + COUNTS, count)
     store(scratch + STRIDES + 8, int64(0))
-    operands = scratch + ARGUMENTS, scratch + COUNTS, scratch + STRIDES, slot(block, Transform.DATA)
-    call_c(slot(block, Transform.LOOP), operands)
+    operands = scratch + ARGUMENTS, scratch + COUNTS, scratch + STRIDES, slot(block, TransformPasses.DATA)
+    call_c(slot(block, TransformPasses.LOOP), operands)
 
 
 @subroutine
@@ -80,7 +80,7 @@ def make_single(parts_in, parts_out):
 
     @subroutine
     def transform_lines(block, scratch, source, target, before, after, inner, count):
-        group, done = slot(block, Transform.GROUP), int64(0)
+        group, done = slot(block, TransformPasses.GROUP), int64(0)
         line_in = before if inner == 1 else int64(1)
         line_out = after if inner == 1 else int64(1)
         wide = scratch + TRANSFORM_HEAD
@@ -104,7 +104,7 @@ def make_transform(part_bytes, parts_in, parts_out):
 
     @subroutine
     def along_axis(block, at, source, target, lo, hi, scratch):
-        """Transform the lines `lo` to `hi`, whose extents and distances are in the slots from `at` on."""
+        """TransformPasses the lines `lo` to `hi`, whose extents and distances are in the slots from `at` on."""
         before, after = load(block + 8 * at, int64), load(block + 8 * at + 8, int64)
         inner = load(block + 8 * at + 16, int64)
         store(scratch + COUNTS + 8, before)
@@ -119,15 +119,15 @@ def make_transform(part_bytes, parts_in, parts_out):
             line += count
 
     def transform(block, lo, hi, scratch):
-        passes = slot(block, Transform.PASSES)
-        operands = block + 8 * (Transform.PASS + 3 * passes)
+        passes = slot(block, TransformPasses.PASSES)
+        operands = block + 8 * (TransformPasses.PASS + 3 * passes)
         source, target = load(operands, int64), load(operands + 8, int64)
         if passes == 1:
-            along_axis(block, Transform.PASS, source, target, lo, hi, scratch)
+            along_axis(block, TransformPasses.PASS, source, target, lo, hi, scratch)
         else:
             for p in range(passes):
-                at = Transform.PASS + 3 * p
-                lines = slot(block, Transform.LENGTH) // load(block + 8 * at, int64)
+                at = TransformPasses.PASS + 3 * p
+                lines = slot(block, TransformPasses.LENGTH) // load(block + 8 * at, int64)
                 along_axis(block, at, source, target, 0, lines, scratch)
                 source = target
         return int64(0)
