@@ -19,7 +19,7 @@ FACTOR, ARGUMENTS, COUNTS, STRIDES = 0, 8, 32, 56
 
 @subroutine
 def call_loop(block, scratch, source, target, count):
-    """TransformPasses `count` lines. The extents of a line are in the scratch memory, and the strides."""
+    """Transform `count` lines. The extents of a line are in the scratch memory, and the strides."""
     store(scratch + FACTOR, float64(1))
     store(scratch + ARGUMENTS, source)
     store(scratch + ARGUMENTS + 8, scratch + FACTOR)
@@ -104,7 +104,7 @@ def make_transform(part_bytes, parts_in, parts_out):
 
     @subroutine
     def along_axis(block, at, source, target, lo, hi, scratch):
-        """TransformPasses the lines `lo` to `hi`, whose extents and distances are in the slots from `at` on."""
+        """Transform the lines `lo` to `hi`, whose extents and distances are in the slots from `at` on."""
         before, after = load(block + 8 * at, int64), load(block + 8 * at + 8, int64)
         inner = load(block + 8 * at + 16, int64)
         store(scratch + COUNTS + 8, before)
