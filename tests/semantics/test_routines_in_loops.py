@@ -1,5 +1,8 @@
 """Loops that sort, search, transform and solve are rolled: kernels compute these operators."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -189,3 +192,16 @@ def test_equal_arrays_of_numpy_are_one_operand_but_no_alias():
     for _ in range(3):
         for ours, theirs in zip(traced(tj.asarray(x)), expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_module_of_numpy_is_imported_at_its_first_use_in_a_body():
+    """The finders that the import runs, of setuptools and of packages installed as editable, are no users'
+    code.
+    """
+    program = (
+        "import sys, numpy as np, tracejit as tj\n"
+        "assert 'numpy.fft' not in sys.modules\n"
+        "print(tj.jit(lambda x: x * np.fft.fftfreq(4), strict=True)(tj.ones(4)).tolist())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[0.0, 0.25, -0.5, -0.25]\n", done.stderr

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "scipy"}
+_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "scipy", "_distutils_hack"}
+"""Packages whose code counts as the library's. The last one looks for modules on behalf of setuptools."""
 
 
 def bound(function: Any, instance: Any) -> Any:
@@ -113,14 +114,16 @@ USERS, OURS, LIBRARY = 0, 1, 2
 class _Owner(dict[Any, int]):
     """The owner of code, by its module's name. It is looked up at every call, so results are cached.
 
-    The constructor that Python generates for a named tuple contains no user code, and counts as ours.
+    The constructor that Python generates for a named tuple contains no user code, and counts as ours. The
+    finders of packages that are installed as editable run where NumPy imports a module at its first use.
     """
 
     def __missing__(self, module: str | None) -> int:
         root = (module or "").partition(".")[0]
         is_generated = root.startswith("namedtuple_") and root not in sys.modules
         is_ours = root == "tracejit" or is_generated
-        self[module] = OURS if is_ours else LIBRARY if root in _TRUSTED else USERS
+        is_library = root in _TRUSTED or root.startswith("__editable__")
+        self[module] = OURS if is_ours else LIBRARY if is_library else USERS
         return self[module]
 
 
