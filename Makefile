@@ -25,6 +25,9 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 # A process that crashes ends the run, which would wait for ever for the tests of another one in its place.
 TOGETHER := -n 3 --dist loadfile --max-worker-restart 0
 
+# With the cases that `make test` leaves out, see tests/thorough.py.
+EVERY := -m ""
+
 # Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -44,7 +47,7 @@ test-venv: $(VENV)/.test
 	$(BIN)/python -m pytest $(TOGETHER)
 
 test-all: ## Run all tests on all Pythons
-	$(MAKE) test INTERPRETER=tests
+	$(MAKE) test INTERPRETER=tests TOGETHER='$(TOGETHER) $(EVERY)'
 
 thorough: $(VENV)/.test ## Run the further cases that `make test` leaves out
 	$(BIN)/python -m pytest $(TOGETHER) -m thorough
@@ -96,16 +99,16 @@ types: $(VENV)/.test ## Check types
 	$(BIN)/mypy
 
 fuzz: $(VENV)/.test ## Run random programs against NumPy; FUZZ=n says how many
-	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz tests/semantics/test_watching.py
+	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest $(EVERY) tests/fuzz tests/semantics/test_watching.py
 
 gpu-semantics: $(VENV)/.test ## Run the tests of arrays on the GPU's stand-in, then with random failures of its driver
-	TRACEJIT_TEST_DEVICE=gpu:0 $(BIN)/python -m pytest $(TOGETHER) $(ARRAYS)
+	TRACEJIT_TEST_DEVICE=gpu:0 $(BIN)/python -m pytest $(TOGETHER) $(EVERY) $(ARRAYS)
 	TRACEJIT_TEST_DEVICE=gpu:0 TRACEJIT_TEST_SEED=$(SEED) TRACEJIT_TEST_FAILURES=0.002 \
-	  $(BIN)/python -m pytest $(TOGETHER) $(ARRAYS)
+	  $(BIN)/python -m pytest $(TOGETHER) $(EVERY) $(ARRAYS)
 
 gpu-test: ## Run the tests of GPUs on a real one, without network: PYTHON has Numba, pytest and hypothesis
 	$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-index --no-deps --no-build-isolation --editable .
-	TRACEJIT_REAL_GPU=1 $(PYTHON) -m pytest tests/gpu tests/codegen/gpu
+	TRACEJIT_REAL_GPU=1 $(PYTHON) -m pytest $(EVERY) tests/gpu tests/codegen/gpu
 	$(PYTHON) -m benchmarks.gpu
 
 bench: $(VENV)/.bench ## Compare with NumPy, JAX, torch.compile and others
