@@ -16,6 +16,7 @@ from tracejit.kernels.gpu.plan import BlockLines
 from tracejit.kernels.gpu.threads import blocks_for_each
 from tracejit.kernels.gpu.words import barrier, thread_x, threads_x
 from tracejit.kernels.library.comparisons import comparison_of
+from tracejit.kernels.library.sorting import line_start
 
 
 def make_network(exchange):
@@ -47,13 +48,6 @@ def make_network(exchange):
     return network
 
 
-@subroutine
-def line_start(block, unit):
-    """Return the index of the first element of a line."""
-    inner = slot(block, BlockLines.INNER)
-    return unit // inner * slot(block, BlockLines.COUNT) * inner + unit % inner
-
-
 def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
     """Return a kernel that sorts lines. The threads of a block write ``start(x, index, i)`` for each
     element `i` of a line, whose index in X is ``i * stride``, and then sort these values with a network.
@@ -61,11 +55,8 @@ def make_lines(network, dtype, itemsize, out_dtype, out_itemsize, start):
 
     @subroutine
     def sort_line(block, unit):
-        first, length, stride = (
-            line_start(block, unit),
-            slot(block, BlockLines.COUNT),
-            slot(block, BlockLines.INNER),
-        )
+        length, stride = slot(block, BlockLines.COUNT), slot(block, BlockLines.INNER)
+        first = line_start(unit, length, stride)
         x = pointer(slot(block, BlockLines.X) + itemsize * first, dtype)
         out = pointer(slot(block, BlockLines.OUT) + out_itemsize * first, out_dtype)
         i = thread_x()

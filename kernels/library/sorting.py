@@ -18,10 +18,9 @@ RUN = 8
 
 
 @subroutine
-def line_start(block, unit):
-    """Return the index of the first element of a line."""
-    inner = slot(block, Lines.INNER)
-    return unit // inner * slot(block, Lines.COUNT) * inner + unit % inner
+def line_start(unit, count, inner):
+    """Return the index of the first element of a line of an array (outer, count, inner)."""
+    return unit // inner * count * inner + unit % inner
 
 
 def make_merge_sort(precedes, item, itemsize):
@@ -90,7 +89,7 @@ def make_lines(dtype, itemsize, item, item_bytes, start, precedes):
         items = scratch + slot(block, Lines.ITEMS)
         other = items + slot(block, Lines.ITEMS_BYTES)
         for unit in range(lo, hi):
-            first = line_start(block, unit)
+            first = line_start(unit, count, inner)
             x = pointer(slot(block, Lines.X) + itemsize * first, dtype)
             for i in range(count):
                 keys[i] = x[i * inner]

@@ -14,8 +14,31 @@ from tracejit.kernels.compiler.memory import call_c, copy_bytes, load, pointer, 
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.library.blocks import Cholesky, Hermitian, Orthogonal, System
 
+UPPER = ord("U")
 ONE_BITS = {"float32": 0x3F800000, "float64": 0x3FF0000000000000}
 """The bits of the number 1 for each dtype of a real part; the real part of a complex number comes first."""
+
+
+def words_of(itemsize: int):
+    """Return the integer as which parts of an element are moved, and the number of parts."""
+    return (int32, 1) if itemsize == 4 else (int64, itemsize // 8)
+
+
+def make_transpose(itemsize: int):
+    """Return transpose(target, source, rows, columns, stride), which copies the transpose of a matrix whose
+    rows are `stride` elements apart.
+    """
+    word, words = words_of(itemsize)
+
+    @subroutine
+    def transpose(target, source, rows, columns, stride):
+        to_words, from_words = pointer(target, word), pointer(source, word)
+        for i in range(rows):
+            for j in range(columns):
+                for w in range(words):
+                    to_words[(j * rows + i) * words + w] = from_words[(i * stride + j) * words + w]
+
+    return transpose
 
 
 def make_system(dtype: str, itemsize: int, *, inverts: bool):
@@ -23,19 +46,10 @@ def make_system(dtype: str, itemsize: int, *, inverts: bool):
 
     The kernel's status is 1 plus the index of the first singular matrix, or 0.
     """
-    word, size = (int32, 4) if itemsize == 4 else (int64, 8)
-    words = itemsize // size
+    word, words = words_of(itemsize)
+    transpose = make_transpose(itemsize)
     one = ONE_BITS[{"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)]
     result = System.SECOND if inverts else System.THIRD
-
-    @subroutine
-    def transpose(target, source, rows, columns):
-        """Copy the transpose of a matrix of `rows` x `columns`."""
-        to_words, from_words = pointer(target, word), pointer(source, word)
-        for i in range(rows):
-            for j in range(columns):
-                for w in range(words):
-                    to_words[(j * rows + i) * words + w] = from_words[(i * columns + j) * words + w]
 
     @subroutine
     def store_identity(target, n):
@@ -56,21 +70,18 @@ def make_system(dtype: str, itemsize: int, *, inverts: bool):
         for unit in range(lo, hi):
             store(rows, int32(n))
             store(columns, int32(m))
-            transpose(a, slot(block, System.FIRST) + unit * n * n * itemsize, n, n)
+            transpose(a, slot(block, System.FIRST) + unit * n * n * itemsize, n, n, n)
             if inverts:
                 store_identity(b, n)
             else:
-                transpose(b, slot(block, System.SECOND) + unit * n * m * itemsize, n, m)
+                transpose(b, slot(block, System.SECOND) + unit * n * m * itemsize, n, m, m)
             call_c(slot(block, System.ENTRY), (rows, columns, a, rows, pivots, b, rows, info))
             if load(info, int32) != 0:
                 return unit + 1
-            transpose(slot(block, result) + unit * n * m * itemsize, b, m, n)
+            transpose(slot(block, result) + unit * n * m * itemsize, b, m, n, n)
         return int64(0)
 
     return system
-
-
-UPPER = ord("U")
 
 
 def make_cholesky(itemsize: int):
@@ -80,8 +91,7 @@ def make_cholesky(itemsize: int):
     one, also of complex matrices. The status is 1 plus the index of the first matrix that is not positive
     definite, or 0.
     """
-    word, size = (int32, 4) if itemsize == 4 else (int64, 8)
-    words = itemsize // size
+    word, words = words_of(itemsize)
 
     def cholesky(block, lo, hi, scratch):
         n = slot(block, Cholesky.ROWS)
@@ -106,59 +116,33 @@ def make_cholesky(itemsize: int):
 
 def make_qr(itemsize: int):
     """Build the kernel ``qr`` of numbers in double precision, as NumPy computes it."""
-    words = itemsize // 8
-
-    @subroutine
-    def copy_element(target, source):
-        for w in range(words):
-            target[w] = source[w]
+    (word, words), transpose = words_of(itemsize), make_transpose(itemsize)
 
     def qr(block, lo, hi, scratch):
-        m, n, basis = (
-            slot(block, Orthogonal.ROWS),
-            slot(block, Orthogonal.COLUMNS),
-            slot(block, Orthogonal.BASIS),
-        )
-        rows, columns, rank, wide, length, info = (
-            scratch,
-            scratch + 4,
-            scratch + 8,
-            scratch + 12,
-            scratch + 16,
-            scratch + 20,
-        )
-        tau, a, work = (
-            scratch + slot(block, Orthogonal.TAU),
-            scratch + slot(block, Orthogonal.MATRIX),
-            scratch + slot(block, Orthogonal.WORKSPACE),
-        )
+        m, n = slot(block, Orthogonal.ROWS), slot(block, Orthogonal.COLUMNS)
+        basis = slot(block, Orthogonal.BASIS)
+        rows, columns, rank = scratch, scratch + 4, scratch + 8
+        wide, length, info = scratch + 12, scratch + 16, scratch + 20
+        tau, a = scratch + slot(block, Orthogonal.TAU), scratch + slot(block, Orthogonal.MATRIX)
+        work = scratch + slot(block, Orthogonal.WORKSPACE)
         for unit in range(lo, hi):
             x = slot(block, Orthogonal.X) + unit * m * n * itemsize
             q = slot(block, Orthogonal.Q) + unit * m * basis * itemsize
             r = slot(block, Orthogonal.R) + unit * basis * n * itemsize
-            for i in range(m):
-                for j in range(n):
-                    to = pointer(a + (j * m + i) * itemsize, int64)
-                    copy_element(to, pointer(x + (i * n + j) * itemsize, int64))
+            transpose(a, x, m, n, n)
             store(rows, int32(m))
             store(columns, int32(n))
             store(rank, int32(min(m, n)))
             store(wide, int32(basis))
             store(length, int32(slot(block, Orthogonal.WORKSPACE_LENGTH)))
             call_c(slot(block, Orthogonal.FACTORIZE), (rows, columns, a, rows, tau, work, length, info))
+            transpose(r, a, n, basis, m)
+            below = pointer(r, word)
             for i in range(basis):
-                for j in range(n):
-                    to = pointer(r + (i * n + j) * itemsize, int64)
-                    if i <= j:
-                        copy_element(to, pointer(a + (j * m + i) * itemsize, int64))
-                    else:
-                        for w in range(words):
-                            to[w] = int64(0)
+                for j in range(i * n * words, (i * n + min(i, n)) * words):
+                    below[j] = word(0)
             call_c(slot(block, Orthogonal.GENERATE), (rows, wide, rank, a, rows, tau, work, length, info))
-            for i in range(m):
-                for j in range(basis):
-                    to = pointer(q + (i * basis + j) * itemsize, int64)
-                    copy_element(to, pointer(a + (j * m + i) * itemsize, int64))
+            transpose(q, a, basis, m, m)
         return int64(0)
 
     return qr
@@ -169,64 +153,49 @@ def make_eigh(dtype: str, itemsize: int, *, has_vectors: bool):
 
     The status is 1 plus the index of the first matrix for which the iteration does not converge, or 0.
     """
-    word, size = (int32, 4) if itemsize == 4 else (int64, 8)
-    words, is_complex = itemsize // size, dtype.startswith("complex")
+    transpose, is_complex = make_transpose(itemsize), dtype.startswith("complex")
     real_bytes = itemsize // 2 if is_complex else itemsize
     letter = ord("V" if has_vectors else "N")
-
-    @subroutine
-    def transpose(target, source, n):
-        to_words, from_words = pointer(target, word), pointer(source, word)
-        for i in range(n):
-            for j in range(n):
-                for w in range(words):
-                    to_words[(j * n + i) * words + w] = from_words[(i * n + j) * words + w]
 
     def eigh(block, lo, hi, scratch):
         n = slot(block, Hermitian.ROWS)
         job, triangle, rows, info = scratch, scratch + 8, scratch + 16, scratch + 20
-        length, n_reals, n_integers = scratch + 24, scratch + 28, scratch + 32
+        length, n_reals, n_ints = scratch + 24, scratch + 28, scratch + 32
         a, work = scratch + slot(block, Hermitian.MATRIX), scratch + slot(block, Hermitian.WORKSPACE)
-        reals, integers = (
-            scratch + slot(block, Hermitian.REALS),
-            scratch + slot(block, Hermitian.INTEGERS),
-        )
+        reals, ints = scratch + slot(block, Hermitian.REALS), scratch + slot(block, Hermitian.INTEGERS)
         for unit in range(lo, hi):
             values = slot(block, Hermitian.VALUES) + unit * n * real_bytes
-            transpose(a, slot(block, Hermitian.X) + unit * n * n * itemsize, n)
+            transpose(a, slot(block, Hermitian.X) + unit * n * n * itemsize, n, n, n)
             store(job, int64(letter))
             store(triangle, slot(block, Hermitian.TRIANGLE))
             store(rows, int32(n))
             store(length, int32(slot(block, Hermitian.WORKSPACE_LENGTH)))
             store(n_reals, int32(slot(block, Hermitian.REALS_LENGTH)))
-            store(n_integers, int32(slot(block, Hermitian.INTEGERS_LENGTH)))
+            store(n_ints, int32(slot(block, Hermitian.INTEGERS_LENGTH)))
             entry = slot(block, Hermitian.ENTRY)
             if is_complex:
-                call_c(
-                    entry,
-                    (
-                        job,
-                        triangle,
-                        rows,
-                        a,
-                        rows,
-                        values,
-                        work,
-                        length,
-                        reals,
-                        n_reals,
-                        integers,
-                        n_integers,
-                        info,
-                    ),
+                operands = (
+                    job,
+                    triangle,
+                    rows,
+                    a,
+                    rows,
+                    values,
+                    work,
+                    length,
+                    reals,
+                    n_reals,
+                    ints,
+                    n_ints,
+                    info,
                 )
+                call_c(entry, operands)
             else:
-                real_operands = job, triangle, rows, a, rows, values, work, length, integers, n_integers, info
-                call_c(entry, real_operands)
+                call_c(entry, (job, triangle, rows, a, rows, values, work, length, ints, n_ints, info))
             if load(info, int32) != 0:
                 return unit + 1
             if has_vectors:
-                transpose(slot(block, Hermitian.VECTORS) + unit * n * n * itemsize, a, n)
+                transpose(slot(block, Hermitian.VECTORS) + unit * n * n * itemsize, a, n, n, n)
         return int64(0)
 
     return eigh

@@ -57,26 +57,28 @@ def make_double(parts_in, parts_out):
     return transform_lines
 
 
+def make_copy(to_dtype, from_dtype):
+    """Return copy_lines(target, to_line, to_element, source, from_line, from_element, parts, n, count), which
+    converts `count` lines of `n` elements. The other numbers are distances of lines and of elements, and the
+    parts of an element.
+    """
+
+    @subroutine
+    def copy_lines(target, to_line, to_element, source, from_line, from_element, parts, n, count):
+        to, x = pointer(target, to_dtype), pointer(source, from_dtype)
+        for i in range(count):
+            for e in range(n):
+                for part in range(parts):
+                    value = x[(i * from_line + e * from_element) * parts + part]
+                    to[(i * to_line + e * to_element) * parts + part] = to_dtype(value)
+
+    return copy_lines
+
+
 def make_single(parts_in, parts_out):
     """Return transform_lines for elements of one or two numbers in single precision, like `make_double`."""
 
-    @subroutine
-    def widen(target, source, parts, n, line, element, count):
-        """Copy lines of `n` elements; `line` and `element` are distances of the source in elements."""
-        to, x = pointer(target, float64), pointer(source, float32)
-        for i in range(count):
-            for e in range(n):
-                for part in range(parts):
-                    to[(i * n + e) * parts + part] = float64(x[(i * line + e * element) * parts + part])
-
-    @subroutine
-    def narrow(target, source, parts, n, line, element, count):
-        """Round lines of `n` elements; `line` and `element` are distances of the target in elements."""
-        to, x = pointer(target, float32), pointer(source, float64)
-        for i in range(count):
-            for e in range(n):
-                for part in range(parts):
-                    to[(i * line + e * element) * parts + part] = float32(x[(i * n + e) * parts + part])
+    widen, narrow = make_copy(float64, float32), make_copy(float32, float64)
 
     @subroutine
     def transform_lines(block, scratch, source, target, before, after, inner, count):
@@ -88,10 +90,10 @@ def make_single(parts_in, parts_out):
         while done < count:
             some = min(group, count - done)
             first, last = source + 4 * parts_in * done * line_in, target + 4 * parts_out * done * line_out
-            widen(wide, first, parts_in, before, line_in, inner, some)
+            widen(wide, before, 1, first, line_in, inner, parts_in, before, some)
             set_strides(scratch, 8 * parts_in * before, 8 * parts_out * after, 8 * parts_in, 8 * parts_out)
             call_loop(block, scratch, wide, result, some)
-            narrow(last, result, parts_out, after, line_out, inner, some)
+            narrow(last, line_out, inner, result, after, 1, parts_out, after, some)
             done += some
 
     return transform_lines

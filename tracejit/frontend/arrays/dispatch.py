@@ -64,7 +64,9 @@ def record(op: Op, *operands: PromotionOperand, **attrs: Any) -> Any:
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
             device = device_of(operands)
-            operands = tuple([_operand_to_read(op.name, x, device) for x in operands])  # may run user code
+            operands = tuple(
+                [operand_on(op.name, x, device, is_read_only=True) for x in operands]
+            )  # may run user code
             break
     with quiet:
         return _record(op, operands, attrs)
@@ -490,11 +492,11 @@ def as_operand(name: str, x: Any) -> PromotionOperand:
     return operand_on(name, x, default_device())
 
 
-def operand_on(name: str, x: Any, device: Device) -> PromotionOperand:
+def operand_on(name: str, x: Any, device: Device, *, is_read_only: bool = False) -> PromotionOperand:
     """Return `x` as an operand: NDArrays, numbers and proxies as they are, NumPy's scalars on `device`.
 
     `device` is that of the other operands. NumPy arrays are copied to a GPU; for CPU devices they remain on
-    the first one.
+    the first one; if nothing writes to the operand (`is_read_only`), a trace uses one for equal arrays.
     Raises ArgumentError for other objects.
     """
     if type(x) in NATIVE or isinstance(x, ArrayCore):
@@ -506,7 +508,7 @@ def operand_on(name: str, x: Any, device: Device) -> PromotionOperand:
     if isinstance(x, np.generic):
         return placed(ArrayCore.from_numpy(np.asarray(x)), device)
     if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
-        array = ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
+        array = _imported(x, is_read_only)
         return array if device.is_addressable else placed(array, device)
     raise locate(
         ArgumentError(
@@ -516,13 +518,12 @@ def operand_on(name: str, x: Any, device: Device) -> PromotionOperand:
     )
 
 
-def _operand_to_read(name: str, x: Any, device: Device) -> PromotionOperand:
-    """Return `x` as an operand that nothing will write, like `operand_on`."""
-    share = getattr(thread.trace, "imported_operand", None) if type(x) is np.ndarray else None
-    if share is None:
-        return operand_on(name, x, device)
-    array: Any = ArrayCore.new(share(x, lambda: ArrayCore.from_numpy(x)._storage))
-    return array if device.is_addressable else placed(array, device)
+def _imported(x: Any, is_read_only: bool) -> Any:
+    """Return a copy of a NumPy array, or of another array that supports DLPack."""
+    share = getattr(thread.trace, "imported_operand", None)
+    if share is None or not is_read_only or type(x) is not np.ndarray:
+        return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
+    return ArrayCore.new(share(x, lambda: ArrayCore.from_numpy(x)._storage))
 
 
 def placed(x: Any, device: Device) -> Any:
