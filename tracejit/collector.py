@@ -11,39 +11,50 @@ The new objects are collected at the end of the suspension, after a call has lau
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG = 0
 """The collector's youngest generation."""
 
-_is_suspended = False
+_lock = threading.Lock()
+_suspensions = 0
 
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Suspend collections in a ``with`` block. Do nothing if the collector is already disabled."""
-    global _is_suspended
-    ours = gc.isenabled()
+    """Suspend collections in a ``with`` block. Do nothing if the user has disabled the collector.
+
+    Several threads may record at the same time: the last one to leave its block enables the collector.
+    """
+    global _suspensions
+    ours = False
     try:
-        if ours:
-            gc.disable()
-            _is_suspended = True
+        with _lock:
+            if _suspensions or gc.isenabled():
+                ours = True
+                _suspensions += 1
+                gc.disable()
         yield
     finally:
         if ours:
-            wake()
+            with _lock:
+                _suspensions = max(_suspensions - 1, 0)  # 0 where `wake` has run in the block
+                if _suspensions == 0:
+                    gc.enable()
 
 
 def wake() -> None:
-    """End a suspension early, before a long operation."""
-    global _is_suspended
-    if _is_suspended:
-        _is_suspended = False
+    """End all suspensions: in a forked child, where the threads that began them do not exist."""
+    global _lock, _suspensions
+    _lock = threading.Lock()
+    if _suspensions:
+        _suspensions = 0
         gc.enable()
 
 
 def collect_young() -> None:
     """Collect the youngest generation during a suspension."""
-    if _is_suspended:
+    if _suspensions:
         gc.collect(YOUNG)

@@ -17,6 +17,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.compare import Program, check
+from tracejit import collector
 from tracejit.errors import ReplayError
 
 HISTORY: list[float] = []
@@ -489,6 +490,28 @@ def test_numpy_arguments_are_arrays_in_every_call():
         assert type(step(np.full(2, i, np.float32), tree)) is tj.NDArray
         assert tree["sum"].tolist() == [2 * i + 1] * 2
     assert kinds == [True] * 4
+
+
+def test_nobody_looks_for_garbage_while_another_thread_records():
+    """A function of ``gc.callbacks`` would be mistaken for a call of the body."""
+    begun, others_end, enabled = threading.Event(), threading.Event(), []
+
+    def long_block():
+        with collector.suspended():
+            begun.set()
+            others_end.wait()
+            enabled.append(gc.isenabled())
+
+    thread = threading.Thread(target=long_block)
+    with collector.suspended():
+        thread.start()
+        begun.wait()
+        with collector.suspended():
+            pass
+    others_end.set()
+    thread.join()
+    assert enabled == [False]
+    assert gc.isenabled()
 
 
 def test_nobody_looks_for_garbage_while_a_call_is_recorded_and_launched():
